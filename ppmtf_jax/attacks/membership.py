@@ -1,0 +1,136 @@
+"""Membership inference by likelihood ratio: was this user's data used to make the traces? (App. D)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from ppmtf_jax.attacks.transition_estimators import (
+    FLOOR,
+    AttackedTraces,
+    UserTransitions,
+    attacked_traces,
+    check_disjoint_users,
+    check_same_places,
+    has_transitions,
+    ml_transitions,
+    products_in_blocks,
+)
+from ppmtf_jax.traces import Traces
+
+
+def membership_scores(
+    released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Score every training and test user: how much better her transitions explain some trace than the others' do.
+
+    The attacker knows the real traces of both. For a user and a trace, the log-likelihood ratio compares the user's
+    transition matrix with the average of everybody else's; a transition that neither makes has probability 1e-8. The
+    score is the greatest ratio over the traces of one trace number.
+
+    Parameters
+    ----------
+    released, train, test : Traces
+        On the same places; no user is in both `train` and `test`.
+    pool_traces : bool
+        Attack all traces of a user as one: for real data, where trace numbers only mark breaks.
+
+    Returns
+    -------
+    members : float array, shape (trace numbers, training users)
+    others : float array, shape (trace numbers, test users)
+
+    Raises
+    ------
+    InputError
+        The place tables differ, or users are in both sets.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
+    >>> members, others = membership_scores(train, train, test, pool_traces=True)
+    >>> members.shape, others.shape
+    ((1, 10), (1, 10))
+    """
+    check_same_places(released=released, train=train, test=test)
+    check_disjoint_users(train, test)
+    attacked = attacked_traces(released, pool_traces=pool_traces)
+    row, known = _joined(ml_transitions(train), ml_transitions(test)).at_pairs(attacked.pairs)
+    baseline, gains = _log_ratios(row, known, len(attacked.pairs))
+    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains)
+    return scores[:, : train.n_users], scores[:, train.n_users :]
+
+
+def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
+    """Greatest difference of true and false positive rate over all thresholds, from 0 (a random guess) to 1.
+
+    One threshold serves all trace numbers. The maximum is taken over every threshold, so it is never below 0 and never
+    below what any finite set of thresholds gives.
+
+    Examples
+    --------
+    >>> membership_advantage(np.array([3.0, 2.0, 1.0, 0.0]), np.array([1.5, 0.0, 0.0, 0.0]))
+    0.5
+    """
+    members, others = np.sort(members, axis=None), np.sort(others, axis=None)
+    thresholds = np.unique(np.concatenate([members, others]))
+    true_rate = 1 - np.searchsorted(members, thresholds) / len(members)
+    false_rate = 1 - np.searchsorted(others, thresholds) / len(others)
+    return float(np.max(true_rate - false_rate))
+
+
+def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False) -> float:
+    """Advantage of the best attacker; see `membership_scores` and `membership_advantage`.
+
+    NaN if no training or no released trace has a transition: there is nothing to tell users apart by.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
+    >>> mia_advantage(train, train, test, pool_traces=True) > 0.5
+    True
+    """
+    if not (has_transitions(train) and has_transitions(released)):
+        return float("nan")
+    return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
+
+
+def _joined(train: UserTransitions, test: UserTransitions) -> UserTransitions:
+    return UserTransitions(
+        np.concatenate([train.user, train.n_users + test.user]),
+        np.concatenate([train.pair, test.pair]),
+        np.concatenate([train.probability, test.probability]),
+        train.n_users + test.n_users,
+    )
+
+
+def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[np.ndarray, sparse.csr_matrix]:
+    """Log-likelihood ratio of each pair for a user who never makes it, and what it is more for one who does."""
+    total = np.bincount(row, weights=known.probability, minlength=n_pairs)
+    n_makers = np.bincount(row, minlength=n_pairs)
+    n_others = known.n_users - 1
+    log_population = np.log(np.where(n_makers > 0, total / n_others, FLOOR))
+    # The difference would leave rounding noise where nobody else makes the transition.
+    has_others = n_makers[row] > 1
+    without_user = np.where(has_others, (total[row] - known.probability) / n_others, FLOOR)
+    baseline = np.log(FLOOR) - log_population
+    gain = np.log(known.probability) - np.log(without_user) - baseline[row]
+    return baseline, sparse.csr_matrix((gain, (row, known.user)), shape=(n_pairs, known.n_users))
+
+
+def _greatest_per_number(attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_matrix) -> np.ndarray:
+    """Greatest score of each user over the traces of each number, shape (numbers, users)."""
+    _, number = np.unique(attacked.number, return_inverse=True)
+    greatest = np.full(number.max() + 1, -np.inf)
+    np.maximum.at(greatest, number, baseline)
+    # A gain is never negative, so a user scores at least the baseline of every trace.
+    n_users = gains.shape[1]
+    scores = np.repeat(greatest, n_users)
+    for rows, product in products_in_blocks(attacked.counts, gains):
+        entries = np.diff(product.indptr)
+        # `maximum.at` is fast on flat indices only.
+        cell = np.repeat(number[rows] * n_users, entries) + product.indices
+        np.maximum.at(scores, cell, product.data + np.repeat(baseline[rows], entries))
+    return scores.reshape(-1, n_users)

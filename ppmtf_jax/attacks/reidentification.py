@@ -1,0 +1,100 @@
+"""Bayesian re-identification: whose trace was this synthetic trace made from? (Murakami et al. 2021, App. D)."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from ppmtf_jax.attacks.transition_estimators import (
+    FLOOR,
+    attacked_traces,
+    check_same_places,
+    has_transitions,
+    ml_transitions,
+    products_in_blocks,
+    training_user_of,
+)
+from ppmtf_jax.traces import Traces
+
+TIE = 1e-9
+"""Log-likelihoods this close are equal: sums of the same logarithms in another order differ by less."""
+
+
+def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) -> np.ndarray:
+    """Guess, for each released trace, the training user whose transitions make it most likely.
+
+    The attacker knows all training traces and holds every user for equally likely beforehand. A transition that a user
+    never made has probability 1e-8. The first user wins a tie.
+
+    Parameters
+    ----------
+    released : Traces
+        What the attacker sees, on the places of `train`.
+    train : Traces
+    pool_traces : bool
+        Attack all traces of a user as one: for real data, where trace numbers only mark breaks.
+
+    Returns
+    -------
+    int array, shape (traces,) or, with `pool_traces`, (users,)
+        Index of the guessed training user, in the order of `released.trace_table()`.
+
+    Raises
+    ------
+    InputError
+        The place tables differ.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train = toy_city(n_users=20, seed=0).traces
+    >>> reidentify(train, train, pool_traces=True)[:3].tolist()
+    [0, 1, 2]
+    """
+    check_same_places(released=released, train=train)
+    attacked = attacked_traces(released, pool_traces=pool_traces)
+    row, known = ml_transitions(train).at_pairs(attacked.pairs)
+    gain = np.log(known.probability) - np.log(FLOOR)
+    gains = sparse.csr_matrix((gain, (row, known.user)), shape=(len(attacked.pairs), train.n_users))
+    guess = np.zeros(len(attacked.user), np.int64)
+    for rows, product in products_in_blocks(attacked.counts, gains):
+        guess[rows] = _first_best_column(product)
+    return guess
+
+
+def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
+    """Share of the released traces whose training user is guessed right; chance is 1 / training users.
+
+    NaN if no training or no released trace has a transition: there is nothing to guess by.
+
+    Raises
+    ------
+    InputError
+        The place tables differ, or released users are not training users.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train = toy_city(n_users=20, seed=0).traces
+    >>> reid_rate(train, train, pool_traces=True)
+    1.0
+    """
+    truth = training_user_of(released, train)
+    if not (has_transitions(train) and has_transitions(released)):
+        return float("nan")
+    user = np.arange(released.n_users) if pool_traces else released.trace_table()[0]
+    return float(np.mean(reidentify(released, train, pool_traces=pool_traces) == truth[user]))
+
+
+def _first_best_column(matrix: sparse.csr_matrix) -> np.ndarray:
+    """First column with the greatest entry of each row. Stored entries are positive, all others 0."""
+    best = np.zeros(matrix.shape[0], np.int64)
+    filled = np.flatnonzero(np.diff(matrix.indptr))
+    if not len(filled):
+        return best
+    # reduceat takes each segment up to the next start, so rows without entries must be left out.
+    start = matrix.indptr[filled]
+    greatest = np.repeat(np.maximum.reduceat(matrix.data, start), np.diff(matrix.indptr)[filled])
+    column = np.where(matrix.data >= greatest - TIE, matrix.indices, matrix.shape[1])
+    best[filled] = np.minimum.reduceat(column, start)
+    return best

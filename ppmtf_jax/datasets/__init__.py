@@ -1,0 +1,25 @@
+"""Readers, one for each published data set, that turn it into `Traces`; and what turns check-ins into events.
+
+Every reader of check-ins returns the traces and an `ImportReport`, which says what became of the rows.
+"""
+
+from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, ImportReport, MostVisited, discretize
+from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
+
+__all__ = [
+    "Discretization",
+    "GridPlaces",
+    "ImportReport",
+    "MostVisited",
+    "discretize",
+    "read_checkins",
+    "read_foursquare",
+    "read_gowalla",
+    "read_official_factors",
+    "read_people_flow",
+    "read_synthetic",
+    "read_tensor",
+]

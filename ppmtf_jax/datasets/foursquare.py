@@ -1,0 +1,121 @@
+"""The Foursquare check-ins of New York and Tokyo (TSMC2014)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.datasets.checkins import local_times, read_columns
+from ppmtf_jax.datasets.discretize import (
+    Discretization,
+    ImportReport,
+    MostVisited,
+    discretize,
+    row_examples,
+    zone_problems,
+)
+from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.traces import Traces
+
+COLUMNS = {"user": 0, "place": 1, "category": 3, "latitude": 4, "longitude": 5, "offset": 6, "time": 7}
+TIME_FORMAT = "%a %b %d %H:%M:%S %z %Y"
+DEFAULT_DISCRETIZATION = Discretization(MostVisited(1000), step_s=3600, slot_s=7200)
+
+
+def read_foursquare(
+    file_or_folder: str | os.PathLike[str],
+    *,
+    time_zone: str = "America/New_York",
+    discretization: Discretization = DEFAULT_DISCRETIZATION,
+) -> tuple[Traces, ImportReport]:
+    """Read a file of the TSMC2014 release: dataset_TSMC2014_NYC.txt or dataset_TSMC2014_TKY.txt.
+
+    The file has TABs between eight columns and no header: user, venue, category id, category name (both may be
+    missing), latitude, longitude, offset from UTC in minutes, UTC time such as "Tue Apr 03 18:00:00 +0000 2012". Local
+    time is UTC plus the offset. Published files are Latin-1 or UTF-8; both are recognized.
+
+    Parameters
+    ----------
+    file_or_folder : path
+        The file, plain or gzipped, or a folder that holds just one of them (its readme does not count).
+    time_zone : str
+        IANA name of the city's zone, "Asia/Tokyo" for the Tokyo file. It names the zone of the time grid; the times
+        themselves follow the offsets.
+    discretization : Discretization
+        Default: the 1,000 most visited venues, instants of one hour, twelve slots of two hours.
+
+    Returns
+    -------
+    (Traces, ImportReport)
+
+    Raises
+    ------
+    InputError
+        Listing every problem of the file at once; also where most offsets are not those of `time_zone`.
+
+    Source
+    ------
+    Yang, Zhang, Zheng, Yu: Modeling User Activity Preference by Leveraging User Spatial Temporal Characteristics in
+    LBSNs, IEEE Trans. SMC: Systems 45(1), 2015.
+
+    Examples
+    --------
+    >>> traces, report = read_foursquare("dataset_TSMC2014_NYC.txt")  # doctest: +SKIP
+    >>> print(report)  # doctest: +SKIP
+    """
+    path = _find_file(Path(file_or_folder))
+    table, problems = read_columns(path, COLUMNS, quote_char=False, subject=str(path))
+    offset, offset_problems = _offsets(table.pop("offset"))
+    utc, time_problems = _utc_times(table.pop("time"))
+    problems += offset_problems + time_problems
+    local = utc + offset.astype("timedelta64[s]") * 60
+    if not problems and not zone_problems(time_zone):
+        problems += _zone_mismatch(local, utc, time_zone)
+    table["local_time"], table["utc_time"] = local, utc
+    return discretize(table, discretization, time_zone=time_zone, subject=str(path), problems=problems)
+
+
+def _find_file(path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    found = sorted(file for file in path.glob("dataset_TSMC2014_*.txt*") if "readme" not in file.name.lower())
+    if len(found) != 1:
+        expected, names = "one file dataset_TSMC2014_<city>.txt or .txt.gz", [file.name for file in found]
+        raise InputError(str(path), [Problem(expected, ", ".join(names) or "none", way_out="Name the file itself")])
+    return found[0]
+
+
+def _offsets(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
+    """Offsets in minutes, 0 where they are no offsets."""
+    minutes = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    bad = ~((np.abs(minutes) <= 14 * 60) & (minutes % 1 == 0))
+    problems = []
+    if bad.any():
+        examples = row_examples(column, np.flatnonzero(bad))
+        problems.append(Problem("offsets from UTC in minutes, -840 to 840", "others", int(bad.sum()), examples))
+    return np.where(bad, 0, minutes).astype(np.int64), problems
+
+
+def _utc_times(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
+    parsed = pd.DatetimeIndex(pd.to_datetime(column, format=TIME_FORMAT, utc=True, errors="coerce"))
+    bad = np.asarray(parsed.isna())
+    problems = []
+    if bad.any():
+        examples = row_examples(column, np.flatnonzero(bad))
+        expected = "UTC times such as 'Tue Apr 03 18:00:00 +0000 2012'"
+        problems.append(Problem(expected, "others", int(bad.sum()), examples))
+    return parsed.tz_localize(None).to_numpy("datetime64[s]"), problems
+
+
+def _zone_mismatch(local: np.ndarray, utc: np.ndarray, time_zone: str) -> list[Problem]:
+    """The release has a few odd offsets; where most differ from the zone's, the zone is wrong."""
+    differs = local != local_times(pd.DatetimeIndex(utc), time_zone)
+    if not len(differs) or differs.mean() <= 0.5:
+        return []
+    offsets = np.unique((local - utc)[differs].astype(np.int64) // 60)
+    found = f"offsets of {', '.join(first_examples(offsets.tolist()))} minutes"
+    way_out = "Name the city's zone, such as time_zone='Asia/Tokyo'"
+    return [Problem(f"offsets of {time_zone}", found, int(differs.sum()), way_out=way_out)]

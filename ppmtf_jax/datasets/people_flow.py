@@ -1,0 +1,226 @@
+"""The files of the official PPMTF release for the SNS-based People Flow Data (Tokyo)."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+
+FIRST_HOUR = 9
+STEP_S = 1200
+N_INSTANTS = 30
+START = "2013-07-01T09:00:00"
+TIME_ZONE = "Asia/Tokyo"
+
+
+def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
+    """Read training and test traces, 9:00 to 19:00 in thirty instants of 20 minutes, each a slot of its own.
+
+    User and place ids are the indices of the files (user_index, poi_index), so that they fit the official synthetic
+    traces, tensors and factors. The traces come from six days of 2013; their common grid begins nominally on
+    2013-07-01.
+
+    Parameters
+    ----------
+    folder : path
+        With POI_X.csv, POIindex_X.csv, traintraces_X.csv and testtraces_X.csv for one city X (published: TK), each
+        plain or gzipped (.csv.gz).
+
+    Returns
+    -------
+    (Traces, Traces)
+        Training and test traces over the same places, which are in the order of poi_index.
+
+    Raises
+    ------
+    InputError
+        Files or columns are missing, or the content is not as expected; all problems of a file at once.
+
+    Source
+    ------
+    Murakami, Hamada, Kawamoto, Hatano: Privacy-Preserving Multiple Tensor Factorization for Synthesizing Large-Scale
+    Location Traces with Cluster-Specific Features, PoPETs 2021, section 4.1.
+
+    Examples
+    --------
+    >>> train, test = read_people_flow("people_flow")  # doctest: +SKIP
+    >>> train.n_users, train.n_places, train.time_grid.n_slots  # doctest: +SKIP
+    (500, 400, 30)
+    """
+    files = _find_files(Path(folder))
+    points = _read_table(files["POI"], ("poi_id", "y", "x"))
+    index = _read_table(files["POIindex"], ("poi_id", "poi_index", "category"))
+    joined = index.merge(points[["poi_id", "y", "x"]], on="poi_id", how="left").sort_values("poi_index")
+    table = joined[["poi_index", "y", "x"]].set_axis(["place", "latitude", "longitude"], axis=1)
+    if (joined["category"] != "-").any():
+        table["category"] = joined["category"]
+    places = PlaceTable.from_frame(table.reset_index(drop=True))
+    grid = TimeGrid.each_instant(START, STEP_S, N_INSTANTS, TIME_ZONE)
+    return _read_traces(files["traintraces"], places, grid), _read_traces(files["testtraces"], places, grid)
+
+
+def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
+    """Read a file of official synthetic traces.
+
+    Parameters
+    ----------
+    file : path
+        CSV, plain or gzipped, with columns user, trace_no, time_slot (or time_period), time_instant (within the slot)
+        and poi_index.
+    like : Traces
+        The training traces: gives the places, and the time grid, of which a synthetic trace covers one period.
+
+    Returns
+    -------
+    Traces
+        Instant = time_slot times the instants per slot, plus time_instant.
+
+    Raises
+    ------
+    InputError
+        The file is not of that kind, or does not fit places and time grid; all problems at once.
+
+    Examples
+    --------
+    >>> synthetic = read_synthetic("synthetic_traces.csv.gz", train)  # doctest: +SKIP
+    """
+    grid = like.time_grid.one_period()
+    if grid.n_instants % grid.n_slots:
+        found = f"{grid.n_instants} instants in {grid.n_slots} slots"
+        raise InputError(str(file), [Problem("a time grid with equally many instants in every slot", found)])
+    table = _read_table(Path(file), ("user", "trace_no", ("time_slot", "time_period"), "time_instant", "poi_index"))
+    slot = table["time_slot" if "time_slot" in table else "time_period"]
+    _check_whole_numbers(file, {"time slot": slot, "time_instant": table["time_instant"]})
+    frame = pd.DataFrame(
+        {
+            "user": table["user"],
+            "trace": table["trace_no"],
+            "instant": slot * (grid.n_instants // grid.n_slots) + table["time_instant"],
+            "place": table["poi_index"],
+        }
+    )
+    return Traces.from_frame(frame, like.places, grid, subject=str(file))
+
+
+def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Read the official factors: "A" (users, rank), "B" and "C" (places, rank), "D" (slots, rank).
+
+    Parameters
+    ----------
+    folder : path
+        With one file ending in _A.csv (or _A.csv.gz), and so on; hyper-parameters (_Lam_A, _mu_A) are not read.
+
+    Raises
+    ------
+    InputError
+        A file is missing, is there twice, or holds something else than numbers.
+
+    Examples
+    --------
+    >>> read_official_factors("ppmtf_alpha200")["A"].shape  # doctest: +SKIP
+    (500, 16)
+    """
+    factors, problems = {}, []
+    for name in "ABCD":
+        found = [
+            path
+            for path in sorted(Path(folder).glob(f"*_{name}.csv*"))
+            if not path.name.split(".")[0].endswith((f"_Lam_{name}", f"_mu_{name}"))
+        ]
+        if len(found) != 1:
+            problems.append(Problem(f"one file *_{name}.csv", ", ".join(path.name for path in found) or "none"))
+            continue
+        try:
+            factors[name] = np.loadtxt(found[0], delimiter=",", ndmin=2)
+        except (OSError, ValueError, EOFError, zlib.error) as error:
+            problems.append(Problem(f"a table of numbers in {found[0].name}", str(error)))
+    if problems:
+        raise InputError(str(folder), problems)
+    return factors
+
+
+def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
+    """Read an official count tensor of transitions or visits, one row for each positive cell.
+
+    Returns
+    -------
+    DataFrame
+        Columns user, place, next_place, count for transitions; user, place, slot, count for visits.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or has other columns.
+
+    Examples
+    --------
+    >>> read_tensor("traintranstensor_TK_mnt100.csv.gz").columns.tolist()  # doctest: +SKIP
+    ['user', 'place', 'next_place', 'count']
+    """
+    table = _read_table(Path(file), ("user_index", "poi_index_from", ("poi_index_to", "time_slot"), "count"))
+    names = {"user_index": "user", "poi_index_from": "place", "poi_index_to": "next_place", "time_slot": "slot"}
+    table = table.rename(columns=names)
+    return table[["user", "place", "next_place" if "next_place" in table else "slot", "count"]]
+
+
+def _find_files(folder: Path) -> dict[str, Path]:
+    """The file of each kind, of the one city that the folder holds."""
+    if not folder.is_dir():
+        raise InputError(str(folder), [Problem("a folder with the people-flow files", "no such folder")])
+    files, problems = {}, []
+    for kind in ("POI", "POIindex", "traintraces", "testtraces"):
+        found = sorted([*folder.glob(f"{kind}_*.csv"), *folder.glob(f"{kind}_*.csv.gz")])
+        if len(found) == 1:
+            files[kind] = found[0]
+        else:
+            names = first_examples([path.name for path in found])
+            problems.append(Problem(f"one file {kind}_<city>.csv or .csv.gz", ", ".join(names) or "none"))
+    cities = {path.name.split(".")[0].split("_", 1)[1] for path in files.values()}
+    if len(cities) > 1:
+        problems.append(Problem("files of one city", ", ".join(sorted(cities))))
+    if problems:
+        raise InputError(str(folder), problems)
+    return files
+
+
+def _read_table(path: Path, needed: tuple[str | tuple[str, str], ...]) -> pd.DataFrame:
+    """Read a CSV file with the needed columns; a tuple stands for alternatives."""
+    try:
+        table = pd.read_csv(path)
+    except FileNotFoundError as error:
+        raise InputError(str(path), [Problem("a file to read", "no such file")]) from error
+    except (OSError, ValueError, EOFError, zlib.error) as error:
+        raise InputError(str(path), [Problem("a readable CSV file, plain or gzipped", str(error))]) from error
+    alternatives = [(name,) if isinstance(name, str) else name for name in needed]
+    missing = [" or ".join(names) for names in alternatives if not any(name in table for name in names)]
+    if missing:
+        expected = f"columns {', '.join(' or '.join(names) for names in alternatives)}"
+        found = f"columns {', '.join(map(str, table.columns))}"
+        raise InputError(str(path), [Problem(expected, found, way_out=f"Missing: {', '.join(missing)}")])
+    return table
+
+
+def _read_traces(path: Path, places: PlaceTable, grid: TimeGrid) -> Traces:
+    table = _read_table(path, ("user_index", "poi_index", "hour", "min"))
+    _check_whole_numbers(path, {"hour": table["hour"], "min": table["min"]})
+    minutes = (table["hour"] - FIRST_HOUR) * 60 + table["min"]
+    frame = pd.DataFrame({"user": table["user_index"], "place": table["poi_index"], "instant": minutes * 60 // STEP_S})
+    return Traces.from_frame(frame, places, grid, subject=str(path))
+
+
+def _check_whole_numbers(path: str | os.PathLike[str], columns: dict[str, pd.Series]) -> None:
+    problems = []
+    for name, column in columns.items():
+        bad = ~(pd.to_numeric(column, errors="coerce") % 1 == 0)
+        if bad.any():
+            problems.append(
+                Problem(f"whole numbers in '{name}'", "others", int(bad.sum()), first_examples(column[bad].tolist()))
+            )
+    if problems:
+        raise InputError(str(path), problems)

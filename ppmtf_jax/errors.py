@@ -1,0 +1,77 @@
+"""The two errors that this library raises on purpose.
+
+`InputError` is for what a user can cause and mend: it lists every problem found at once, each with what was
+expected, what was found, how many rows are concerned, the first offenders and the way out. `NumericalError` is for a
+computation that left the finite numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+N_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with an input.
+
+    Parameters
+    ----------
+    expected, found : str
+        What should have been there, and what was.
+    n_rows : int
+        How many rows are concerned; 0 where the problem is not one of rows.
+    examples : tuple of str
+        The first offenders.
+    way_out : str
+        What the user can do about it.
+    """
+
+    expected: str
+    found: str
+    n_rows: int = 0
+    examples: tuple[str, ...] = ()
+    way_out: str = ""
+
+    def __str__(self) -> str:
+        text = f"expected {self.expected}; found {self.found}"
+        if self.n_rows:
+            text += f" ({self.n_rows} row{'s' if self.n_rows > 1 else ''})"
+        if self.examples:
+            text += f", first: {', '.join(self.examples)}"
+        return text + (f". {self.way_out}" if self.way_out else ".")
+
+
+class PpmtfError(Exception):
+    """Base of all errors that this library raises on purpose."""
+
+
+class InputError(PpmtfError, ValueError):
+    """Bad input, with every problem of it listed.
+
+    Examples
+    --------
+    >>> raise InputError("traces.csv", [Problem("column 'user'", "columns 'uid', 'place'")])
+    Traceback (most recent call last):
+    ppmtf_jax.errors.InputError: traces.csv: expected column 'user'; found columns 'uid', 'place'.
+    """
+
+    def __init__(self, subject: str, problems: Iterable[Problem | str]):
+        self.subject = subject
+        self.problems = tuple(problems)
+        lines = [str(problem) for problem in self.problems]
+        if len(lines) == 1:
+            super().__init__(f"{subject}: {lines[0]}")
+        else:
+            super().__init__(f"{subject}: {len(lines)} problems\n" + "\n".join(f"  - {line}" for line in lines))
+
+
+class NumericalError(PpmtfError, ArithmeticError):
+    """A computation left the finite numbers; the message says where and what to try."""
+
+
+def first_examples(values: Sequence[object]) -> tuple[str, ...]:
+    """The first few of `values` as text, for `Problem.examples`."""
+    return tuple(str(value) for value in list(values)[:N_EXAMPLES])

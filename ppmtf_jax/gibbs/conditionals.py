@@ -1,0 +1,144 @@
+"""Full conditionals of the hierarchical model in closed form; nothing here is random.
+
+Sufficient statistics -> conjugate posterior; `draws` turns a posterior into a draw. Equation numbers are those of
+Murakami et al. 2021 (PPMTF), Appendix H.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ppmtf_jax.errors import InputError, Problem
+
+
+@dataclass(frozen=True)
+class HyperPrior:
+    """Normal-Wishart prior of each factor's mean and precision, eq. (4).
+
+    The published choice is the default: mu_0 = 0, beta_0 = 2, W_0 = identity, nu_0 = rank.
+
+    Parameters
+    ----------
+    mean : float
+        Every entry of mu_0.
+    mean_strength : float
+        beta_0: how many observations the prior mean counts as.
+    scale : float
+        W_0 = scale x identity.
+    degrees_of_freedom : float or None
+        nu_0, more than rank - 1; None means the rank.
+    """
+
+    mean: float = 0.0
+    mean_strength: float = 2.0
+    scale: float = 1.0
+    degrees_of_freedom: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mean_strength", "scale"):
+            if not getattr(self, name) > 0:
+                raise InputError("hyper-prior", [Problem(f"a positive {name}", repr(getattr(self, name)))])
+
+
+class FactorPrior(NamedTuple):
+    """Psi of one factor: mean (rank,) and precision (rank, rank) of its rows."""
+
+    mean: Float[Array, "*chain rank"]
+    precision: Float[Array, "*chain rank rank"]
+
+
+class NormalWishart(NamedTuple):
+    """mu | Lambda ~ N(mean, (mean_strength Lambda)^-1), Lambda ~ Wishart(inverse_scale_matrix^-1, degrees_of_freedom)."""
+
+    mean: Float[Array, " rank"]
+    mean_strength: Float[Array, ""]
+    inverse_scale_matrix: Float[Array, "rank rank"]
+    degrees_of_freedom: Float[Array, ""]
+
+
+class CellStatistics(NamedTuple):
+    """What the observed cells of a row say about it: sum of w d d^T and sum of r d, d the cell's design vector."""
+
+    gram: Float[Array, "rank rank"]
+    moment: Float[Array, " rank"]
+
+
+class GaussianPrecisionForm(NamedTuple):
+    """A Gaussian by its precision and precision times mean."""
+
+    precision: Float[Array, "rank rank"]
+    linear: Float[Array, " rank"]
+
+
+def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> NormalWishart:
+    """Full conditional of a factor's mean and precision given its rows, eqs. (22)-(28).
+
+    Eqs. (25) and (28) add the uncentred scatter beside the mean term, which counts the mean twice; the normal-Wishart
+    posterior has the scatter about the mean, S = sum_n (a_n - mean)(a_n - mean)^T, and only this passes a joint test.
+    """
+    n_rows, rank = factor.shape
+    dtype = factor.dtype
+    prior_mean = jnp.full(rank, hyper.mean, dtype)
+    sample_mean = factor.mean(axis=0)
+    centred = factor - sample_mean
+    shift = prior_mean - sample_mean
+    strength = hyper.mean_strength + n_rows
+    inverse_scale_matrix = (
+        jnp.eye(rank, dtype=dtype) / hyper.scale
+        + centred.T @ centred
+        + (hyper.mean_strength * n_rows / strength) * jnp.outer(shift, shift)
+    )
+    nu = rank if hyper.degrees_of_freedom is None else hyper.degrees_of_freedom
+    return NormalWishart(
+        (hyper.mean_strength * prior_mean + n_rows * sample_mean) / strength,
+        jnp.asarray(strength, dtype),
+        inverse_scale_matrix,
+        jnp.asarray(nu + n_rows, dtype),
+    )
+
+
+def cell_statistics(
+    design: Float[Array, "cell rank"], value: Float[Array, " cell"], weight: Float[Array, " cell"]
+) -> CellStatistics:
+    """Statistics of some observed cells of one row; a padded cell has weight 0 and value 0.
+
+    Parameters
+    ----------
+    design : product of the other two modes' rows at each cell
+    value : count at each cell
+    weight : 1 for an observed cell, or the stored part of its weight (see `cells.ObservedCells`)
+    """
+    return CellStatistics((design * weight[:, None]).T @ design, value @ design)
+
+
+def dense_gram(
+    left: Float[Array, "left rank"], right: Float[Array, "right rank"], left_weight: Float[Array, " left"] | None = None
+) -> Float[Array, "rank rank"]:
+    """Sum of w d d^T over *all* pairs of rows, d = left_i o right_j: (left^T W left) o (right^T right)."""
+    weighted = left if left_weight is None else left * left_weight[:, None]
+    return (weighted.T @ left) * (right.T @ right)
+
+
+def row_conditional(
+    prior: FactorPrior, statistics: CellStatistics, noise_precision: float | Float[Array, ""]
+) -> GaussianPrecisionForm:
+    """Full conditional of one factor row given everything else, eqs. (36)-(37), in precision form.
+
+    (Eq. (31) lacks a factor -1/2; the result (36)-(37) is right.)
+
+    Examples
+    --------
+    >>> prior = FactorPrior(jnp.zeros(1), jnp.eye(1))
+    >>> cells = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]), weight=jnp.ones(3))
+    >>> conditional = row_conditional(prior, cells, noise_precision=2.0)
+    >>> float(conditional.precision[0, 0]), float(conditional.linear[0])
+    (7.0, 12.0)
+    """
+    return GaussianPrecisionForm(
+        prior.precision + noise_precision * statistics.gram,
+        prior.precision @ prior.mean + noise_precision * statistics.moment,
+    )

@@ -1,0 +1,262 @@
+"""Running the sampler: jitted scans of sweeps, kept draws, checkpoints with exact resume, progress."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Key
+
+from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.files import atomic_file
+from ppmtf_jax.gibbs.cells import ObservedCells
+from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
+from ppmtf_jax.progress import progress_bar
+
+# Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
+SWEEPS_PER_CALL = 5
+
+
+class Keep(Protocol):
+    """Says which draws to keep. Any object with this method will do."""
+
+    def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        """Whether the draw after `sweep` sweeps (1 to n_sweeps) is kept."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeepLast:
+    """Keep only the last draw, as published."""
+
+    def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        return sweep == n_sweeps
+
+
+@dataclass(frozen=True)
+class KeepEvery:
+    """Keep every n-th draw after a burn-in."""
+
+    n: int
+    burn_in: int = 0
+
+    def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        return sweep > self.burn_in and (sweep - self.burn_in) % self.n == 0
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where and how often to write the state of a run, so that it can go on after it was stopped.
+
+    A run that finds the file of the same run goes on from it; a file of another run is refused.
+    """
+
+    path: Path
+    every: int = 10
+
+
+class GibbsResult(NamedTuple):
+    """Outcome of a run.
+
+    Attributes
+    ----------
+    state : GibbsState
+        Of the last sweep, every array with a leading chain axis.
+    draws : dict of float32 arrays, shape (chains, kept, rows, rank)
+    kept_sweeps : int array, shape (kept,)
+        After how many sweeps each kept draw was taken.
+    rmse : dict of float arrays, shape (chains, sweeps)
+        Weighted root mean square error over the observed cells of each tensor after each sweep.
+    """
+
+    state: GibbsState
+    draws: dict[str, np.ndarray]
+    kept_sweeps: np.ndarray
+    rmse: dict[str, np.ndarray]
+
+
+def run_gibbs(
+    key: Key[Array, ""],
+    cells: dict[str, ObservedCells],
+    n_rows: dict[str, int],
+    coupling: Coupling,
+    settings: GibbsSettings,
+    *,
+    n_sweeps: int,
+    n_chains: int = 1,
+    keep: Keep = KeepLast(),  # noqa: B008
+    checkpoints: Checkpoints | None = None,
+    progress: bool = False,
+) -> GibbsResult:
+    """Run `n_sweeps` sweeps of `n_chains` chains.
+
+    Parameters
+    ----------
+    key : typed key; with the data and the settings it decides every draw
+    cells : observed cells of each tensor, from `cells.observe`
+    n_rows : rows of each factor
+    keep : which draws to keep
+    checkpoints : resume from and write to a file; a resumed run equals an unbroken one bit for bit
+
+    Raises
+    ------
+    NumericalError
+        A factor is no longer finite: says at which sweep, in which factor and where the last checkpoint is.
+    InputError
+        The checkpoint is of another run.
+    """
+    if n_sweeps < 1 or n_chains < 1:
+        raise InputError("run", [Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains")])
+    chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
+    cells = jax.tree.map(jnp.asarray, cells)
+    start = jax.vmap(lambda k: init_state(k, n_rows, coupling, settings))(chain_keys)
+    history = _History(start, [], [], {name: [] for name, _ in coupling.tensors})
+    fingerprint = _fingerprint(key, cells, coupling, settings, n_chains, keep)
+    if checkpoints and checkpoints.path.is_file():
+        history = _read_checkpoint(checkpoints.path, history, fingerprint)
+
+    weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
+    done = int(history.state.sweep[0])
+    if done > n_sweeps:
+        raise InputError("run", [Problem(f"a checkpoint of at most {n_sweeps} sweeps", f"one of {done}")])
+    with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
+        while done < n_sweeps:
+            n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
+            state, info = _run_sweeps(chain_keys, history.state, cells, n, coupling, settings)
+            _check_finite(info, n, done, coupling, checkpoints)
+            done += n
+            advance(n)
+            history = history.after(state, info, n, weights)
+            if keep.keeps(done, n_sweeps):
+                history.kept.append(jax.tree.map(np.asarray, state.factors))
+                history.kept_sweeps.append(done)
+            if checkpoints and (done % checkpoints.every == 0 or done == n_sweeps):
+                _write_checkpoint(checkpoints.path, history, fingerprint)
+    return history.result(coupling)
+
+
+class _History(NamedTuple):
+    """A run so far: exactly what a checkpoint holds."""
+
+    state: GibbsState
+    kept: list[dict[str, np.ndarray]]
+    kept_sweeps: list[int]
+    rmse: dict[str, list[np.ndarray]]
+
+    def after(self, state: GibbsState, info: SweepInfo, n: int, weights: dict[str, float]) -> _History:
+        for name, rows in self.rmse.items():
+            square_error = np.asarray(info.square_error[name])[:, :n]
+            rows.extend(np.sqrt(np.maximum(square_error, 0) / weights[name]).T)
+        return self._replace(state=state)
+
+    def result(self, coupling: Coupling) -> GibbsResult:
+        draws = {f: np.stack([draw[f] for draw in self.kept], axis=1) for f in coupling.factors} if self.kept else {}
+        rmse = {name: np.stack(rows, axis=1) for name, rows in self.rmse.items()}
+        return GibbsResult(self.state, draws, np.array(self.kept_sweeps, np.int64), rmse)
+
+
+@partial(jax.jit, static_argnames=("coupling", "settings"))
+def _run_sweeps(
+    chain_keys: Array,
+    state: GibbsState,
+    cells: dict[str, ObservedCells],
+    n_active: int,
+    coupling: Coupling,
+    settings: GibbsSettings,
+) -> tuple[GibbsState, SweepInfo]:
+    """`n_active` (at most SWEEPS_PER_CALL) sweeps of every chain; their number does not change the program."""
+    one_sweep = partial(step, coupling=coupling, settings=settings)
+
+    def sweep_chains(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
+        if chain_keys.shape[0] > 1:
+            return jax.vmap(one_sweep, (0, 0, None))(chain_keys, state, cells)
+        # One chain does without the batch axis, which would slow the products down.
+        single = one_sweep(chain_keys[0], jax.tree.map(lambda x: x[0], state), cells)
+        return jax.tree.map(lambda x: x[None], single)
+
+    idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(sweep_chains, state)[1])
+
+    def body(state: GibbsState, number: Array) -> tuple[GibbsState, SweepInfo]:
+        return lax.cond(number < n_active, sweep_chains, lambda s: (s, idle_info), state)
+
+    state, info = lax.scan(body, state, jnp.arange(SWEEPS_PER_CALL))
+    return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), info)
+
+
+def _sweeps_to_next_stop(done: int, n_sweeps: int, keep: Keep, checkpoints: Checkpoints | None) -> int:
+    for n in range(1, SWEEPS_PER_CALL + 1):
+        stops = done + n == n_sweeps or keep.keeps(done + n, n_sweeps)
+        if stops or (checkpoints and (done + n) % checkpoints.every == 0):
+            return n
+    return SWEEPS_PER_CALL
+
+
+def _check_finite(info: SweepInfo, n: int, done: int, coupling: Coupling, checkpoints: Checkpoints | None) -> None:
+    finite = np.asarray(info.finite)[:, :n].all(axis=0)
+    if finite.all():
+        return
+    sweep, factor = np.argwhere(~finite)[0]
+    at = f" The last checkpoint is {checkpoints.path}." if checkpoints and checkpoints.path.is_file() else ""
+    raise NumericalError(
+        f"factor '{coupling.factors[factor]}' is no longer finite after sweep {done + int(sweep) + 1}: its precision "
+        f"matrix lost definiteness in {info.square_error[coupling.tensors[0][0]].dtype}. Lower noise_precision, or "
+        f"check the counts for extreme values.{at}"
+    )
+
+
+def _fingerprint(
+    key: Array, cells: dict[str, ObservedCells], coupling: Coupling, settings: GibbsSettings, n_chains: int, keep: Keep
+) -> str:
+    """Identifies a run: the same key, data, model and bookkeeping."""
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(repr((coupling, settings, n_chains, keep, jax.__version__)).encode())
+    digest.update(np.asarray(jax.random.key_data(key)).tobytes())
+    for leaf in jax.tree.leaves(cells):
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(history.state)]
+    arrays = {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
+    for name, rows in history.rmse.items():
+        arrays[f"rmse_{name}"] = np.stack(rows)
+    for i, draw in enumerate(history.kept):
+        arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
+    with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
+        np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(history.kept_sweeps, np.int64), **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
+    way_out = "Delete it to start anew, or give another name"
+    try:
+        with np.load(path) as stored:
+            arrays = dict(stored)
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise InputError(str(path), [Problem("a checkpoint", str(error), way_out=way_out)]) from error
+    if str(arrays.get("fingerprint")) != fingerprint:
+        expected = "the checkpoint of this run"
+        raise InputError(str(path), [Problem(expected, "one of other data, settings or seed", way_out=way_out)])
+    structure = jax.tree.structure(fresh.state)
+    state = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"state_{i}"]) for i in range(structure.num_leaves)])
+    kept_sweeps = arrays["kept_sweeps"].tolist()
+    kept = [{name: arrays[f"kept_{i}_{name}"] for name in fresh.state.factors} for i in range(len(kept_sweeps))]
+    rmse = {name: list(arrays[f"rmse_{name}"]) for name in fresh.rmse}
+    return _History(state, kept, kept_sweeps, rmse)
+
+
+def chain_draws(result: GibbsResult, names: Sequence[str], chain: int = 0) -> dict[str, np.ndarray]:
+    """The last kept draw of some factors of one chain."""
+    return {name: result.draws[name][chain, -1] for name in names}

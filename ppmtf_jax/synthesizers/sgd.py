@@ -1,0 +1,183 @@
+"""SGD for traces: one transition matrix per slot for everybody, first events copied (Murakami et al. 2021, App. C)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.synthesizers.base import Synthesizer, TraceModel, register
+from ppmtf_jax.traces import Traces
+
+ABSENT = -1
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class SGD(TraceModel):
+    """Maximum-likelihood chain shared by all users, after the events copied from the input user.
+
+    Transition matrices are sparse: only transitions that were seen are stored, slot by slot. From a place that nobody
+    left in a slot, every place is equally probable, as in the published program.
+
+    Parameters
+    ----------
+    row_start : int array, shape (slots * places + 1,)
+        Where the row of (slot, place) begins in `next_place`.
+    next_place : int array, shape (seen transitions,), sorted within a row
+    count_before : int array, shape (seen transitions + 1,)
+        Running sum of their counts: sampling is exact integer arithmetic.
+    first_count_before : int array, shape (places + 1,)
+        Running sum of the events in the first slot.
+    copied : int array, shape (users, n_copied)
+        The input user's own place at the first instants, -1 where there is none.
+    slot_of_instant : int array, shape (instants,)
+    """
+
+    row_start: Int[Array, " row"]
+    next_place: Int[Array, " seen"]
+    count_before: Int[Array, " seen1"]
+    first_count_before: Int[Array, " place1"]
+    copied: Int[Array, "user copied"]
+    slot_of_instant: Int[Array, " instant"]
+
+    @property
+    def n_places(self) -> int:
+        return self.first_count_before.shape[0] - 1
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        target = jax.random.randint(key, (), 0, self.first_count_before[-1])
+        drawn = jnp.searchsorted(self.first_count_before, target, side="right") - 1
+        return self._copied_or(user, jnp.zeros((), jnp.int32), drawn)
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        begin, end = self._row(instant, place)
+        total = self.count_before[end] - self.count_before[begin]
+        target = jax.random.randint(key, (), 0, jnp.where(total > 0, total, self.n_places))
+        seen = jnp.searchsorted(self.count_before, self.count_before[begin] + target, side="right") - 1
+        drawn = jnp.where(total > 0, self.next_place[jnp.minimum(seen, len(self.next_place) - 1)], target)
+        return self._copied_or(user, instant, drawn)
+
+    def tables(self, user: Int[Array, ""]) -> Int[Array, " copied"]:
+        """The user's copied events: all that distinguishes users."""
+        return self.copied[user]
+
+    def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
+        count = self.first_count_before[place + 1] - self.first_count_before[place]
+        log_probability = jnp.log(count / self.first_count_before[-1])
+        return self._certain_if_copied(tables, jnp.zeros((), jnp.int32), place, log_probability)
+
+    def log_next(
+        self, tables: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        begin, end = self._row(instant, place)
+        total = self.count_before[end] - self.count_before[begin]
+        at = self._find(begin, end, next_place)
+        count = self.count_before[at + 1] - self.count_before[at]
+        seen = (at < end) & (self.next_place[jnp.minimum(at, len(self.next_place) - 1)] == next_place)
+        probability = jnp.where(total > 0, jnp.where(seen, count, 0) / jnp.maximum(total, 1), 1 / self.n_places)
+        return self._certain_if_copied(tables, instant, next_place, jnp.log(probability))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SGD:
+        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
+
+    def _row(self, instant: Array, place: Array) -> tuple[Array, Array]:
+        row = self.slot_of_instant[instant] * self.n_places + place
+        return self.row_start[row], self.row_start[row + 1]
+
+    def _find(self, begin: Array, end: Array, next_place: Array) -> Array:
+        """First position in [begin, end) whose next place is not below `next_place`."""
+
+        def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bounds
+            middle = (low + high) // 2
+            below = (low < high) & (self.next_place[middle] < next_place)
+            return jnp.where(below, middle + 1, low), jnp.where(below, high, jnp.minimum(middle, high))
+
+        n_halvings = max(1, self.n_places).bit_length()
+        return lax.fori_loop(0, n_halvings, halve, (begin, end))[0]
+
+    def _copied_or(self, user: Array, instant: Array, drawn: Array) -> Int[Array, ""]:
+        n_copied = self.copied.shape[1]
+        if not n_copied:
+            return drawn.astype(jnp.int32)
+        copy = self.copied[user, jnp.minimum(instant, n_copied - 1)]
+        return jnp.where((instant < n_copied) & (copy != ABSENT), copy, drawn).astype(jnp.int32)
+
+    def _certain_if_copied(self, copied: Array, instant: Array, place: Array, log_probability: Array) -> Array:
+        n_copied = copied.shape[0]
+        if not n_copied:
+            return log_probability
+        copy = copied[jnp.minimum(instant, n_copied - 1)]
+        log_certain = jnp.where(copy == place, 0.0, -jnp.inf)
+        return jnp.where((instant < n_copied) & (copy != ABSENT), log_certain, log_probability)
+
+
+@dataclass(frozen=True)
+class SGDSettings:
+    """Settings of SGD.
+
+    Parameters
+    ----------
+    n_copied : int
+        How many first events of the input user are copied (xi). With 0 a trace is independent of its input user.
+    """
+
+    n_copied: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_copied < 0:
+            raise InputError("settings", [Problem("n_copied of at least 0", repr(self.n_copied))])
+
+
+def fit_trace_model(
+    train: Traces, settings: SGDSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
+) -> SGD:
+    """Maximum likelihood: count transitions per slot of arrival, and places in the first slot."""
+    period = train.time_grid.one_period()
+    n_places, n_slots = train.n_places, train.time_grid.n_slots
+    after = np.flatnonzero(train.is_step())
+    row = train.slot[after].astype(np.int64) * n_places + train.place[after - 1]
+    seen, count = np.unique(row * n_places + train.place[after], return_counts=True)
+    row, next_place = np.divmod(seen, n_places)
+    in_first_slot = train.slot == period.slot_of_instant[0]
+    first_count = np.bincount(train.place[in_first_slot], minlength=n_places)
+    if not first_count.any():
+        # Nobody was seen in the first slot: the population of the whole day stands in for it.
+        first_count = np.bincount(train.place, minlength=n_places)
+    return SGD(
+        jnp.asarray(np.searchsorted(row, np.arange(n_slots * n_places + 1)).astype(np.int32)),
+        jnp.asarray(next_place.astype(np.int32)),
+        jnp.asarray(_running_sum(count)),
+        jnp.asarray(_running_sum(first_count)),
+        jnp.asarray(_first_places(train, min(settings.n_copied, period.n_instants), period.n_instants)),
+        jnp.asarray(period.slot_of_instant),
+    )
+
+
+def _running_sum(count: np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(count)]).astype(np.int32)
+
+
+def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
+    """Each user's place at the first instants of a period, the earliest where there are several; -1 where none."""
+    copied = np.full((train.n_users, n_copied), ABSENT, np.int32)
+    instant = train.instant % n_instants
+    early = np.flatnonzero(instant < n_copied)[::-1]
+    copied[train.user[early], instant[early]] = train.place[early]
+    return copied
+
+
+register("sgd", Synthesizer(SGDSettings, fit_trace_model, SGD))

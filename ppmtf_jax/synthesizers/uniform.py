@@ -1,0 +1,64 @@
+"""Uniform: every event at a place drawn uniformly. What a synthesizer that knows nothing achieves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.synthesizers.base import Synthesizer, TraceModel, register
+from ppmtf_jax.traces import Traces
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Uniform(TraceModel):
+    """Independent uniform places, the same for every user."""
+
+    n_places: int = field(metadata={"static": True})
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        return jax.random.randint(key, (), 0, self.n_places)
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        return self.sample_first(key, user)
+
+    def tables(self, user: Int[Array, ""]) -> Float[Array, ""]:
+        """The log-probability of every place."""
+        return -jnp.log(jnp.asarray(float(self.n_places)))
+
+    def log_first(self, tables: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+        return tables
+
+    def log_next(
+        self, tables: Float[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        return tables
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {"n_places": np.asarray(self.n_places)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Uniform:
+        return cls(int(arrays["n_places"]))
+
+
+@dataclass(frozen=True)
+class UniformSettings:
+    """Uniform has no settings."""
+
+
+def fit_trace_model(
+    train: Traces, settings: UniformSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
+) -> Uniform:
+    """The uniform model over the places of `train`."""
+    return Uniform(train.n_places)
+
+
+register("uniform", Synthesizer(UniformSettings, fit_trace_model, Uniform))

@@ -1,0 +1,549 @@
+"""The canonical, validated form of the data: `PlaceTable`, `TimeGrid`, `Traces` and the trace-set folder.
+
+A trace set is a folder with `traces.parquet` (user, trace, instant, place), `places.parquet` (place, latitude,
+longitude, category), `time_grid.json` and, where there are friends, `friendships.parquet` (user, friend). Ids keep the
+user's own values there; inside, everything is an index: users in the order of their sorted ids, places in the order of
+the place table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.files import atomic_folder, write_text
+
+TRACE_COLUMNS = ("user", "trace", "instant", "place")
+PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
+DAY_S = 86_400
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceTable:
+    """The places that events can be at.
+
+    Parameters
+    ----------
+    ids : array, shape (places,)
+        The user's own identifiers, distinct.
+    latitude, longitude : float array, shape (places,)
+        Degrees.
+    category : array of str, shape (places,), or None
+        A label such as "home" or "restaurant".
+
+    Examples
+    --------
+    >>> places = PlaceTable.from_frame(pd.DataFrame({"place": ["a", "b"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]}))
+    >>> len(places), places.index_of(["b", "a"]).tolist()
+    (2, [1, 0])
+    """
+
+    ids: np.ndarray
+    latitude: np.ndarray
+    longitude: np.ndarray
+    category: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> PlaceTable:
+        """Validate a table with columns place, latitude, longitude and, optionally, category.
+
+        Raises
+        ------
+        InputError
+            Listing missing columns, repeated ids, and coordinates that are out of range or look swapped.
+        """
+        problems = _missing_columns(frame, ("place", "latitude", "longitude"))
+        if problems:
+            raise InputError("places", problems)
+        if not len(frame):
+            raise InputError("places", [Problem("at least one place", "an empty table")])
+        problems += coordinate_problems(frame["latitude"], frame["longitude"])
+        repeated = frame["place"].duplicated()
+        if repeated.any():
+            problems.append(
+                Problem("every place once", "repeated place ids", int(repeated.sum()), first_examples(frame.loc[repeated, "place"].tolist()))
+            )
+        missing = frame["place"].isna()
+        if missing.any():
+            problems.append(Problem("an id for every place", "missing ids", int(missing.sum())))
+        if problems:
+            raise InputError("places", problems)
+        category = frame["category"].fillna("").astype(str).to_numpy(object) if "category" in frame else None
+        return cls(
+            _id_array(frame["place"]),
+            frame["latitude"].to_numpy(np.float64),
+            frame["longitude"].to_numpy(np.float64),
+            category,
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with columns place, latitude, longitude and, where known, category."""
+        columns = {"place": self.ids, "latitude": self.latitude, "longitude": self.longitude}
+        if self.category is not None:
+            columns["category"] = self.category
+        return pd.DataFrame(columns)
+
+    def index_of(self, ids: object) -> np.ndarray:
+        """Index of each id; -1 for an unknown one."""
+        return pd.Index(self.ids).get_indexer(pd.Index(np.asarray(ids)))
+
+    def bounding_box(self) -> tuple[float, float, float, float]:
+        """(south, north, west, east) of the places, degrees."""
+        return (
+            float(self.latitude.min()),
+            float(self.latitude.max()),
+            float(self.longitude.min()),
+            float(self.longitude.max()),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TimeGrid:
+    """Discrete time: instants of equal step, and the slot that each instant belongs to.
+
+    Parameters
+    ----------
+    start : str
+        Local wall-clock time of instant 0, ISO format.
+    step_s : int
+        Seconds from one instant to the next.
+    slot_of_instant : int array, shape (instants,)
+        Slot of each instant, 0 to slots - 1, every slot used. Any map will do, cyclic ones too.
+    time_zone : str
+        IANA name of the zone of `start`.
+
+    Examples
+    --------
+    Two days of hours in twelve cyclic two-hour slots; a synthetic trace then lasts one day.
+
+    >>> grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=7200)
+    >>> grid.n_instants, grid.n_slots, grid.slot_of_instant[[0, 1, 2, 24]].tolist(), grid.one_period().n_instants
+    (48, 12, [0, 0, 1, 0], 24)
+    """
+
+    start: str
+    step_s: int
+    slot_of_instant: np.ndarray
+    time_zone: str = "UTC"
+
+    def __post_init__(self) -> None:
+        slots = np.asarray(self.slot_of_instant)
+        problems = []
+        if not (isinstance(self.step_s, (int, np.integer)) and self.step_s > 0):
+            problems.append(Problem("a step of a positive whole number of seconds", repr(self.step_s)))
+        if slots.ndim != 1 or not len(slots) or not np.issubdtype(slots.dtype, np.integer):
+            problems.append(Problem("a slot number for each of at least one instant", f"{slots.dtype} array of shape {slots.shape}"))
+        elif slots.min() < 0 or not np.bincount(slots).all():
+            problems.append(Problem("slots numbered 0, 1, ... without gaps", f"slots {first_examples(np.unique(slots).tolist())}"))
+        try:
+            datetime.fromisoformat(self.start)
+        except (TypeError, ValueError):
+            problems.append(Problem("start as an ISO date and time", repr(self.start)))
+        try:
+            ZoneInfo(self.time_zone)
+        except (KeyError, ValueError, OSError):
+            problems.append(Problem("an IANA time zone such as Asia/Tokyo", repr(self.time_zone)))
+        if problems:
+            raise InputError("time grid", problems)
+        object.__setattr__(self, "slot_of_instant", slots.astype(np.int32))
+        object.__setattr__(self, "step_s", int(self.step_s))
+
+    @property
+    def n_instants(self) -> int:
+        return len(self.slot_of_instant)
+
+    @property
+    def n_slots(self) -> int:
+        return int(self.slot_of_instant.max()) + 1
+
+    @classmethod
+    def each_instant(cls, start: str, step_s: int, n_instants: int, time_zone: str = "UTC") -> TimeGrid:
+        """Every instant is a slot of its own."""
+        return cls(start, step_s, np.arange(n_instants, dtype=np.int32), time_zone)
+
+    @classmethod
+    def cyclic(
+        cls, start: str, step_s: int, n_instants: int, *, slot_s: int, period_s: int = DAY_S, time_zone: str = "UTC"
+    ) -> TimeGrid:
+        """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight of `start`."""
+        if slot_s <= 0 or period_s % slot_s or slot_s % step_s:
+            found = f"step {step_s} s, slot {slot_s} s, period {period_s} s"
+            raise InputError("time grid", [Problem("a step that divides the slot, and a slot that divides the period", found)])
+        begin = datetime.fromisoformat(start)
+        since_midnight_s = begin.hour * 3600 + begin.minute * 60 + begin.second
+        seconds = since_midnight_s + step_s * np.arange(n_instants, dtype=np.int64)
+        slots = (seconds % period_s) // slot_s
+        # A grid shorter than a period does not reach every slot: number those that it does reach.
+        return cls(start, step_s, np.unique(slots, return_inverse=True)[1].astype(np.int32), time_zone)
+
+    def one_period(self) -> TimeGrid:
+        """The shortest beginning of the grid after which the slots repeat: what one synthetic trace covers."""
+        slots = self.slot_of_instant
+        for period in range(1, self.n_instants):
+            if slots[period] == slots[0] and np.array_equal(slots[period:], slots[:-period]):
+                return replace(self, slot_of_instant=slots[:period])
+        return self
+
+    def time_of(self, instant: int) -> datetime:
+        """Local wall-clock time of an instant."""
+        return datetime.fromisoformat(self.start) + timedelta(seconds=self.step_s * int(instant))
+
+    def slot_labels(self) -> list[str]:
+        """Wall-clock time at which each slot first begins, such as "09:20"."""
+        first = np.unique(self.slot_of_instant, return_index=True)[1]
+        return [self.time_of(instant).strftime("%H:%M") for instant in first]
+
+    def to_json(self) -> str:
+        content = {
+            "start": self.start,
+            "step_s": self.step_s,
+            "time_zone": self.time_zone,
+            "n_instants": self.n_instants,
+            "slot_of_instant": self.slot_of_instant.tolist(),
+        }
+        return json.dumps(content) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> TimeGrid:
+        try:
+            content = json.loads(text)
+            return cls(
+                content["start"], content["step_s"], np.array(content["slot_of_instant"], np.int32), content["time_zone"]
+            )
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            needed = "JSON with start, step_s, time_zone and slot_of_instant"
+            raise InputError("time grid", [Problem(needed, f"{type(error).__name__}: {error}")]) from error
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TimeGrid) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """Location traces: who was where at which instant. Instants without an event are simply absent.
+
+    Build it with `from_frame` or `load`; both validate. Events are sorted by (user, trace, instant), which are distinct.
+
+    Parameters
+    ----------
+    user, trace, instant, place : int32 arrays, shape (events,)
+        Index of the user, number of the trace among that user's, instant of the grid, index of the place.
+    user_ids : array, shape (users,)
+        The user's own identifiers, sorted.
+    places : PlaceTable
+    time_grid : TimeGrid
+    friendships : int32 array, shape (pairs, 2), or None
+        User indices, the smaller first, each pair once.
+
+    Examples
+    --------
+    >>> places = PlaceTable.from_frame(pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]}))
+    >>> grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 3, "Asia/Tokyo")
+    >>> frame = pd.DataFrame({"user": [7, 7, 9], "trace": 0, "instant": [0, 1, 2], "place": ["home", "work", "home"]})
+    >>> traces = Traces.from_frame(frame, places, grid)
+    >>> traces.n_users, traces.n_events, traces.user.tolist(), traces.user_ids.tolist()
+    (2, 3, [0, 0, 1], [7, 9])
+    """
+
+    user: np.ndarray
+    trace: np.ndarray
+    instant: np.ndarray
+    place: np.ndarray
+    user_ids: np.ndarray
+    places: PlaceTable
+    time_grid: TimeGrid
+    friendships: np.ndarray | None = field(default=None)
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_places(self) -> int:
+        return len(self.places)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.user)
+
+    @property
+    def slot(self) -> np.ndarray:
+        """Slot of each event, shape (events,)."""
+        return self.time_grid.slot_of_instant[self.instant]
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        places: PlaceTable,
+        time_grid: TimeGrid,
+        friendships: pd.DataFrame | None = None,
+        *,
+        subject: str = "traces",
+    ) -> Traces:
+        """Validate a table with columns user, instant, place and, optionally, trace (else 0).
+
+        Raises
+        ------
+        InputError
+            Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
+            the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
+        """
+        problems = _missing_columns(frame, ("user", "instant", "place"))
+        if problems:
+            raise InputError(subject, problems)
+        if not len(frame):
+            raise InputError(subject, [Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")])
+        if "trace" not in frame:
+            frame = frame.assign(trace=0)
+        problems += _integer_problems(frame, ("trace", "instant"))
+        for column in ("user", "place"):
+            missing = frame[column].isna()
+            if missing.any():
+                rows = first_examples([f"row {row}" for row in np.flatnonzero(missing)])
+                problems.append(Problem(f"a {column} for every event", f"missing values in '{column}'", int(missing.sum()), rows))
+        place = places.index_of(frame["place"])
+        unknown = (place < 0) & ~frame["place"].isna().to_numpy()
+        if unknown.any():
+            examples = first_examples(frame.loc[unknown, "place"].unique().tolist())
+            problems.append(Problem("places of the place table", "unknown places", int(unknown.sum()), examples))
+        if problems:
+            raise InputError(subject, problems)
+
+        instant = frame["instant"].to_numpy(np.int64)
+        outside = (instant < 0) | (instant >= time_grid.n_instants)
+        if outside.any():
+            expected = f"instants 0 to {time_grid.n_instants - 1} of the time grid"
+            problems.append(Problem(expected, "others", int(outside.sum()), first_examples(instant[outside].tolist())))
+        user, user_ids = pd.factorize(frame["user"], sort=True)
+        trace = frame["trace"].to_numpy(np.int64)
+        order = np.lexsort((instant, trace, user))
+        user, trace, instant, place = user[order], trace[order], instant[order], place[order]
+        again = np.zeros(len(user), bool)
+        again[1:] = (np.diff(user) == 0) & (np.diff(trace) == 0) & (np.diff(instant) == 0)
+        if again.any():
+            which = np.flatnonzero(again)[:5]
+            examples = tuple(f"({user_ids[user[i]]}, {trace[i]}, {instant[i]})" for i in which)
+            way_out = "Keep one event per instant, or give them different trace numbers"
+            problems.append(Problem("each (user, trace, instant) once", "repeated ones", int(again.sum()), examples, way_out))
+        ids = _id_array(pd.Series(user_ids))
+        pairs = None
+        if friendships is not None:
+            pairs, friend_problems = _friend_indices(friendships, ids)
+            problems += friend_problems
+        if problems:
+            raise InputError(subject, problems)
+        return cls(*(a.astype(np.int32) for a in (user, trace, instant, place)), ids, places, time_grid, pairs)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with columns user, trace, instant, place; ids are the user's own."""
+        return pd.DataFrame(
+            {
+                "user": self.user_ids[self.user],
+                "trace": self.trace,
+                "instant": self.instant,
+                "place": self.places.ids[self.place],
+            }
+        )
+
+    def friendship_frame(self) -> pd.DataFrame | None:
+        """A table with columns user, friend; None where friendships are not known."""
+        if self.friendships is None:
+            return None
+        return pd.DataFrame(self.user_ids[self.friendships], columns=["user", "friend"])
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a trace-set folder; nothing is seen under its name until all of it is there."""
+        with atomic_folder(folder, overwrite=overwrite) as partial:
+            self.write_into(partial)
+
+    def write_into(self, folder: Path) -> None:
+        """Write the files of a trace set into an existing folder (see `files.atomic_folder`)."""
+        self.to_frame().to_parquet(folder / "traces.parquet", index=False)
+        self.places.to_frame().to_parquet(folder / "places.parquet", index=False)
+        write_text(folder / "time_grid.json", self.time_grid.to_json())
+        friends = self.friendship_frame()
+        if friends is not None:
+            friends.to_parquet(folder / "friendships.parquet", index=False)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Traces:
+        """Read and validate a trace-set folder.
+
+        Raises
+        ------
+        InputError
+            Naming the files that are missing, unreadable or inconsistent.
+        """
+        folder = Path(folder)
+        needed = ("traces.parquet", "places.parquet", "time_grid.json")
+        if not folder.is_dir():
+            raise InputError(str(folder), [Problem("a trace-set folder", "no such folder")])
+        absent = [name for name in needed if not (folder / name).is_file()]
+        if absent:
+            found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "an empty folder"
+            way_out = "Make one with `ppmtf import`"
+            raise InputError(str(folder), [Problem(f"a trace set with {', '.join(needed)}", found, way_out=way_out)])
+        friends_file = folder / "friendships.parquet"
+        friends = read_parquet(friends_file) if friends_file.is_file() else None
+        places = PlaceTable.from_frame(read_parquet(folder / "places.parquet"))
+        time_grid = TimeGrid.from_json((folder / "time_grid.json").read_text(encoding="utf-8"))
+        return cls.from_frame(read_parquet(folder / "traces.parquet"), places, time_grid, friends, subject=str(folder))
+
+    def select_users(self, indices: np.ndarray) -> Traces:
+        """The traces of some users, given by index; friendships among them are kept."""
+        chosen = np.zeros(self.n_users, bool)
+        chosen[indices] = True
+        return self._select_events(chosen[self.user])
+
+    def select_traces(self, keep: np.ndarray) -> Traces:
+        """Some of the traces: `keep` has one boolean for each row of `trace_table`."""
+        return self._select_events(np.asarray(keep)[self.trace_of_event()])
+
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events."""
+        first = np.flatnonzero(self._begins_trace())
+        return self.user[first], self.trace[first]
+
+    def trace_of_event(self) -> np.ndarray:
+        """For each event, the row of `trace_table` that it belongs to."""
+        return np.cumsum(self._begins_trace()) - 1
+
+    def split_users(self, train_fraction: float, seed: int) -> tuple[Traces, Traces]:
+        """Split at random into the traces of training users and those of the others.
+
+        The number of test users is `floor(users * (1 - train_fraction))`, as in the published experiments.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> train, test = toy_city(n_users=10, seed=0).traces.split_users(0.8, seed=1)
+        >>> train.n_users, test.n_users
+        (8, 2)
+        """
+        n_test = int(self.n_users * (1 - train_fraction) + 1e-9)
+        if not 0 < n_test < self.n_users:
+            expected = "a training fraction that leaves users on both sides"
+            raise InputError("split", [Problem(expected, f"{train_fraction} of {self.n_users} users")])
+        shuffled = np.random.default_rng(seed).permutation(self.n_users)
+        return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
+
+    def is_step(self) -> np.ndarray:
+        """For each event, whether the event before it is of the same trace and the instant before.
+
+        Only such pairs of events count as transitions, shape (events,).
+        """
+        step = np.zeros(self.n_events, bool)
+        step[1:] = ~self._begins_trace()[1:] & (np.diff(self.instant) == 1)
+        return step
+
+    def _begins_trace(self) -> np.ndarray:
+        begins = np.ones(self.n_events, bool)
+        begins[1:] = (np.diff(self.user) != 0) | (np.diff(self.trace) != 0)
+        return begins
+
+    def _select_events(self, keep: np.ndarray) -> Traces:
+        if not keep.any():
+            raise InputError("traces", [Problem("at least one event to keep", "none")])
+        present, user = np.unique(self.user[keep], return_inverse=True)
+        pairs = None
+        if self.friendships is not None:
+            new_index = np.full(self.n_users, -1)
+            new_index[present] = np.arange(len(present))
+            renamed = new_index[self.friendships].reshape(-1, 2)
+            pairs = renamed[(renamed >= 0).all(1)].astype(np.int32)
+        return replace(
+            self,
+            user=user.astype(np.int32),
+            trace=self.trace[keep],
+            instant=self.instant[keep],
+            place=self.place[keep],
+            user_ids=self.user_ids[present],
+            friendships=pairs,
+        )
+
+
+def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Problem]:
+    """Problems of coordinates in degrees: not numbers, out of range, probably swapped."""
+    problems = []
+    values = {}
+    for name, column, limit in (("latitude", latitude, 90), ("longitude", longitude, 180)):
+        number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        values[name] = number
+        bad = ~np.isfinite(number)
+        if bad.any():
+            problems.append(Problem(f"{name} as a number", "others", int(bad.sum()), first_examples(column[bad].tolist())))
+        outside = np.isfinite(number) & (np.abs(number) > limit)
+        if outside.any():
+            examples = first_examples(number[outside].tolist())
+            swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
+            way_out = "Latitude and longitude are probably swapped" if swapped else ""
+            problems.append(Problem(f"{name} from {-limit} to {limit} degrees", "others", int(outside.sum()), examples, way_out))
+    return problems
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """Read a Parquet file; what cannot be read is an `InputError`."""
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
+
+
+def _missing_columns(frame: pd.DataFrame, needed: Sequence[str]) -> list[Problem]:
+    missing = [name for name in needed if name not in frame.columns]
+    if not missing:
+        return []
+    way_out = f"Missing: {', '.join(missing)}"
+    return [Problem(f"columns {', '.join(needed)}", f"columns {', '.join(map(str, frame.columns))}", way_out=way_out)]
+
+
+def _integer_problems(frame: pd.DataFrame, columns: Sequence[str]) -> list[Problem]:
+    problems = []
+    for name in columns:
+        number = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64)
+        bad = ~np.isfinite(number) | (number != np.floor(number))
+        if bad.any():
+            problems.append(
+                Problem(f"whole numbers in '{name}'", "others", int(bad.sum()), first_examples(frame.loc[bad, name].tolist()))
+            )
+    return problems
+
+
+def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+    missing = _missing_columns(friendships, ("user", "friend"))
+    if missing:
+        return np.zeros((0, 2), np.int32), missing
+    index = pd.Index(user_ids)
+    pairs = np.stack([index.get_indexer(friendships[c]) for c in ("user", "friend")], axis=1).reshape(-1, 2)
+    unknown = (pairs < 0).any(1)
+    problems = []
+    if unknown.any():
+        examples = first_examples(list(friendships.loc[unknown, ["user", "friend"]].itertuples(index=False, name=None)))
+        problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
+    pairs = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1)
+    return np.unique(pairs, axis=0).astype(np.int32), problems
+
+
+def _id_array(column: pd.Series) -> np.ndarray:
+    """Ids as a NumPy array: integers stay integers, everything else becomes a Python object of its own type."""
+    if pd.api.types.is_integer_dtype(column.dtype) and not column.isna().any():
+        return column.to_numpy(np.int64)
+    return column.to_numpy(object)

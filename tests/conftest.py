@@ -1,0 +1,68 @@
+"""Where the real data sets are, and settings that tests share."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import jax
+import pytest
+
+# Pictures are drawn into files, whatever display the developer has.
+os.environ.setdefault("MPLBACKEND", "agg")
+
+# The same examples at every run; no deadline, since the first call of a jitted function compiles it.
+hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("reproducible")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Keep compiled programs between runs, in pytest's own cache (`pytest --cache-clear` forgets them)."""
+    cache = getattr(config, "cache", None)
+    if cache is None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    # Programs are compiled for one machine's processor, and a checkout may be on a disk that several machines use.
+    folder = str(cache.mkdir(f"jax-{platform.node()}"))
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for programs that tests start
+    jax.config.update("jax_compilation_cache_dir", folder)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """Folder of real data sets and official results, beside the repository."""
+    return _present(Path(__file__).resolve().parents[2] / "shared")
+
+
+@pytest.fixture(scope="session")
+def people_flow(shared: Path) -> Path:
+    """Official people-flow files and results (Tokyo, 500 training and 500 test users)."""
+    return _present(shared / "reference" / "people_flow")
+
+
+@pytest.fixture(scope="session")
+def foursquare_nyc(shared: Path) -> Path:
+    """Foursquare TSMC2014, New York."""
+    return _present(shared / "data" / "foursquare-tsmc2014-nyc")
+
+
+@pytest.fixture(scope="session")
+def gowalla_nyc(shared: Path) -> Path:
+    """SNAP Gowalla, cut to New York, with friendships."""
+    return _present(shared / "data" / "gowalla-nyc")
+
+
+@pytest.fixture
+def float64() -> Iterator[None]:
+    """JAX computes in double precision while the test runs."""
+    with jax.enable_x64(True):
+        yield
+
+
+def _present(folder: Path) -> Path:
+    if not folder.is_dir():
+        pytest.skip(f"needs the data folder '{folder.name}', which is not beside the repository")
+    return folder

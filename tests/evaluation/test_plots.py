@@ -1,0 +1,302 @@
+"""The pictures: what is drawn is what was computed; nothing of pyplot is touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.datasets.toy_city import ToyCity, toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation import plots
+from ppmtf_jax.evaluation.metrics import METRICS, population_by_slot
+from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+
+
+@pytest.fixture(scope="module")
+def city() -> ToyCity:
+    return toy_city(200, seed=2)
+
+
+@pytest.fixture(scope="module")
+def halves(city: ToyCity) -> tuple[Traces, Traces]:
+    return city.traces.split_users(0.5, seed=0)
+
+
+def grid_places(n_rows: int, n_columns: int) -> PlaceTable:
+    row, column = np.divmod(np.arange(n_rows * n_columns), n_columns)
+    # The last bits differ from place to place, as in real files.
+    noise = 1e-12 * np.random.default_rng(0).normal(size=len(row))
+    latitude, longitude = 35.65 + 0.005 * row + noise, 139.68 + 0.006 * column
+    return PlaceTable.from_frame(
+        pd.DataFrame({"place": np.arange(len(row)), "latitude": latitude, "longitude": longitude})
+    )
+
+
+def random_traces(places: PlaceTable, n_slots: int, n_users: int = 30, seed: int = 0) -> Traces:
+    rng = np.random.default_rng(seed)
+    user, instant = np.divmod(np.arange(n_users * n_slots), n_slots)
+    place = rng.integers(len(places), size=len(user))
+    grid = TimeGrid.each_instant("2024-01-01T09:00:00", 1200, n_slots)
+    return Traces.from_frame(pd.DataFrame({"user": user, "instant": instant, "place": places.ids[place]}), places, grid)
+
+
+def true_factors(city: ToyCity) -> SimpleNamespace:
+    """Factors that know the truth: one column per cluster, with the cluster's own visits."""
+    traces = city.traces
+    user = np.eye(len(city.cluster_names))[city.cluster]
+    place, slot = np.zeros((traces.n_places, user.shape[1])), np.zeros((traces.time_grid.n_slots, user.shape[1]))
+    np.add.at(place, (traces.place, city.cluster[traces.user]), 1)
+    np.add.at(slot, (traces.slot, city.cluster[traces.user]), 1)
+    return SimpleNamespace(user=user, place=place, next_place=place, slot=slot)
+
+
+def written_numbers(axes) -> list[float]:
+    return [float(text.get_text()) for text in axes.texts if text.get_text() not in ("n/a", "")]
+
+
+def test_a_slot_without_events_is_left_empty() -> None:
+    places = grid_places(3, 3)
+    grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 3)
+    frame = pd.DataFrame({"user": [0, 0, 1], "instant": [0, 2, 2], "place": [4, 4, 5]})
+    traces = Traces.from_frame(frame, places, grid)
+    figure = plots.population_maps(traces, traces)
+    first, second, third = (ax.collections[0].get_array() for ax in figure.axes[:3])
+    assert np.ma.getmaskarray(second).all()
+    assert third.ravel()[[4, 5]].tolist() == [100 / 2, 100 / 2]
+    assert first.sum() == pytest.approx(100)
+
+
+def test_transitions_count_consecutive_instants_only() -> None:
+    places = grid_places(3, 3)
+    grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 5)
+    frame = pd.DataFrame({"user": [0, 0, 0, 0, 1], "instant": [0, 1, 2, 4, 0], "place": [0, 0, 1, 2, 3]})
+    matrix = plots.group_transitions(Traces.from_frame(frame, places, grid), np.arange(9))
+    assert matrix[0, :2].tolist() == [1 / 2, 1 / 2]
+    assert np.isnan(matrix[1:]).all()
+
+
+def test_grids_are_drawn_as_cells_and_scattered_places_as_dots(city: ToyCity) -> None:
+    traces = random_traces(grid_places(4, 5), 6)
+    cells = plots.population_maps(traces, traces, slots=[3]).axes[0].collections[0]
+    expected = 100 * population_by_slot(traces)[3].reshape(4, 5)
+    np.testing.assert_allclose(np.ma.getdata(cells.get_array()).reshape(4, 5), expected)
+
+    dots = plots.population_maps(city.traces, city.traces, slots=[5]).axes[0].collections[-1]
+    shares = 100 * population_by_slot(city.traces)[5]
+    np.testing.assert_allclose(np.sort(dots.get_array()), np.sort(shares))
+    largest = dots.get_offsets()[np.argmax(dots.get_array())]
+    places = city.traces.places
+    np.testing.assert_allclose(largest, [places.longitude[shares.argmax()], places.latitude[shares.argmax()]])
+
+
+def test_a_grid_with_holes_leaves_them_empty() -> None:
+    whole = grid_places(4, 5)
+    kept = PlaceTable.from_frame(whole.to_frame().drop(index=[7, 11]))
+    traces = random_traces(kept, 3)
+    cells = plots.population_maps(traces, traces, slots=[0]).axes[0].collections[0].get_array()
+    assert np.flatnonzero(np.ma.getmaskarray(cells).ravel()).tolist() == [7, 11]
+
+
+def test_population_maps_share_one_scale_and_correct_longitude(halves) -> None:
+    train, synthetic = halves
+    figure = plots.population_maps(synthetic, train, synthetic)
+    maps, colour_bars = figure.axes[:-1], figure.axes[-1:]
+    assert (len(maps), len(colour_bars)) == (3 * 4, 1)
+    assert "%" in colour_bars[0].get_ylabel()
+    norms = {ax.collections[-1].norm for ax in maps}
+    assert len(norms) == 1
+    largest = max(population_by_slot(traces)[[1, 4, 7, 10]].max() for traces in halves)
+    assert norms.pop().vmax == pytest.approx(100 * largest)
+    assert maps[0].get_aspect() == pytest.approx(1 / np.cos(np.radians(52.0)), rel=1e-3)
+    assert [ax.get_title() for ax in maps[:4]] == ["from 02:00", "from 08:00", "from 14:00", "from 20:00"]
+
+
+def test_fewer_slots_than_columns() -> None:
+    traces = random_traces(grid_places(3, 3), 2)
+    assert len(plots.population_maps(traces, traces).axes) == 2 * 2 + 1
+
+
+def test_matrices_are_ordered_by_category(city: ToyCity, halves) -> None:
+    train, synthetic = halves
+    figure = plots.transition_matrices(synthetic, train)
+    left, right, colour_bar = figure.axes
+    labels = [label.get_text() for label in left.get_yticklabels()]
+    assert labels == list(dict.fromkeys(train.places.category))
+    order = np.lexsort((train.places.longitude, [labels.index(name) for name in train.places.category]))
+    for ax, traces in ((left, train), (right, synthetic)):
+        drawn = ax.images[0].get_array()
+        expected = plots.group_transitions(traces, np.arange(100))[np.ix_(order, order)]
+        np.testing.assert_array_equal(np.ma.getmaskarray(drawn), np.isnan(expected))
+        shown = np.ma.filled(drawn, np.nan)
+        np.testing.assert_allclose(shown[expected > 0], expected[expected > 0])
+        assert (shown[expected == 0] < ax.images[0].norm.vmin).all()
+    assert left.images[0].norm is right.images[0].norm
+    assert colour_bar.get_yscale() == "log"
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 20), (9, 13), (3, 3)])
+def test_many_places_become_groups_of_neighbours(n_rows: int, n_columns: int) -> None:
+    places = grid_places(n_rows, n_columns)
+    groups = plots._place_groups(places)
+    sizes = np.bincount(groups.of_place)
+    assert len(sizes) == min(len(places), plots.MAX_MATRIX_GROUPS)
+    assert sizes.min() >= 1
+    assert sizes.max() - sizes.min() <= 1
+    longitude = [places.longitude[groups.of_place == group].round(6) for group in range(len(sizes))]
+    assert all(west.max() <= east.min() for west, east in pairwise(longitude))
+
+
+def test_groups_do_not_mix_categories() -> None:
+    city = toy_city(5, n_places=730, n_days=1)
+    groups = plots._place_groups(city.traces.places)
+    category = city.traces.places.category
+    assert all(len(set(category[groups.of_place == group])) == 1 for group in range(groups.of_place.max() + 1))
+    assert len(groups.category_of_group) <= plots.MAX_MATRIX_GROUPS
+    assert str(len(groups.category_of_group)) in groups.title
+
+
+def test_too_many_categories_are_not_used() -> None:
+    places = grid_places(5, 5)
+    frame = places.to_frame().assign(category=[f"kind {i}" for i in range(25)])
+    assert plots._place_groups(PlaceTable.from_frame(frame)).categories == []
+
+
+def test_labels_are_kept_apart() -> None:
+    moved = plots._apart(np.array([0.0, 10.0, 10.5, 11.0, 99.0]), 3.0, 99.0)
+    assert (np.diff(moved) >= 3).all()
+    assert moved[-1] == 99
+
+
+def test_bars_show_what_was_given_and_mark_what_was_not() -> None:
+    metrics = {"tp_tv": 0.43, "tp_tv_train": 0.38, "tp_tv_uniform": 0.86, "reid_rate": 0.0, "vf_tv": float("nan")}
+    figure = plots.utility_bars(metrics)
+    axes = dict(zip(METRICS, figure.axes, strict=False))
+    assert [bar.get_height() for bar in axes["tp_tv"].patches] == [0.43, 0.38, 0.86]
+    assert written_numbers(axes["tp_tv"]) == [0.43, 0.38, 0.86]
+    assert [text.get_text() for text in axes["reid_rate"].texts] == ["0", "n/a", "n/a"]
+    assert not axes["vf_tv"].patches
+    assert all("lower is better" in axes[key].get_title() for key in METRICS)
+    names = [text.get_text() for text in figure.axes[-1].get_legend().get_texts()]
+    assert names == ["synthetic", "training data", "uniform"]
+    figure.savefig("/dev/null", format="png")
+
+
+def test_top_users_are_a_tenth_and_at_least_one() -> None:
+    loading = np.linspace(0, 1, 40)
+    assert plots.top_users(loading).tolist() == [36, 37, 38, 39]
+    assert plots.top_users(np.array([0.1, 0.5, 0.2])).tolist() == [1]
+
+
+def test_strength_is_the_distance_from_everybody() -> None:
+    places = grid_places(3, 3)
+    grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 1)
+    frame = pd.DataFrame({"user": np.arange(10), "instant": 0, "place": [8] + [0] * 9})
+    traces = Traces.from_frame(frame, places, grid)
+    odd, common = np.eye(10)[0], np.eye(10)[1]
+    np.testing.assert_allclose(plots.cluster_strength(np.stack([odd, common], axis=1), traces), [9 / 10, 1 / 10])
+
+
+def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
+    factors = true_factors(city)
+    traces = city.traces
+    synthetic = traces.select_users(np.arange(0, traces.n_users, 2))
+    figure = plots.user_clusters(factors, synthetic, traces, n_clusters=2)
+    panels = np.array(figure.axes[: 2 * 4]).reshape(2, 4)
+    strength = plots.cluster_strength(factors.user, traces)
+    for row, cluster in zip(panels, np.argsort(-strength)[:2], strict=True):
+        top = plots.top_users(factors.user[:, cluster])
+        assert (city.cluster[top] == cluster).all()
+        for ax, shown in ((row[0], traces), (row[1], synthetic)):
+            chosen = np.isin(shown.user_ids[shown.user], traces.user_ids[top])
+            share = 100 * np.bincount(shown.place[chosen], minlength=traces.n_places) / chosen.sum()
+            np.testing.assert_allclose(np.sort(ax.collections[-1].get_array()), np.sort(share))
+        assert np.sum(np.square(row[2].collections[-1].get_array())) == pytest.approx(1)
+        assert sum(bar.get_height() ** 2 for bar in row[3].patches) == pytest.approx(1)
+        assert f"cluster {cluster + 1}," in row[0].get_ylabel()
+    figure.savefig("/dev/null", format="png")
+
+
+def test_clusters_without_a_synthetic_trace_stay_empty(city: ToyCity) -> None:
+    factors = true_factors(city)
+    strongest = plots.cluster_strength(factors.user, city.traces).argmax()
+    others = np.setdiff1d(np.arange(city.traces.n_users), plots.top_users(factors.user[:, strongest]))
+    figure = plots.user_clusters(factors, city.traces.select_users(others), city.traces, n_clusters=1)
+    figure.savefig("/dev/null", format="png")
+    assert not figure.axes[1].collections[-1].get_sizes().any()
+
+
+@pytest.mark.parametrize("flipped", [("user", "place"), ("user", "slot"), ("place", "slot")])
+def test_signs_of_factors_do_not_matter(city: ToyCity, flipped: tuple[str, str]) -> None:
+    factors = true_factors(city)
+    expected = plots._oriented(factors, city.traces)
+    turned = SimpleNamespace(**{**vars(factors), **{name: -getattr(factors, name) for name in flipped}})
+    for got, wanted in zip(plots._oriented(turned, city.traces), expected, strict=True):
+        np.testing.assert_allclose(got, wanted)
+
+
+def test_factors_of_other_data_are_refused(city: ToyCity, halves) -> None:
+    with pytest.raises(InputError, match="factors of 100 users"):
+        plots.user_clusters(true_factors(city), halves[0], halves[0])
+
+
+def test_trace_sets_of_other_places_are_refused(halves) -> None:
+    with pytest.raises(InputError, match="place"):
+        plots.population_maps(random_traces(grid_places(3, 3), 12), halves[0])
+
+
+def test_ticks_are_round_and_apart() -> None:
+    for largest in (0.013, 0.9, 1.0, 4.47, 8.0, 37.0, 100.0):
+        ticks = np.array(plots._ticks(largest, 0.1))
+        assert ticks[0] == 0
+        assert 0.9 * largest <= ticks[-1] <= largest
+        assert (np.diff(np.sqrt(ticks / largest)) >= 0.1 - 1e-9).all()
+
+
+def test_odd_place_sets_can_be_drawn() -> None:
+    two = pd.DataFrame({"place": [1, 2], "latitude": [50.0, 50.0], "longitude": [8.0, 8.1], "category": ["$x", "y_$"]})
+    for frame in (two.head(1), two):
+        traces = random_traces(PlaceTable.from_frame(frame), 1, n_users=3)
+        plots.population_maps(traces, traces).savefig("/dev/null", format="png")
+        plots.transition_matrices(traces, traces).savefig("/dev/null", format="png")
+
+
+def test_all_pictures_are_written(city: ToyCity, halves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "DPI", 40)
+    train, test = halves
+    half_city = ToyCity(train, city.cluster[train.user_ids], city.cluster_names, city.home, city.work)
+    arguments = {"synthetic": train, "train": train, "test": test, "metrics": {"tp_tv": 0.1}}
+    paths = plots.save_pictures(tmp_path / "pictures", **arguments, factors=true_factors(half_city))
+    assert [path.name for path in paths] == ["population.png", "transitions.png", "utility.png", "clusters.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == sorted(path.name for path in paths)
+
+
+def test_nothing_is_written_when_a_picture_cannot_be_drawn(city: ToyCity, halves, tmp_path: Path) -> None:
+    train, test = halves
+    arguments = {"synthetic": train, "train": train, "test": test, "metrics": {}}
+    with pytest.raises(InputError):
+        plots.save_pictures(tmp_path / "pictures", **arguments, factors=true_factors(city))
+    assert not (tmp_path / "pictures").exists()
+
+
+def test_matplotlib_is_imported_only_for_pictures_and_pyplot_never() -> None:
+    code = (
+        "import sys; from ppmtf_jax.evaluation import plots; assert 'matplotlib' not in sys.modules; "
+        "plots.utility_bars({'tp_tv': 0.4}).savefig('/dev/null', format='png'); "
+        "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_real_people_flow_is_a_grid(shared: Path) -> None:
+    frame = pd.read_csv(shared / "reference" / "people_flow" / "POI_TK.csv.gz")
+    places = PlaceTable.from_frame(frame.rename(columns={"poi_id": "place", "y": "latitude", "x": "longitude"}))
+    (rows, _), (columns, _) = plots._grid_of(places)
+    assert (len(rows), len(columns)) == (20, 20)
