@@ -61,7 +61,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     except OSError as error:
         raise _as_input_error(final, error) from error
     finally:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -77,11 +77,11 @@ def _sibling(final: Path, kind: str) -> Path:
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    elif path.exists():
+        path.unlink()
 
 
-_CANNOT_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST}
+_CANNOT_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
 
 
 def _as_input_error(path: Path, error: OSError) -> Exception:

@@ -203,7 +203,7 @@ class TimeGrid:
     def slot_labels(self) -> list[str]:
         """Wall-clock time at which each slot first begins, such as "09:20"."""
         first = np.unique(self.slot_of_instant, return_index=True)[1]
-        return [self.time_of(instant).strftime("%H:%M") for instant in first]
+        return [self.time_of(instant).strftime("%H:%M") for instant in first.tolist()]
 
     def to_json(self) -> str:
         content = {

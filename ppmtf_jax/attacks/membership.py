@@ -58,7 +58,8 @@ def membership_scores(
     attacked = attacked_traces(released, pool_traces=pool_traces)
     row, known = _joined(ml_transitions(train), ml_transitions(test)).at_pairs(attacked.pairs)
     baseline, gains = _log_ratios(row, known, len(attacked.pairs))
-    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains)
+    n_users = train.n_users + test.n_users
+    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, n_users)
     return scores[:, : train.n_users], scores[:, train.n_users :]
 
 
@@ -106,7 +107,7 @@ def _joined(train: UserTransitions, test: UserTransitions) -> UserTransitions:
     )
 
 
-def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[np.ndarray, sparse.csr_matrix]:
+def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[np.ndarray, sparse.csr_array]:
     """Log-likelihood ratio of each pair for a user who never makes it, and what it is more for one who does."""
     total = np.bincount(row, weights=known.probability, minlength=n_pairs)
     n_makers = np.bincount(row, minlength=n_pairs)
@@ -117,16 +118,17 @@ def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[
     without_user = np.where(has_others, (total[row] - known.probability) / n_others, FLOOR)
     baseline = np.log(FLOOR) - log_population
     gain = np.log(known.probability) - np.log(without_user) - baseline[row]
-    return baseline, sparse.csr_matrix((gain, (row, known.user)), shape=(n_pairs, known.n_users))
+    return baseline, sparse.csr_array((gain, (row, known.user)), shape=(n_pairs, known.n_users))
 
 
-def _greatest_per_number(attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_matrix) -> np.ndarray:
+def _greatest_per_number(
+    attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array, n_users: int
+) -> np.ndarray:
     """Greatest score of each user over the traces of each number, shape (numbers, users)."""
     _, number = np.unique(attacked.number, return_inverse=True)
     greatest = np.full(number.max() + 1, -np.inf)
     np.maximum.at(greatest, number, baseline)
     # A gain is never negative, so a user scores at least the baseline of every trace.
-    n_users = gains.shape[1]
     scores = np.repeat(greatest, n_users)
     for rows, product in products_in_blocks(attacked.counts, gains):
         entries = np.diff(product.indptr)

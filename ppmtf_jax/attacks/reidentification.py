@@ -55,10 +55,10 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     attacked = attacked_traces(released, pool_traces=pool_traces)
     row, known = ml_transitions(train).at_pairs(attacked.pairs)
     gain = np.log(known.probability) - np.log(FLOOR)
-    gains = sparse.csr_matrix((gain, (row, known.user)), shape=(len(attacked.pairs), train.n_users))
+    gains = sparse.csr_array((gain, (row, known.user)), shape=(len(attacked.pairs), train.n_users))
     guess = np.zeros(len(attacked.user), np.int64)
     for rows, product in products_in_blocks(attacked.counts, gains):
-        guess[rows] = _first_best_column(product)
+        guess[rows] = _first_best_column(product, train.n_users)
     return guess
 
 
@@ -86,15 +86,16 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     return float(np.mean(reidentify(released, train, pool_traces=pool_traces) == truth[user]))
 
 
-def _first_best_column(matrix: sparse.csr_matrix) -> np.ndarray:
+def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
     """First column with the greatest entry of each row. Stored entries are positive, all others 0."""
-    best = np.zeros(matrix.shape[0], np.int64)
-    filled = np.flatnonzero(np.diff(matrix.indptr))
+    entries = np.diff(matrix.indptr)
+    best = np.zeros(len(entries), np.int64)
+    filled = np.flatnonzero(entries)
     if not len(filled):
         return best
     # reduceat takes each segment up to the next start, so rows without entries must be left out.
     start = matrix.indptr[filled]
-    greatest = np.repeat(np.maximum.reduceat(matrix.data, start), np.diff(matrix.indptr)[filled])
-    column = np.where(matrix.data >= greatest - TIE, matrix.indices, matrix.shape[1])
+    greatest = np.repeat(np.maximum.reduceat(matrix.data, start), entries[filled])
+    column = np.where(matrix.data >= greatest - TIE, matrix.indices, n_columns)
     best[filled] = np.minimum.reduceat(column, start)
     return best

@@ -68,7 +68,7 @@ class AttackedTraces:
     user: np.ndarray
     number: np.ndarray
     pairs: np.ndarray
-    counts: sparse.csr_matrix
+    counts: sparse.csr_array
 
 
 def has_transitions(traces: Traces) -> bool:
@@ -102,13 +102,11 @@ def attacked_traces(released: Traces, *, pool_traces: bool = False) -> AttackedT
         unit = released.user
     row, pair, count = _count_pairs(released, unit)
     pairs, column = np.unique(pair, return_inverse=True)
-    counts = sparse.csr_matrix((count.astype(np.float64), (row, column)), shape=(len(user), len(pairs)))
+    counts = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(len(user), len(pairs)))
     return AttackedTraces(user, number, pairs, counts)
 
 
-def products_in_blocks(
-    counts: sparse.csr_matrix, values: sparse.csr_matrix
-) -> Iterator[tuple[slice, sparse.csr_matrix]]:
+def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> Iterator[tuple[slice, sparse.csr_array]]:
     """`counts @ values` (traces x users), some traces at a time, so that a block stays in memory.
 
     Yields
@@ -116,7 +114,7 @@ def products_in_blocks(
     rows, product
         Which traces, and their rows of the product.
     """
-    work = sparse.csr_matrix((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape) @ np.diff(
+    work = sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape) @ np.diff(
         values.indptr
     )
     block_of_row = (np.cumsum(work) // PRODUCTS_AT_A_TIME).astype(np.int64)

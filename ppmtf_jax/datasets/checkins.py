@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import pandas as pd
@@ -301,7 +300,7 @@ def _read_file(
         return _read_text(path, is_gzip, first_line, "latin-1", columns, optional, quote_char)
 
 
-def _read_parquet(path: Path, stream: IO[bytes], columns: Mapping[str, str | int], optional: bool) -> pa.Table:
+def _read_parquet(path: Path, stream: io.BufferedIOBase, columns: Mapping[str, str | int], optional: bool) -> pa.Table:
     file = arrow_parquet.ParquetFile(stream)
     present = _present_columns(str(path), file.schema_arrow.names, columns, optional)
     table = file.read(columns=list(dict.fromkeys(present.values())))
@@ -408,8 +407,8 @@ def _from_wall_clock(wall: pd.DatetimeIndex, time_zone: str) -> Times:
     notes = []
     if absent.any():
         earlier = wall.tz_localize(time_zone, ambiguous=np.ones(len(wall), bool), nonexistent="shift_forward")
-        notes.append(f"{int(absent.sum()):,} times that do not exist (summer time begins): kept as written")
+        notes.append(f"times that do not exist (summer time begins), kept as written: {int(absent.sum()):,}")
     if n_twice:
-        notes.append(f"{n_twice:,} times that exist twice (summer time ends): taken as the first")
+        notes.append(f"times that exist twice (summer time ends), taken as the first: {n_twice:,}")
     utc = earlier.tz_convert("UTC").tz_localize(None).to_numpy("datetime64[s]")
     return Times(wall.to_numpy("datetime64[s]"), utc, notes=tuple(notes))

@@ -14,6 +14,7 @@ from ppmtf_jax.traces import DAY_S, PlaceTable, TimeGrid, Traces, coordinate_pro
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
+Number = int | float
 
 
 def _is_count(value: object) -> bool:
@@ -45,10 +46,10 @@ class GridPlaces:
     [1, 399, -1]
     """
 
-    south: float
-    north: float
-    west: float
-    east: float
+    south: Number
+    north: Number
+    west: Number
+    east: Number
     n_rows: int
     n_columns: int
 
@@ -152,7 +153,7 @@ class Discretization:
     step_s: int = 3600
     slot_s: int | None = 7200
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
-    max_gap_s: float | None = None
+    max_gap_s: Number | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -419,7 +420,7 @@ def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
     return tuple(f"{text} (row {row + 1})" for text, row in zip(texts, rows[:N_EXAMPLES].tolist(), strict=True))
 
 
-def _bin(value: np.ndarray, low: float, high: float, n_bins: int) -> np.ndarray:
+def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:
     inside = (value >= low) & (value <= high)
     index = np.floor((np.where(inside, value, low) - low) / (high - low) * n_bins).astype(np.int64)
     return np.where(inside, np.minimum(index, n_bins - 1), -1)
@@ -535,7 +536,7 @@ def _time_order(user: np.ndarray, trace: np.ndarray, utc: np.ndarray) -> tuple[n
     return order[again], group[again]
 
 
-def _trace_numbers(user: np.ndarray, group: np.ndarray, utc: np.ndarray, max_gap_s: float | None) -> np.ndarray:
+def _trace_numbers(user: np.ndarray, group: np.ndarray, utc: np.ndarray, max_gap_s: Number | None) -> np.ndarray:
     """Number of the trace of each row among its user's, from 0; rows are in the order of `_time_order`."""
     begins = np.zeros(len(user), bool)
     begins[1:] = np.diff(group) != 0

@@ -139,15 +139,15 @@ def population_by_slot(traces: Traces) -> np.ndarray:
     return np.where(total > 0, count / np.maximum(total, 1), 1 / n_places)
 
 
-def transition_counts(traces: Traces) -> sparse.csr_matrix:
+def transition_counts(traces: Traces) -> sparse.csr_array:
     """How often each place follows each at consecutive instants, over all users; shape (places, places)."""
     after = np.flatnonzero(traces.is_step())
     pair = (traces.place[after - 1], traces.place[after])
     # Converting sums what is at the same cell.
-    return sparse.coo_matrix((np.ones(len(after)), pair), shape=(traces.n_places, traces.n_places)).tocsr()
+    return sparse.coo_array((np.ones(len(after)), pair), shape=(traces.n_places, traces.n_places)).tocsr()
 
 
-def transition_matrix(traces: Traces) -> sparse.csr_matrix:
+def transition_matrix(traces: Traces) -> sparse.csr_array:
     """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity.
 
     Examples
@@ -158,8 +158,10 @@ def transition_matrix(traces: Traces) -> sparse.csr_matrix:
     True
     """
     counts = transition_counts(traces)
-    total = np.asarray(counts.sum(axis=1)).ravel()
-    return (sparse.diags(1 / np.maximum(total, 1)) @ counts + sparse.diags((total == 0).astype(np.float64))).tocsr()
+    total = counts.sum(axis=1)
+    return (
+        sparse.diags_array(1 / np.maximum(total, 1)) @ counts + sparse.diags_array((total == 0).astype(np.float64))
+    ).tocsr()
 
 
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
@@ -349,7 +351,7 @@ class _Summary:
     has_transitions: bool
 
 
-_Axes = tuple[sparse.csr_matrix, sparse.csr_matrix]
+_Axes = tuple[np.ndarray, np.ndarray]
 
 
 def _summary(traces: Traces, axes: _Axes, n_fractions: int) -> _Summary:
@@ -366,7 +368,7 @@ def _uniform_summary(like: _Summary, axes: _Axes) -> _Summary:
     n_places, n_fractions = like.fractions.shape
     fractions = np.zeros_like(like.fractions)
     fractions[:, -(-n_fractions // n_places) - 1] = 1
-    onward = tuple(np.tile(axis.toarray().mean(axis=0), (n_places, 1)) for axis in axes)
+    onward = tuple(np.tile(axis.mean(axis=0), (n_places, 1)) for axis in axes)
     return _Summary(np.full_like(like.population, 1 / n_places), onward, fractions, True)
 
 
@@ -426,16 +428,16 @@ def _axes(places: PlaceTable, n_bins: int, box: Box | None) -> _Axes:
     )
 
 
-def _bin_indicator(value: np.ndarray, low: float, high: float, n_bins: int) -> sparse.csr_matrix:
+def _bin_indicator(value: np.ndarray, low: float, high: float, n_bins: int) -> np.ndarray:
     # All places may be on one line; the greatest value belongs to the last bin.
     width = (high - low) / n_bins or 1.0
     which = np.clip(np.floor((value - low) / width), 0, n_bins - 1).astype(np.int64)
-    return sparse.csr_matrix((np.ones(len(value)), (np.arange(len(value)), which)), shape=(len(value), n_bins))
+    return np.eye(n_bins)[which]
 
 
 def _onward(traces: Traces, axes: _Axes) -> tuple[np.ndarray, np.ndarray]:
     matrix = transition_matrix(traces)
-    y, x = ((matrix @ axis).toarray() for axis in axes)
+    y, x = (np.asarray(matrix @ axis) for axis in axes)
     return y, x
 
 

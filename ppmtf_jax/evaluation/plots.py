@@ -411,8 +411,9 @@ def _draw_map(
     crowd = min(1.0, (100 / len(places)) ** 0.5)
     ax.scatter(places.longitude, places.latitude, s=2 * crowd, color="#C8C8C8", linewidths=0)
     # The largest last, so that none is hidden by the smaller ones around it.
-    order = np.argsort(np.nan_to_num(values), kind="stable")
-    area = 170 * crowd * np.nan_to_num(scale(values[order]).filled(0)) ** 2
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    area = 170 * crowd * np.asarray(scale(values[order])) ** 2
     return ax.scatter(
         places.longitude[order], places.latitude[order], s=area, c=values[order], norm=scale, cmap=colours,
         edgecolors="#333333", linewidths=np.where(area > 10, 0.3, 0.0),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -27,6 +26,7 @@ from ppmtf_jax.progress import progress_bar
 SWEEPS_PER_CALL = 5
 
 
+@runtime_checkable
 class Keep(Protocol):
     """Says which draws to keep. Any object with this method will do."""
 
@@ -256,7 +256,3 @@ def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
     rmse = {name: list(arrays[f"rmse_{name}"]) for name in fresh.rmse}
     return _History(state, kept, kept_sweeps, rmse)
 
-
-def chain_draws(result: GibbsResult, names: Sequence[str], chain: int = 0) -> dict[str, np.ndarray]:
-    """The last kept draw of some factors of one chain."""
-    return {name: result.draws[name][chain, -1] for name in names}

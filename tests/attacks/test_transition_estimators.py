@@ -73,7 +73,7 @@ def test_blocks_make_up_the_whole_product(monkeypatch: pytest.MonkeyPatch, at_a_
     monkeypatch.setattr(transition_estimators, "PRODUCTS_AT_A_TIME", at_a_time)
     rng = np.random.default_rng(0)
     dense, values = (rng.integers(0, 3, shape) * (rng.random(shape) < 0.3) for shape in ((11, 6), (6, 5)))
-    blocks = list(products_in_blocks(sparse.csr_matrix(dense * 1.0), sparse.csr_matrix(values * 1.0)))
+    blocks = list(products_in_blocks(sparse.csr_array(dense * 1.0), sparse.csr_array(values * 1.0)))
     assert [rows.start for rows, _ in blocks[1:]] == [rows.stop for rows, _ in blocks[:-1]]
     assert np.array_equal(np.concatenate([product.toarray() for _, product in blocks]), dense @ values)
     assert len(blocks) > 1 or at_a_time == 2**23

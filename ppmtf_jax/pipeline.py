@@ -1,0 +1,419 @@
+"""The whole line as one resumable job: import, fit, synthesize, test, evaluate, draw.
+
+Every step writes complete files or none, then a stamp with a fingerprint of everything it depends on: its settings, its
+input files or the stamps of the steps before it, and the version of the library. A step whose stamp agrees is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited
+from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.metrics import evaluate
+from ppmtf_jax.evaluation.report import write_json
+from ppmtf_jax.files import atomic_folder, write_text
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
+from ppmtf_jax.settings import build_settings
+from ppmtf_jax.synthesizers.base import FittedModel, fit, synthesize, synthesizer_named
+from ppmtf_jax.traces import Traces
+
+VERDICTS = "verdicts.parquet"
+
+
+@dataclass(frozen=True)
+class ImportSettings:
+    """Where the traces come from and how they become discrete.
+
+    Parameters
+    ----------
+    source : the kind of data
+    path : str
+        File or folder, relative to the configuration file; not used for the toy city.
+    edges : str, optional
+        Friendships (Gowalla).
+    columns : mapping, optional
+        Column names of a general check-in table, see `read_checkins`.
+    n_places : int
+        How many of the most visited places to keep; for the toy city, how many there are.
+    grid : (south, north, west, east, rows, columns), optional
+        Regular grid in degrees instead of places of the data.
+    step_s, slot_s : int
+        Seconds of an instant and of a slot that comes round every day.
+    max_gap_s : float, optional
+        A longer gap between check-ins ends a trace.
+    time_zone : str, optional
+        IANA name; the reader's default where it has one.
+    train_fraction : float
+        Share of the users to learn from; the others are for testing. People-flow data is split already.
+    n_users, n_days : int
+        Of the toy city.
+    """
+
+    source: Literal["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
+    path: str = ""
+    edges: str | None = None
+    columns: dict | None = None
+    n_places: int | None = None
+    grid: tuple | None = None
+    step_s: int = 3600
+    slot_s: int = 7200
+    max_gap_s: float | None = None
+    time_zone: str | None = None
+    train_fraction: float = 0.8
+    n_users: int = 400
+    n_days: int = 7
+
+    def discretization(self) -> Discretization:
+        """How check-ins become events."""
+        if self.grid is None:
+            places: GridPlaces | MostVisited = MostVisited(self.n_places or 1000)
+        elif len(self.grid) == 6:
+            places = GridPlaces(*map(float, self.grid[:4]), *map(int, self.grid[4:]))
+        else:
+            expected = "grid as south, north, west, east, rows, columns"
+            raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
+        return Discretization(places, self.step_s, self.slot_s, max_gap_s=self.max_gap_s)
+
+
+@dataclass(frozen=True)
+class SynthesizeSettings:
+    """How many traces to synthesize from each user."""
+
+    traces_per_user: int = 1
+
+
+@dataclass(frozen=True)
+class TestSettings:
+    """Parameters of the plausible-deniability test, see `plausible_deniability_test`."""
+
+    __test__ = False  # pytest must not collect it
+
+    k: int = 10
+    eta: float = 1.0
+    n_verifiers: int | None = None
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    """Whether to attack the released traces too."""
+
+    attacks: bool = True
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A whole job.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for everything that the job makes.
+    seed : int
+    importing, synthesizing, testing, evaluating : settings of the steps
+    system : str
+        The synthesizer.
+    fitting : the synthesizer's settings
+    """
+
+    out: Path
+    importing: ImportSettings
+    fitting: Any
+    system: str = "ppmtf"
+    seed: int = 0
+    synthesizing: SynthesizeSettings = SynthesizeSettings()
+    testing: TestSettings = TestSettings()
+    evaluating: EvaluateSettings = EvaluateSettings()
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> RunConfig:
+        """Read a TOML file; every unknown name and wrong value of it is listed in one `InputError`.
+
+        Paths in it are relative to the file; `out` is by default the file's name without its suffix.
+        """
+        file = Path(file)
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InputError(str(file), [Problem("a configuration file", "no such file")]) from error
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InputError(str(file), [Problem("a TOML file", str(error))]) from error
+        return cls.from_mapping(content, file.parent, default_out=file.stem, subject=str(file))
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any], base: Path, *, default_out: str, subject: str) -> RunConfig:
+        """Build from the tables of a configuration file."""
+        tables = {"import": ImportSettings, "synthesize": SynthesizeSettings, "test": TestSettings, "evaluate": EvaluateSettings}
+        problems: list[Problem | str] = []
+        for name, value in content.items():
+            if name not in (*tables, "fit", "out", "seed"):
+                problems.append(Problem("out, seed, [import], [fit], [synthesize], [test] or [evaluate]", repr(name)))
+            elif name in (*tables, "fit") and not isinstance(value, Mapping):
+                problems.append(Problem(f"[{name}] as a table", repr(value)))
+        if not isinstance(content.get("seed", 0), int):
+            problems.append(Problem("seed as a whole number", repr(content["seed"])))
+        if problems:
+            raise InputError(subject, problems)
+
+        built = {}
+        for name, kind in tables.items():
+            built[name] = _collect(problems, name, lambda kind=kind, name=name: build_settings(kind, content.get(name, {}), name))
+        fit_values = dict(content.get("fit", {}))
+        system = fit_values.pop("system", "ppmtf")
+        fitting = _collect(
+            problems, "fit", lambda: build_settings(synthesizer_named(system).settings, fit_values, "fit")
+        )
+        if problems:
+            raise InputError(subject, problems)
+        importing = built["import"]
+        moved = {name: str(base / getattr(importing, name)) for name in ("path", "edges") if getattr(importing, name)}
+        importing = ImportSettings(**{f.name: getattr(importing, f.name) for f in fields(importing)} | moved)
+        out = base / content.get("out", default_out)
+        return cls(
+            out, importing, fitting, system, content.get("seed", 0), built["synthesize"], built["test"], built["evaluate"]
+        )
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a finished job made.
+
+    Parameters
+    ----------
+    out : Path
+    metrics : dict
+        Of the released traces; of all synthetic ones where none was released.
+    n_traces, n_released : int
+    pictures : list of Path
+    skipped : list of str
+        Steps that were done before and did not have to be done again.
+    """
+
+    out: Path
+    metrics: dict[str, float]
+    n_traces: int
+    n_released: int
+    pictures: list[Path]
+    skipped: list[str] = field(default_factory=list)
+
+
+def run(config: RunConfig, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> RunResult:
+    """Do all steps of a job that are not done yet.
+
+    Parameters
+    ----------
+    progress : bool
+        Show progress bars where there is a terminal.
+    say : function of a str
+        Is told what happens.
+    """
+    job = _Job(config, progress, say)
+    return job.run()
+
+
+def import_traces(settings: ImportSettings, seed: int) -> tuple[Traces, Traces, str]:
+    """Read a data set and split it by users.
+
+    Returns
+    -------
+    train, test : Traces
+    report : str
+        What became of the rows.
+    """
+    if settings.source == "people-flow":
+        train, test = read_people_flow(settings.path)
+        return train, test, f"{train.n_users} training and {test.n_users} test users"
+    if settings.source == "toy-city":
+        traces = toy_city(settings.n_users, n_places=settings.n_places or 100, n_days=settings.n_days, seed=seed).traces
+        report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
+    else:
+        traces, report = _read_source(settings)
+    train, test = traces.split_users(settings.train_fraction, seed)
+    return train, test, str(report)
+
+
+def save_released(synthetic: Traces, verdicts: PlausibleDeniability, folder: Path, *, overwrite: bool = False) -> None:
+    """Write the verdict on every trace, and the traces that passed as a trace set (left out where none did)."""
+    with atomic_folder(folder, overwrite=overwrite) as partial:
+        verdicts.table.to_parquet(partial / VERDICTS, index=False)
+        if verdicts.passed.any():
+            synthetic.select_traces(verdicts.passed).write_into(partial)
+
+
+def _read_source(settings: ImportSettings) -> tuple[Traces, Any]:
+    zone = {} if settings.time_zone is None else {"time_zone": settings.time_zone}
+    discretization = settings.discretization()
+    if settings.source == "foursquare":
+        return read_foursquare(settings.path, discretization=discretization, **zone)
+    if settings.source == "gowalla":
+        return read_gowalla(settings.path, settings.edges, discretization=discretization, **zone)
+    return read_checkins(settings.path, settings.columns, discretization=discretization, **zone)
+
+
+def _collect(problems: list[Problem | str], name: str, build: Callable[[], Any]) -> Any:
+    try:
+        return build()
+    except InputError as error:
+        problems += [f"[{name}] {problem}" for problem in error.problems]
+        return None
+
+
+class _Job:
+    """The steps of one run. Each is a method that makes its output; `_do` decides whether it has to."""
+
+    def __init__(self, config: RunConfig, progress: bool, say: Callable[[str], None]):
+        self.config, self.progress, self.say = config, progress, say
+        self.out = config.out
+        self.fingerprints: dict[str, str] = {}
+        self.skipped: list[str] = []
+
+    def run(self) -> RunResult:
+        config, out = self.config, self.out
+        self._clear_leftovers()
+        self._do("import", self._import, config.importing, (), [out / "data"])
+        self._do("fit", self._fit, (config.system, config.fitting), ("import",), [out / "model"])
+        self._do("synthesize", self._synthesize, config.synthesizing, ("fit",), [out / "synthetic"])
+        self._do("test", self._test, config.testing, ("synthesize",), [out / "released"])
+        metrics = [out / "metrics.json", out / "metrics_before_test.json"]
+        self._do("evaluate", self._evaluate, config.evaluating, ("test",), metrics)
+        self._do("pictures", self._pictures, None, ("evaluate",), [out / "pictures"])
+        verdicts = self._verdicts()
+        return RunResult(
+            out,
+            {k: float("nan") if v is None else v for k, v in json.loads((out / "metrics.json").read_text()).items()},
+            len(verdicts),
+            int(verdicts.sum()),
+            sorted((out / "pictures").glob("*.png")),
+            self.skipped,
+        )
+
+    def _do(self, name: str, action: Callable[[], None], settings: Any, after: tuple[str, ...], outputs: list[Path]) -> None:
+        fingerprint = self._fingerprint(name, settings, after)
+        self.fingerprints[name] = fingerprint
+        stamp = self.out / ".steps" / name
+        if stamp.is_file() and stamp.read_text() == fingerprint and all(path.exists() for path in outputs):
+            self.skipped.append(name)
+            self.say(f"{name}: done before")
+            return
+        stamp.unlink(missing_ok=True)
+        self.say(f"{name} ...")
+        action()
+        write_text(stamp, fingerprint)
+
+    def _fingerprint(self, name: str, settings: Any, after: tuple[str, ...]) -> str:
+        content: list[Any] = [name, version("ppmtf_jax"), self.config.seed, repr(settings)]
+        content += [self.fingerprints[step] for step in after]
+        if name == "import":
+            paths = [path for path in (self.config.importing.path, self.config.importing.edges) if path]
+            content += [_content_hash(Path(path)) for path in paths]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def _import(self) -> None:
+        train, test, report = import_traces(self.config.importing, self.config.seed)
+        self.say(report)
+        with atomic_folder(self.out / "data", overwrite=True) as partial:
+            for name, traces in (("train", train), ("test", test)):
+                (partial / name).mkdir()
+                traces.write_into(partial / name)
+
+    def _fit(self) -> None:
+        checkpoint = self.out / f".steps/fit-{self.fingerprints['fit'][:16]}.npz"
+        checkpoint.parent.mkdir(parents=True, exist_ok=True)
+        config = self.config
+        model = fit(
+            self._load("data/train"),
+            config.system,
+            config.fitting,
+            seed=config.seed,
+            progress=self.progress,
+            checkpoints=Checkpoints(checkpoint),
+        )
+        model.save(self.out / "model", overwrite=True)
+        checkpoint.unlink(missing_ok=True)
+
+    def _synthesize(self) -> None:
+        model = FittedModel.load(self.out / "model")
+        n = self.config.synthesizing.traces_per_user
+        synthetic = synthesize(model, n, seed=self.config.seed, progress=self.progress)
+        synthetic.save(self.out / "synthetic", overwrite=True)
+
+    def _test(self) -> None:
+        model, synthetic = FittedModel.load(self.out / "model"), self._load("synthetic")
+        settings = asdict(self.config.testing)
+        settings["n_verifiers"] = min(settings["n_verifiers"] or model.n_users, model.n_users)
+        verdicts = plausible_deniability_test(
+            model, synthetic, **settings, seed=self.config.seed, progress=self.progress
+        )
+        self.say(f"{int(verdicts.passed.sum())} of {len(verdicts.passed)} traces passed")
+        save_released(synthetic, verdicts, self.out / "released", overwrite=True)
+
+    def _evaluate(self) -> None:
+        train, test = self._load("data/train"), self._load("data/test")
+        before = evaluate(self._load("synthetic"), train, test, attacks=self.config.evaluating.attacks)
+        released = before
+        if self._any_released():
+            released = evaluate(self._load("released"), train, test, attacks=self.config.evaluating.attacks)
+        write_json(self.out / "metrics_before_test.json", before)
+        write_json(self.out / "metrics.json", released)
+
+    def _pictures(self) -> None:
+        # Drawing needs Matplotlib, which nothing else does.
+        from ppmtf_jax.evaluation.plots import Factors, save_pictures
+
+        metrics = json.loads((self.out / "metrics.json").read_text())
+        model = FittedModel.load(self.out / "model").trace_model
+        shown = self._load("released" if self._any_released() else "synthetic")
+        save_pictures(
+            self.out / "pictures",
+            synthetic=shown,
+            train=self._load("data/train"),
+            test=self._load("data/test"),
+            metrics={name: value for name, value in metrics.items() if value is not None},
+            factors=model if isinstance(model, Factors) else None,
+        )
+
+    def _load(self, name: str) -> Traces:
+        return Traces.load(self.out / name)
+
+    def _any_released(self) -> bool:
+        return (self.out / "released" / "traces.parquet").is_file()
+
+    def _verdicts(self) -> Any:
+        from ppmtf_jax.traces import read_parquet
+
+        return read_parquet(self.out / "released" / VERDICTS)["passed"]
+
+    def _clear_leftovers(self) -> None:
+        """Remove what a killed run had not finished writing."""
+        for folder in (self.out, self.out / ".steps", self.out / "pictures"):
+            for path in folder.glob(".*.partial-*"):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            for path in folder.glob(".*.old-*"):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _content_hash(path: Path) -> str:
+    """Of a file, or of all files of a folder."""
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        digest.update(file.name.encode())
+        if file.is_file():
+            with file.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "blake2b").digest())
+    return digest.hexdigest()

@@ -1,0 +1,327 @@
+"""The general table of check-ins, in every form that it may come in."""
+
+from __future__ import annotations
+
+import gzip
+from datetime import datetime, timedelta
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppmtf_jax.datasets.checkins import parse_times, read_checkins
+from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited
+from ppmtf_jax.errors import InputError
+
+HAND_MADE = Path(__file__).parents[1] / "data" / "checkins" / "checkins.csv"
+COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where", "category": "what"}
+HEADER = "user,time,latitude,longitude,place\n"
+ROW = "1,2024-01-01T08:00:00Z,40.7,-74.0,a\n"
+
+
+def write(folder: Path, text: str | bytes, name: str = "checkins.csv") -> Path:
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def problems_of(source, **options) -> list[str]:
+    with pytest.raises(InputError) as error:
+        read_checkins(source, **options)
+    return [str(problem) for problem in error.value.problems]
+
+
+# Values
+
+
+def test_hand_made_file():
+    traces, report = read_checkins(HAND_MADE, COLUMNS, time_zone="Europe/Paris")
+    # 23:30 in London is 00:30 of the next day in Paris. Ids with leading zeros stay texts.
+    assert list(traces.to_frame().itertuples(index=False, name=None)) == [
+        ("007", 0, 8, "Gare, nord"),
+        ("007", 0, 9, "Louvre"),
+        ("008", 0, 24, "Louvre"),
+    ]
+    assert traces.places.to_frame().to_dict("list") == {
+        "place": ["Louvre", "Gare, nord"],
+        "latitude": [48.86, 48.85],
+        "longitude": [2.36, 2.35],
+        "category": ["museum", "station"],
+    }
+    assert (traces.time_grid.start, traces.time_grid.time_zone) == ("2024-03-04T00:00:00", "Europe/Paris")
+    assert (report.n_rows, report.n_events, report.n_transitions, report.n_users) == (3, 3, 1, 2)
+
+
+def test_without_a_zone_absolute_times_follow_utc():
+    traces, _ = read_checkins(HAND_MADE, COLUMNS)
+    assert traces.instant.tolist() == [7, 8, 23]
+    assert traces.time_grid.time_zone == "UTC"
+
+
+def test_every_form_of_a_table_gives_the_same(tmp_path):
+    table = pd.read_csv(HAND_MADE, dtype={"who": str})
+    text = HAND_MADE.read_bytes()
+    table.to_parquet(tmp_path / "plain.parquet")
+    table.astype({"where": "category"}).to_parquet(tmp_path / "categories.parquet")
+    (tmp_path / "zipped.parquet.gz").write_bytes(gzip.compress((tmp_path / "plain.parquet").read_bytes()))
+    table.to_csv(tmp_path / "tabs.tsv", sep="\t", index=False)
+    (tmp_path / "tabs.tsv.gz").write_bytes(gzip.compress((tmp_path / "tabs.tsv").read_bytes()))
+    (tmp_path / "zipped.csv.gz").write_bytes(gzip.compress(text))
+    (tmp_path / "zipped_but_named.csv").write_bytes(gzip.compress(text))
+    (tmp_path / "plain_but_named.csv.gz").write_bytes(text)
+    (tmp_path / "windows.csv").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    (tmp_path / "no_last_newline.csv").write_bytes(text.removesuffix(b"\n"))
+    (tmp_path / "part.csv").write_bytes(b"".join(text.splitlines(True)[:2]))
+    (tmp_path / "rest.csv").write_bytes(b"".join(text.splitlines(True)[::2] + text.splitlines(True)[3:]))
+    parts = [tmp_path / "part.csv", tmp_path / "rest.csv"]
+    assert sum(len(part.read_bytes().splitlines()) - 1 for part in parts) == 3
+    whole = [path for path in sorted(tmp_path.iterdir()) if path not in parts]
+    expected, _ = read_checkins(HAND_MADE, COLUMNS, time_zone="Europe/Paris")
+    for source in [*whole, parts, table]:
+        traces, _ = read_checkins(source, COLUMNS, time_zone="Europe/Paris")
+        pd.testing.assert_frame_equal(traces.to_frame(), expected.to_frame())
+        pd.testing.assert_frame_equal(traces.places.to_frame(), expected.places.to_frame())
+
+
+def test_columns_by_position_where_there_is_no_header(tmp_path):
+    path = write(tmp_path, "x\t40.7\t-74.0\t5\t1333447208.0\n", "checkins.txt")
+    columns = {"user": 3, "time": 4, "latitude": 1, "longitude": 2, "place": 0}
+    traces, report = read_checkins(path, columns, time_zone="America/New_York")
+    # 1333447208 s = 2012-04-03 10:00:08 UTC
+    assert (traces.user_ids.tolist(), traces.places.ids.tolist(), traces.instant.tolist()) == ([5], ["x"], [6])
+    assert report.first_time == "2012-04-03T06:00:08"
+
+
+@pytest.mark.parametrize(
+    ("written", "ids"),
+    [
+        (["10", "9"], [9, 10]),
+        (["10", "-9"], [-9, 10]),
+        (["10", "09"], ["09", "10"]),
+        (["10", "9.0"], ["10", "9.0"]),
+        (["10", "99999999999999999999"], ["10", "99999999999999999999"]),
+        (["NA", "null"], ["NA", "null"]),
+    ],
+)
+def test_ids_keep_their_values(tmp_path, written, ids):
+    text = HEADER + "".join(ROW.replace("1,", f"{user},", 1) for user in written)
+    assert read_checkins(write(tmp_path, text))[0].user_ids.tolist() == ids
+
+
+def test_integer_texts_in_parquet_stay_texts(tmp_path):
+    frame = pd.DataFrame(
+        {"user": ["7"], "time": [pd.Timestamp("2024-01-01T08:00Z")], "latitude": 1.0, "longitude": 2.0}
+    )
+    frame.assign(place=[3]).to_parquet(tmp_path / "checkins.parquet")
+    traces, _ = read_checkins(tmp_path / "checkins.parquet")
+    assert (traces.user_ids.tolist(), traces.places.ids.tolist()) == (["7"], [3])
+
+
+def test_ids_of_several_files_go_together(tmp_path):
+    first = write(tmp_path, HEADER + ROW, "first.csv")
+    second = write(tmp_path, HEADER + ROW.replace("1,", "u,", 1), "second.csv")
+    assert read_checkins([first, second])[0].user_ids.tolist() == ["1", "u"]
+
+
+def test_latin_1_is_recognized(tmp_path):
+    path = write(tmp_path, (HEADER + ROW.replace(",a\n", ",Café\n")).encode("latin-1"))
+    assert read_checkins(path)[0].places.ids.tolist() == ["Café"]
+
+
+def test_gps_fixes_need_no_places(tmp_path):
+    path = write(tmp_path, "user,time,latitude,longitude\n1,2024-01-01T08:00:00Z,40.7,-74.0\n")
+    grid = GridPlaces(40, 41, -75, -73, n_rows=10, n_columns=10)
+    traces, _ = read_checkins(path, discretization=Discretization(grid))
+    assert traces.to_frame()["place"].tolist() == [7 * 10 + 5]
+
+
+# Times
+
+
+@pytest.mark.parametrize(
+    ("written", "local"),
+    [
+        ("2012-04-03T18:00:00Z", "2012-04-03T14:00:00"),
+        ("2012-04-03 18:00:00+00:00", "2012-04-03T14:00:00"),
+        ("2012-04-03T18:00:00.987Z", "2012-04-03T14:00:00"),
+        ("2012-04-03T18:00:00-0400", "2012-04-03T18:00:00"),
+        ("2012-04-04T03:00+09", "2012-04-03T14:00:00"),
+        ("2012-04-03T18:00:00", "2012-04-03T18:00:00"),
+        ("2012-04-03 18:00", "2012-04-03T18:00:00"),
+        ("2012-04-03", "2012-04-03T00:00:00"),
+        (" 2012-04-03T18:00:00Z ", "2012-04-03T14:00:00"),
+        ("1333476000", "2012-04-03T14:00:00"),
+        (1333476000, "2012-04-03T14:00:00"),
+        (1333476000.9, "2012-04-03T14:00:00"),
+        (datetime(2012, 4, 3, 18), "2012-04-03T18:00:00"),
+        (pd.Timestamp("2012-04-03T18:00", tz="UTC"), "2012-04-03T14:00:00"),
+    ],
+)
+def test_ways_of_writing_a_time(written, local):
+    times = parse_times(pd.Series([written]), "America/New_York")
+    assert (times.problems, str(times.local[0])) == ((), local)
+
+
+@given(st.integers(0, 366 * 24 * 60), st.sampled_from(["Europe/Paris", "America/New_York", "Asia/Kolkata", "UTC"]))
+def test_local_and_true_times_agree_with_the_standard_library(minutes, zone):
+    moment = datetime(2024, 1, 1, tzinfo=ZoneInfo("UTC")) + timedelta(minutes=minutes)
+    wall = moment.astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    absolute = parse_times(pd.Series([moment.isoformat()]), zone)
+    assert absolute.local[0] == np.datetime64(wall)
+    naive = parse_times(pd.Series([wall.isoformat()]), zone)
+    assert naive.local[0] == np.datetime64(wall)
+    # fold=0 is the first of two equal wall-clock times
+    first = wall.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(ZoneInfo("UTC")).replace(tzinfo=None)
+    assert naive.utc[0] == np.datetime64(first)
+
+
+def test_wall_clock_times_at_the_changes_of_summer_time():
+    times = parse_times(
+        pd.Series(["2024-03-31T02:30:00", "2024-10-27T02:30:00", "2024-10-27T03:30:00"]), "Europe/Paris"
+    )
+    assert times.local.astype(str).tolist() == ["2024-03-31T02:30:00", "2024-10-27T02:30:00", "2024-10-27T03:30:00"]
+    # The clocks go forward at 01:00 UTC and back at 01:00 UTC.
+    assert times.utc.astype(str).tolist() == ["2024-03-31T01:00:00", "2024-10-27T00:30:00", "2024-10-27T02:30:00"]
+    assert times.notes == (
+        "times that do not exist (summer time begins), kept as written: 1",
+        "times that exist twice (summer time ends), taken as the first: 1",
+    )
+
+
+def test_hours_of_the_day_do_not_drift_over_the_year(tmp_path):
+    rows = "".join(ROW.replace("2024-01-01T08:00:00Z", f"2024-{month:02d}-15T08:30:00") for month in range(1, 13))
+    traces, _ = read_checkins(write(tmp_path, HEADER + rows), time_zone="America/New_York")
+    assert set(traces.slot.tolist()) == {4}
+
+
+# Bad input
+
+
+def test_every_problem_of_a_table_at_once(tmp_path):
+    text = HEADER + ROW + ",2024-13-01T00:00:00Z,abc,-74,a\n2,yesterday,139.7,35.6,\n3,,40,-274,b\n5,6\n"
+    assert problems_of(write(tmp_path, text)) == [
+        "expected 5 fields in every row of checkins.csv; found others (1 row), first: '5,6'.",
+        "expected times that can be parsed; found others (3 rows), first: '2024-13-01T00:00:00Z' (row 2), "
+        "'yesterday' (row 3), nothing (row 4). Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in "
+        "seconds since 1970",
+        "expected a user for every check-in; found missing ones (1 row), first: row 2.",
+        "expected a place for every check-in; found missing ones (1 row), first: row 3.",
+        "expected latitude as a number; found others (1 row), first: abc.",
+        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7. "
+        "Latitude and longitude are probably swapped",
+        "expected longitude from -180 to 180 degrees; found others (1 row), first: -274.0.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "message"),
+    [
+        ("uid,time,lat,longitude\n1,2,3,4\n", {}, "found columns uid, time, lat, longitude. Missing: user, latitude."),
+        ((HEADER + ROW).replace(",", ";"), {}, "found columns user;time;latitude;longitude;place."),
+        ("", {}, "found no columns"),
+        (HEADER, {}, "at least one check-in; found none"),
+        (ROW, {"columns": {"user": 0, "time": 1, "latitude": 2, "longitude": 9}}, "at least 10 columns; found 5"),
+        (HEADER + ROW, {"columns": {**COLUMNS, "lat": "x"}}, "perhaps place, category, trace; found also 'lat'"),
+        (HEADER + ROW, {"columns": {"user": "user"}}, "found none for time, latitude, longitude"),
+        (HEADER + ROW, {"columns": {**COLUMNS, "user": 0}}, "all columns by name or all by position"),
+        ((HEADER + ROW).replace(",place", "").replace(",a", ""), {}, "choose a grid (GridPlaces)"),
+        (HEADER + ROW.replace("Z", ""), {}, "a time zone, for times without an offset; found none (1 row)"),
+        (HEADER + ROW, {"time_zone": "Mars/Phobos"}, "an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'"),
+        (HEADER + ROW, {"time_zone": ""}, "an IANA time zone such as Asia/Tokyo; found ''"),
+        (HEADER + ROW + ROW.replace("Z", ""), {"time_zone": "UTC"}, "found 1 without and 1 with one"),
+        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "1704096000000"), {}, "divide milliseconds by 1000"),
+        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "20240101"), {}, "write dates as 2012-04-03"),
+        (HEADER + ROW.replace("40.7,-74.0", "139.7,35.6"), {}, "probably swapped"),
+        (
+            (HEADER + ROW).replace(",", "\t").replace(".", ","),
+            {},
+            "latitude as a number; found others (1 row), first: 40,7",
+        ),
+        (bytes(range(256)), {}, "found binary content"),
+        (gzip.compress((HEADER + ROW * 999).encode())[:40], {}, "readable CSV, TSV or Parquet file"),
+        (b"\x1f\x8bno gzip at all", {}, "readable CSV, TSV or Parquet file"),
+        (b"PAR1 no Parquet PAR1", {}, "readable CSV, TSV or Parquet file"),
+    ],
+)
+def test_bad_files(tmp_path, text, options, message):
+    assert message in " ".join(problems_of(write(tmp_path, text), **options))
+
+
+def test_paths_that_are_no_files(tmp_path):
+    assert problems_of(tmp_path / "absent.csv") == ["expected a file to read; found no such file."]
+    assert "a readable CSV, TSV or Parquet file" in problems_of(tmp_path)[0]
+    assert problems_of([]) == ["expected at least one file; found none."]
+
+
+def test_files_that_do_not_go_together(tmp_path):
+    first = write(tmp_path, HEADER + ROW, "first.csv")
+    second = write(tmp_path, (HEADER + ROW).replace(",place", "").replace(",a", ""), "second.csv")
+    assert problems_of([first, second]) == ["expected the same columns in all files; found place in some of them only."]
+
+
+def test_bad_data_frames():
+    frame = pd.DataFrame({"user": ["a", 1], "time": [None, "2024-01-01"], "latitude": [1, None], "longitude": [1, 2]})
+    found = problems_of(frame.assign(place=["p", "q"]))
+    assert [text.split(";")[0] for text in found] == [
+        "expected times that can be parsed",
+        "expected a time zone, for times without an offset",
+        "expected ids of one type in 'user'",
+        "expected latitude as a number",
+    ]
+
+
+# Real files
+
+
+def test_foursquare_tokyo_trips(shared, tmp_path):
+    folder = shared / "data" / "foursquare-tky-sample"
+    if not folder.is_dir():
+        pytest.skip("needs the data folder 'foursquare-tky-sample'")
+    trips = pd.read_csv(folder / "traj-TKY.csv.gz").merge(pd.read_csv(folder / "poi-TKY.csv.gz"), on="poiID")
+    trips.to_parquet(tmp_path / "tky.parquet")
+    columns = {"user": "userID", "time": "startTime", "latitude": "poiLat", "longitude": "poiLon", "place": "poiID"}
+    settings = Discretization(MostVisited(500))
+    traces, report = read_checkins(tmp_path / "tky.parquet", columns, time_zone="Asia/Tokyo", discretization=settings)
+    # Counted with the standard library: rows at the 500 places, hours of Tokyo with a check-in, and pairs of them.
+    assert (report.n_rows, report.n_other_places, report.n_same_instant) == (13_367, 13_367 - 9_125, 9_125 - 6_233)
+    assert (report.n_events, report.n_transitions, report.n_users) == (6_233, 1_289, 44)
+    assert traces.places.ids[:3].tolist() == [5, 35, 253]
+    assert report.quietest_hour in range(1, 6)
+    # With the trips as traces, an hour may have one event in each of two trips.
+    columns |= {"trace": "trajID", "category": "poiCat"}
+    traces, report = read_checkins(tmp_path / "tky.parquet", columns, time_zone="Asia/Tokyo", discretization=settings)
+    assert (report.n_events, report.n_transitions, report.n_traces) == (6_248, 1_261, 4_163)
+    assert "Transport" in traces.places.category
+
+
+def test_foursquare_us_sample_on_a_grid_of_new_york(shared):
+    folder = shared / "data" / "foursquare-tist2015-us-sample"
+    if not folder.is_dir():
+        pytest.skip("needs the data folder 'foursquare-tist2015-us-sample'")
+    table = pd.read_csv(folder / "Foursquare_3_checkins.txt.gz", sep="\t", names=["user", "poi", "time"])
+    places = pd.read_csv(folder / "Foursquare_3_poi_coos.txt.gz", sep="\t", names=["poi", "latitude", "longitude"])
+    table = table.merge(places, on="poi")
+    settings = Discretization(GridPlaces(40.4844, 40.9176, -74.2586, -73.7013, n_rows=20, n_columns=20))
+    # The file's times are eight hours early; the report shows it.
+    _, early = read_checkins(table, time_zone="America/New_York", discretization=settings)
+    assert early.quietest_hour in range(18, 23)
+    table["time"] += 8 * 3600
+    traces, report = read_checkins(table, time_zone="America/New_York", discretization=settings)
+    assert (report.n_rows, report.n_users_read, report.n_outside_box) == (185_984, 4_969, 133_193)
+    assert (report.n_same_instant, report.n_events) == (185_984 - 133_193 - 49_400, 49_400)
+    assert (report.n_transitions, report.n_users) == (2_559, 2_162)
+    assert np.bincount(traces.place, minlength=400).argmax() == 229
+    assert (report.first_time, report.last_time) == ("2012-04-03T14:00:08", "2013-09-16T19:18:19")
+    assert report.quietest_hour in range(2, 6)
+
+
+def test_local_times_with_a_wrong_offset_are_read_without_a_zone(foursquare_nyc):
+    path = foursquare_nyc / "getnext_NYC_val.csv.gz"
+    columns = {"user": "user_id", "latitude": "latitude", "longitude": "longitude", "place": "POI_id"}
+    wall, _ = read_checkins(path, columns | {"time": "local_time"})
+    true, _ = read_checkins(path, columns | {"time": "UTC_time"}, time_zone="America/New_York")
+    pd.testing.assert_frame_equal(wall.to_frame(), true.to_frame())

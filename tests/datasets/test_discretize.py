@@ -1,0 +1,364 @@
+"""Check-ins become events: places, instants, slots, traces."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited, discretize
+from ppmtf_jax.errors import InputError, Problem
+
+BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
+
+
+def checkins(rows: list[tuple], columns: str = "user time place", offset_h: int = 9) -> pd.DataFrame:
+    """A table of (user, local time, place) in a zone without summer time, everything at one point."""
+    frame = pd.DataFrame(rows, columns=columns.split())
+    local = pd.to_datetime(frame.pop("time"))
+    frame["local_time"], frame["utc_time"] = local, local - pd.Timedelta(hours=offset_h)
+    for name, value in (("latitude", 35.7), ("longitude", 139.7)):
+        if name not in frame:
+            frame[name] = value
+    return frame
+
+
+def run(frame: pd.DataFrame, discretization: Discretization, **options):
+    return discretize(frame, discretization, time_zone="Asia/Tokyo", **options)
+
+
+def events(traces) -> list[tuple]:
+    return list(traces.to_frame().itertuples(index=False, name=None))
+
+
+# Places
+
+
+def test_centre_of_each_cell_is_in_that_cell():
+    table = BOX.table()
+    assert len(table) == 20 * 20
+    np.testing.assert_array_equal(BOX.place_of(table.latitude, table.longitude), np.arange(20 * 20))
+
+
+def test_row_0_is_the_south_and_column_0_the_west():
+    table = GridPlaces(10, 12, 100, 103, n_rows=2, n_columns=3).table()
+    assert table.ids.tolist() == [0, 1, 2, 3, 4, 5]
+    assert table.latitude.tolist() == [10.5] * 3 + [11.5] * 3
+    assert table.longitude.tolist() == [100.5, 101.5, 102.5] * 2
+
+
+def test_edges_belong_to_the_box_and_nothing_beyond():
+    corners = BOX.place_of([35.65, 35.75, 35.75, 35.65], [139.68, 139.80, 139.68, 139.80])
+    assert corners.tolist() == [0, 20 * 20 - 1, 19 * 20, 19]
+    beyond = BOX.place_of([35.6499, 35.7501, 35.7, 35.7, np.nan], [139.7, 139.7, 139.6799, 139.8001, 139.7])
+    assert beyond.tolist() == [-1] * 5
+
+
+def test_official_cells_are_the_same(people_flow):
+    points = pd.read_csv(people_flow / "POI_TK.csv.gz")
+    table = BOX.table()
+    np.testing.assert_allclose(table.latitude, points["y"], atol=1e-9)
+    np.testing.assert_allclose(table.longitude, points["x"], atol=1e-9)
+
+
+def test_events_outside_the_box_are_dropped_and_counted():
+    frame = checkins([(1, "2024-01-01T08:00", 35.7), (1, "2024-01-01T09:00", 36.7)], "user time latitude")
+    traces, report = run(frame, Discretization(BOX))
+    assert traces.n_places == 20 * 20
+    assert (report.n_rows, report.n_outside_box, report.n_other_places, report.n_events) == (2, 1, 0, 1)
+
+
+def test_most_visited_places_come_by_visits_then_by_id():
+    rows = [(1, f"2024-01-01T{hour:02d}:00", place) for hour, place in enumerate("ccbbadde")]
+    traces, report = run(checkins(rows), Discretization(MostVisited(4)))
+    # b, c and d have two visits each; a comes before e among those with one.
+    assert traces.places.ids.tolist() == ["b", "c", "d", "a"]
+    assert report.n_other_places == 1
+
+
+def test_order_of_rows_does_not_matter():
+    generator = np.random.default_rng(0)
+    times = [
+        f"2024-01-{day:02d}T{hour:02d}:{minute:02d}"
+        for day, hour, minute in zip(
+            generator.integers(1, 4, 60), generator.integers(0, 24, 60), generator.permutation(60), strict=True
+        )
+    ]
+    frame = checkins(
+        [
+            (int(u), t, f"p{p}")
+            for u, t, p in zip(generator.integers(0, 5, 60), times, generator.integers(0, 9, 60), strict=True)
+        ]
+    )
+    settings = Discretization(MostVisited(5), max_gap_s=7200)
+    first, _ = run(frame, settings)
+    second, _ = run(frame.sample(frac=1, random_state=1), settings)
+    pd.testing.assert_frame_equal(first.to_frame(), second.to_frame())
+    assert first.places.ids.tolist() == second.places.ids.tolist()
+
+
+def test_a_place_has_the_median_coordinates_and_the_most_frequent_category():
+    rows = [
+        (1, "2024-01-01T08:00", "p", 35.1, "bar"),
+        (1, "2024-01-01T09:00", "p", 35.2, "inn"),
+        (1, "2024-01-01T10:00", "p", 35.9, "inn"),
+        (1, "2024-01-01T11:00", "q", 35.5, "zoo"),
+        (1, "2024-01-01T12:00", "q", 35.5, "gym"),
+        (1, "2024-01-01T13:00", "r", 35.5, None),
+    ]
+    traces, _ = run(checkins(rows, "user time place latitude category"), Discretization(MostVisited(9)))
+    assert traces.places.latitude.tolist() == [35.2, 35.5, 35.5]
+    # Equally frequent: the first in alphabetical order. Nothing known: an empty text.
+    assert traces.places.category.tolist() == ["inn", "gym", ""]
+
+
+def test_categories_that_no_row_has_are_no_places():
+    frame = checkins([(1, "2024-01-01T08:00", "b")])
+    frame["place"] = pd.Categorical(["b"], categories=["a", "b", "c"])
+    frame["user"] = pd.Categorical([7], categories=[5, 7])
+    traces, report = run(frame, Discretization(MostVisited(10)))
+    assert (traces.places.ids.tolist(), traces.user_ids.tolist(), report.n_users_read) == (["b"], [7], 1)
+
+
+# Instants and slots
+
+
+def test_times_are_rounded_down_and_counted_from_midnight_of_the_first_day():
+    rows = [(1, "2024-01-02T00:00:00", "a"), (1, "2024-01-02T00:59:59", "a"), (1, "2024-01-03T23:59:59", "a")]
+    traces, report = run(checkins(rows), Discretization(MostVisited(1), step_s=1200, slot_s=3600))
+    assert traces.instant.tolist() == [0, 2, 2 * 72 - 1]
+    assert (traces.time_grid.start, traces.time_grid.n_instants) == ("2024-01-02T00:00:00", 2 * 72)
+    assert (report.first_time, report.last_time) == ("2024-01-02T00:00:00", "2024-01-03T23:59:59")
+
+
+def test_default_slots_are_two_hours_of_the_day():
+    rows = [(1, "2024-01-01T23:30", "a"), (1, "2024-01-03T00:30", "a")]
+    grid = run(checkins(rows), Discretization(MostVisited(1)))[0].time_grid
+    assert grid.n_slots == 12
+    assert grid.slot_of_instant[[0, 1, 2, 23, 24, 47, 71]].tolist() == [0, 0, 1, 11, 0, 11, 11]
+    assert grid.one_period().n_instants == 24
+
+
+def test_each_instant_can_be_its_own_slot():
+    grid = run(checkins([(1, "2024-01-01T23:30", "a")]), Discretization(MostVisited(1), slot_s=None))[0].time_grid
+    assert grid.slot_of_instant.tolist() == list(range(24))
+
+
+def test_a_sequence_of_slots_is_repeated():
+    rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-02T00:00", "a")]
+    night_and_day = [0] * 7 + [5] * 15 + [0] * 2
+    settings = Discretization(MostVisited(1), slot_of_instant=night_and_day)
+    grid = run(checkins(rows), settings)[0].time_grid
+    assert grid.slot_of_instant.tolist() == ([0] * 7 + [1] * 15 + [0] * 2) * 2
+    assert settings == Discretization(MostVisited(1), slot_of_instant=tuple(night_and_day))
+
+
+def test_a_function_gets_the_local_times_of_the_instants():
+    def is_weekend(times: np.ndarray) -> np.ndarray:
+        return (~np.is_busday(times.astype("datetime64[D]"))).astype(int)
+
+    rows = [(1, "2024-01-05T12:00", "a"), (1, "2024-01-06T12:00", "a")]  # a Friday and a Saturday
+    traces, _ = run(checkins(rows), Discretization(MostVisited(1), step_s=43_200, slot_of_instant=is_weekend))
+    assert traces.time_grid.slot_of_instant.tolist() == [0, 0, 1, 1]
+    assert traces.slot.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("slots", [lambda _: [0, 1], lambda times: np.zeros(len(times))])
+def test_a_function_that_gives_no_slot_for_each_instant_is_refused(slots):
+    with pytest.raises(InputError, match="24 whole numbers, one for each instant"):
+        run(checkins([(1, "2024-01-01T00:00", "a")]), Discretization(MostVisited(1), slot_of_instant=slots))
+
+
+# Traces and transitions
+
+
+def test_the_first_of_several_events_at_an_instant_is_kept():
+    rows = [(1, "2024-01-01T08:50", "b"), (1, "2024-01-01T08:10", "a"), (2, "2024-01-01T08:40", "b")]
+    traces, report = run(checkins(rows), Discretization(MostVisited(2)))
+    assert events(traces) == [(1, 0, 8, "a"), (2, 0, 8, "b")]
+    assert report.n_same_instant == 1
+
+
+def test_a_gap_begins_a_new_trace():
+    rows = [
+        (1, "2024-01-01T08:00", "a"),
+        (1, "2024-01-01T09:00", "a"),  # 3600 s later: not more than the gap
+        (1, "2024-01-01T10:01", "a"),  # 3660 s later
+        (2, "2024-01-01T11:00", "a"),
+    ]
+    traces, report = run(checkins(rows), Discretization(MostVisited(1), max_gap_s=3600))
+    assert traces.trace.tolist() == [0, 0, 1, 0]
+    assert (report.n_transitions, report.n_traces) == (1, 3)
+    # Without it, all consecutive instants count.
+    assert run(checkins(rows), Discretization(MostVisited(1)))[1].n_transitions == 2
+
+
+def test_transitions_need_consecutive_instants():
+    rows = [(1, f"2024-01-01T{hour}:00", "a") for hour in ("08", "09", "11", "12", "13")]
+    assert run(checkins(rows), Discretization(MostVisited(1)))[1].n_transitions == 1 + 2
+
+
+def test_given_traces_are_numbered_in_the_order_of_their_times():
+    rows = [
+        (1, "late", "2024-01-01T12:00", "a"),
+        (1, "late", "2024-01-01T13:00", "a"),
+        (1, "early", "2024-01-01T08:00", "b"),
+        (1, "early", "2024-01-01T08:30", "a"),
+        (2, "late", "2024-01-01T13:00", "a"),
+    ]
+    traces, _ = run(checkins(rows, "user trace time place"), Discretization(MostVisited(2)))
+    assert events(traces) == [(1, 0, 8, "b"), (1, 1, 12, "a"), (1, 1, 13, "a"), (2, 0, 13, "a")]
+
+
+def test_traces_of_a_user_may_share_an_instant():
+    rows = [(1, 5, "2024-01-01T08:00", "a"), (1, 6, "2024-01-01T08:30", "a")]
+    assert run(checkins(rows, "user trace time place"), Discretization(MostVisited(1)))[1].n_events == 2
+
+
+@st.composite
+def random_checkins(draw):
+    row = st.tuples(st.integers(0, 2), st.integers(0, 4000), st.sampled_from("abc"))
+    rows = draw(st.lists(row, min_size=1, max_size=25, unique_by=lambda r: (r[0], r[1])))
+    start = datetime(2024, 1, 1)
+    return [(user, start + timedelta(minutes=minute), place) for user, minute, place in rows]
+
+
+@settings(max_examples=60)
+@given(rows=random_checkins(), max_gap_s=st.sampled_from([None, 1800.0, 3600.0, 7200.0]), n_places=st.integers(1, 3))
+def test_agrees_with_a_plain_loop(rows, max_gap_s, n_places):
+    visits = {place: sum(row[2] == place for row in rows) for place in "abc"}
+    chosen = sorted((p for p in visits if visits[p]), key=lambda place: (-visits[place], place))[:n_places]
+    kept = sorted(row for row in rows if row[2] in chosen)
+    start = min(time for _, time, _ in kept).replace(hour=0, minute=0)
+    expected, last, number = [], {}, {}
+    for user, time, place in kept:
+        instant = int((time - start).total_seconds() // 3600)
+        if user in last and last[user][0] == instant:
+            continue
+        if user in last and max_gap_s is not None and (time - last[user][1]).total_seconds() > max_gap_s:
+            number[user] += 1
+        number.setdefault(user, 0)
+        last[user] = (instant, time)
+        expected.append((user, number[user], instant, place))
+
+    traces, report = run(checkins(rows), Discretization(MostVisited(n_places), max_gap_s=max_gap_s))
+    assert events(traces) == expected
+    present = {event[:3] for event in expected}
+    assert report.n_transitions == sum((user, trace, instant - 1) in present for user, trace, instant in present)
+    assert report.n_rows == report.n_events + report.n_other_places + report.n_same_instant
+
+
+# Friendships and the report
+
+
+def test_friendships_are_restricted_to_users_with_events():
+    frame = checkins([(1, "2024-01-01T08:00", "a"), (2, "2024-01-01T08:00", "a"), (3, "2024-01-01T08:00", "b")])
+    friends = pd.DataFrame({"user": [1, 2, 1], "friend": [2, 1, 3]})
+    traces, report = run(frame, Discretization(MostVisited(1)), friendships=friends)
+    assert traces.friendships.tolist() == [[0, 1]]
+    assert report.notes == ("1 of 3 friendship rows left out: somebody has no event",)
+
+
+def test_report_says_what_became_of_the_rows():
+    rows = [(1, f"2024-01-01T{hour:02d}:00", "a") for hour in range(24) if hour != 4]
+    report = run(
+        checkins([*rows, (2, "2024-01-01T08:00", "b"), (1, "2024-01-01T08:10", "a")]), Discretization(MostVisited(1))
+    )[1]
+    assert report.quietest_hour == 4
+    text = str(report).splitlines()
+    assert text[0] == "check-ins"
+    assert [line.split() for line in text if "left out" in line] == [
+        ["left", "out:", "other", "places", "1"],
+        ["left", "out:", "same", "instant", "1"],
+    ]
+    assert text[-1].strip() == "from 2024-01-01T00:00:00 to 2024-01-01T23:00:00, fewest events at 04 h"
+
+
+# Bad settings and bad tables
+
+
+@pytest.mark.parametrize(
+    ("settings", "messages"),
+    [
+        ({"step_s": 7000}, ["a step in whole seconds that divides a day; found 7000 s"]),
+        ({"slot_s": 5000}, ["multiples of the step of 3600 s; found 5000 s"]),
+        ({"slot_s": 1800}, ["multiples of the step of 3600 s; found 1800 s"]),
+        ({"step_s": 0, "max_gap_s": -1.0}, ["divides a day; found 0 s", "more than 0 s, or None; found -1.0"]),
+    ],
+)
+def test_impossible_settings(settings, messages):
+    with pytest.raises(InputError) as error:
+        Discretization(**settings)
+    assert len(error.value.problems) == len(messages)
+    assert all(message in str(error.value) for message in messages)
+
+
+def test_impossible_grids_list_every_problem():
+    with pytest.raises(InputError) as error:
+        GridPlaces(41, 40, -200, 0, 0, 2)
+    assert len(error.value.problems) == 3
+    with pytest.raises(InputError, match="positive whole number of places; found 0"):
+        MostVisited(0)
+
+
+def test_every_problem_of_a_table_is_listed_at_once():
+    frame = checkins([(None, "2024-01-01T08:00", None, 139.7), (1, None, "a", 35.7)], "user time place latitude")
+    frame["longitude"] = [35.7, 200.0]
+    known = Problem("something", "something else")
+    with pytest.raises(InputError) as error:
+        run(frame, Discretization(), subject="table", problems=[known])
+    assert str(error.value).splitlines()[0] == "table: 5 problems"
+    assert error.value.problems[0] == known
+    found = [problem.found for problem in error.value.problems]
+    assert found == ["something else", "missing ones", "missing ones", "others", "others"]
+    with pytest.raises(InputError, match="a time for every check-in; found missing times"):
+        run(frame, Discretization())
+
+
+@pytest.mark.parametrize(
+    ("frame", "discretization", "message"),
+    [
+        (pd.DataFrame({"user": [1]}), Discretization(), "Missing: latitude, longitude, local_time, utc_time"),
+        (checkins([(1, "2024-01-01", "a")]).iloc[:0], Discretization(), "at least one check-in; found none"),
+        (checkins([(1, "2024-01-01")], "user time"), Discretization(), "choose a grid"),
+        (checkins([(1, "2024-01-01", "a"), ("x", "2024-01-01", "a")]), Discretization(), "several: 1 (int), 'x' (str)"),
+        (checkins([(1, "2024-01-01", 36.7)], "user time latitude"), Discretization(BOX), "Choose a box"),
+        (
+            checkins([(1, "2024-01-01", 40.7, -74.0)], "user time longitude latitude"),
+            Discretization(GridPlaces(40, 41, -75, -73, 2, 2)),
+            "probably swapped",
+        ),
+        (
+            checkins([(1, "1066-01-01", "a"), (1, "2024-01-01", "a")]),
+            Discretization(step_s=60),
+            "at most 10,000,000 instants",
+        ),
+    ],
+)
+def test_bad_tables(frame, discretization, message):
+    with pytest.raises(InputError) as error:
+        run(frame, discretization)
+    assert message in str(error.value)
+
+
+def test_time_going_backwards_within_a_given_trace():
+    rows = [
+        (1, 0, "2024-01-01T09:00", "a"),
+        (2, 0, "2024-01-01T07:00", "a"),
+        (1, 0, "2024-01-01T08:00", "a"),
+        (1, 1, "2024-01-01T06:00", "a"),
+    ]
+    with pytest.raises(InputError) as error:
+        run(checkins(rows, "user trace time place"), Discretization())
+    (problem,) = error.value.problems
+    assert problem.n_rows == 1
+    assert problem.examples == ("row 3 (user 1, trace 0): 2024-01-01T08:00:00 after 2024-01-01T09:00:00",)
+
+
+def test_unknown_time_zone_is_listed_with_the_rest():
+    with pytest.raises(InputError, match=r"2 problems[\s\S]*found 'Mars/Phobos'"):
+        discretize(checkins([(None, "2024-01-01", "a")]), Discretization(), time_zone="Mars/Phobos")
