@@ -135,7 +135,8 @@ def _count(user: np.ndarray, place: np.ndarray, other: np.ndarray, shape: tuple[
     distinct, count = np.unique(cell, return_counts=True)
     rest, other = np.divmod(distinct, shape[2])
     user, place = np.divmod(rest, shape[1])
-    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, count)), shape)
+    user, place, other, count = (index.astype(np.int32) for index in (user, place, other, count))
+    return SparseCounts(user, place, other, count, shape)
 
 
 def _trim(counts: SparseCounts, max_cells: int | None, max_count: int | None, rng: np.random.Generator) -> SparseCounts:

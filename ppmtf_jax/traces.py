@@ -140,20 +140,14 @@ class TimeGrid:
 
     def __post_init__(self) -> None:
         slots = np.asarray(self.slot_of_instant)
-        problems = []
-        if not (isinstance(self.step_s, (int, np.integer)) and self.step_s > 0):
-            problems.append(Problem("a step of a positive whole number of seconds", repr(self.step_s)))
+        problems = _clock_problems(self.start, self.step_s)
         if slots.ndim != 1 or not len(slots) or not np.issubdtype(slots.dtype, np.integer):
             problems.append(Problem("a slot number for each of at least one instant", f"{slots.dtype} array of shape {slots.shape}"))
-        elif slots.min() < 0 or not np.bincount(slots).all():
-            problems.append(Problem("slots numbered 0, 1, ... without gaps", f"slots {first_examples(np.unique(slots).tolist())}"))
-        try:
-            datetime.fromisoformat(self.start)
-        except (TypeError, ValueError):
-            problems.append(Problem("start as an ISO date and time", repr(self.start)))
+        elif slots.min() < 0 or slots.max() >= len(slots) or not np.bincount(slots).all():
+            problems.append(Problem("slots numbered 0, 1, ... without gaps", f"slots {', '.join(first_examples(np.unique(slots).tolist()))}"))
         try:
             ZoneInfo(self.time_zone)
-        except (KeyError, ValueError, OSError):
+        except (KeyError, TypeError, ValueError, OSError):
             problems.append(Problem("an IANA time zone such as Asia/Tokyo", repr(self.time_zone)))
         if problems:
             raise InputError("time grid", problems)
@@ -178,6 +172,9 @@ class TimeGrid:
         cls, start: str, step_s: int, n_instants: int, *, slot_s: int, period_s: int = DAY_S, time_zone: str = "UTC"
     ) -> TimeGrid:
         """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight of `start`."""
+        problems = _clock_problems(start, step_s)
+        if problems:
+            raise InputError("time grid", problems)
         if slot_s <= 0 or period_s % slot_s or slot_s % step_s:
             found = f"step {step_s} s, slot {slot_s} s, period {period_s} s"
             raise InputError("time grid", [Problem("a step that divides the slot, and a slot that divides the period", found)])
@@ -216,12 +213,18 @@ class TimeGrid:
         return json.dumps(content) + "\n"
 
     @classmethod
+    def load(cls, file: Path) -> TimeGrid:
+        """Read a `time_grid.json`."""
+        try:
+            return cls.from_json(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(str(file), [Problem("a readable time_grid.json", str(error))]) from error
+
+    @classmethod
     def from_json(cls, text: str) -> TimeGrid:
         try:
             content = json.loads(text)
-            return cls(
-                content["start"], content["step_s"], np.array(content["slot_of_instant"], np.int32), content["time_zone"]
-            )
+            return cls(content["start"], content["step_s"], np.array(content["slot_of_instant"]), content["time_zone"])
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
@@ -314,6 +317,7 @@ class Traces:
         if "trace" not in frame:
             frame = frame.assign(trace=0)
         problems += _integer_problems(frame, ("trace", "instant"))
+        problems += _id_problems(frame["user"])
         for column in ("user", "place"):
             missing = frame[column].isna()
             if missing.any():
@@ -332,8 +336,12 @@ class Traces:
         if outside.any():
             expected = f"instants 0 to {time_grid.n_instants - 1} of the time grid"
             problems.append(Problem(expected, "others", int(outside.sum()), first_examples(instant[outside].tolist())))
-        user, user_ids = pd.factorize(frame["user"], sort=True)
         trace = frame["trace"].to_numpy(np.int64)
+        odd = (trace < 0) | (trace > np.iinfo(np.int32).max)
+        if odd.any():
+            examples = first_examples(trace[odd].tolist())
+            problems.append(Problem("trace numbers from 0 to 2**31 - 1", "others", int(odd.sum()), examples))
+        user, user_ids = pd.factorize(frame["user"], sort=True)
         order = np.lexsort((instant, trace, user))
         user, trace, instant, place = user[order], trace[order], instant[order], place[order]
         again = np.zeros(len(user), bool)
@@ -350,7 +358,8 @@ class Traces:
             problems += friend_problems
         if problems:
             raise InputError(subject, problems)
-        return cls(*(a.astype(np.int32) for a in (user, trace, instant, place)), ids, places, time_grid, pairs)
+        user, trace, instant, place = (index.astype(np.int32) for index in (user, trace, instant, place))
+        return cls(user, trace, instant, place, ids, places, time_grid, pairs)
 
     def to_frame(self) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own."""
@@ -404,7 +413,7 @@ class Traces:
         friends_file = folder / "friendships.parquet"
         friends = read_parquet(friends_file) if friends_file.is_file() else None
         places = PlaceTable.from_frame(read_parquet(folder / "places.parquet"))
-        time_grid = TimeGrid.from_json((folder / "time_grid.json").read_text(encoding="utf-8"))
+        time_grid = TimeGrid.load(folder / "time_grid.json")
         return cls.from_frame(read_parquet(folder / "traces.parquet"), places, time_grid, friends, subject=str(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
@@ -438,7 +447,7 @@ class Traces:
         >>> train.n_users, test.n_users
         (8, 2)
         """
-        n_test = int(self.n_users * (1 - train_fraction) + 1e-9)
+        n_test = int(self.n_users * (1 - train_fraction) + 1e-9) if 0 < train_fraction < 1 else 0
         if not 0 < n_test < self.n_users:
             expected = "a training fraction that leaves users on both sides"
             raise InputError("split", [Problem(expected, f"{train_fraction} of {self.n_users} users")])
@@ -527,6 +536,27 @@ def _integer_problems(frame: pd.DataFrame, columns: Sequence[str]) -> list[Probl
     return problems
 
 
+def _clock_problems(start: object, step_s: object) -> list[Problem]:
+    problems = []
+    if not (isinstance(step_s, (int, np.integer)) and step_s > 0):
+        problems.append(Problem("a step of a positive whole number of seconds", repr(step_s)))
+    try:
+        if datetime.fromisoformat(start).tzinfo is not None:  # type: ignore[arg-type]
+            problems.append(Problem("start as a local time without an offset", repr(start)))
+    except (TypeError, ValueError):
+        problems.append(Problem("start as an ISO date and time", repr(start)))
+    return problems
+
+
+def _id_problems(ids: pd.Series) -> list[Problem]:
+    """Ids of several types could neither be sorted nor saved."""
+    kinds = {} if ids.dtype != object else {type(value).__name__: value for value in ids if not pd.isna(value)}
+    if len(kinds) <= 1:
+        return []
+    examples = tuple(f"{value!r} ({kind})" for kind, value in kinds.items())
+    return [Problem("user ids of one type", "several", examples=examples)]
+
+
 def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
     missing = _missing_columns(friendships, ("user", "friend"))
     if missing:
@@ -545,5 +575,5 @@ def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np
 def _id_array(column: pd.Series) -> np.ndarray:
     """Ids as a NumPy array: integers stay integers, everything else becomes a Python object of its own type."""
     if pd.api.types.is_integer_dtype(column.dtype) and not column.isna().any():
-        return column.to_numpy(np.int64)
+        return column.to_numpy(column.dtype if isinstance(column.dtype, np.dtype) else np.int64)
     return column.to_numpy(object)

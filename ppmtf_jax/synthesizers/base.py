@@ -173,7 +173,7 @@ class FittedModel:
             about["seed"],
             read_parquet(folder / "users.parquet")["user"].to_numpy(),
             PlaceTable.from_frame(read_parquet(folder / "places.parquet")),
-            TimeGrid.from_json((folder / "time_grid.json").read_text(encoding="utf-8")),
+            TimeGrid.load(folder / "time_grid.json"),
             trace_model,
         )
 

@@ -1,0 +1,131 @@
+"""Closed forms against loops, sequential updating and densities, in double precision."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs.conditionals import (
+    FactorPrior,
+    HyperPrior,
+    NormalWishart,
+    cell_statistics,
+    dense_gram,
+    hyper_conditional,
+    row_conditional,
+)
+
+pytestmark = pytest.mark.usefixtures("float64")
+RANK = 3
+# Nothing here is at its default, so that no term of the formulas vanishes.
+HYPER = HyperPrior(mean=0.7, mean_strength=1.5, scale=0.4, degrees_of_freedom=5.5)
+
+
+def factor(n_rows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(0.3, 1.2, (n_rows, RANK))
+
+
+def sequential_posterior(rows: np.ndarray, hyper: HyperPrior) -> tuple[np.ndarray, float, np.ndarray, float]:
+    """Normal-Wishart posterior by taking in one row after another, without any sum over rows."""
+    mean, strength = np.full(RANK, hyper.mean), hyper.mean_strength
+    inverse_scale, degrees = np.eye(RANK) / hyper.scale, hyper.degrees_of_freedom or RANK
+    for row in rows:
+        inverse_scale = inverse_scale + strength / (strength + 1) * np.outer(row - mean, row - mean)
+        mean = (strength * mean + row) / (strength + 1)
+        strength, degrees = strength + 1, degrees + 1
+    return mean, strength, inverse_scale, degrees
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 30])
+@pytest.mark.parametrize("hyper", [HYPER, HyperPrior()], ids=["general", "published"])
+def test_hyper_conditional_is_the_sequential_posterior(n_rows, hyper):
+    rows = factor(n_rows)
+    posterior = hyper_conditional(jnp.asarray(rows), hyper)
+    for ours, expected in zip(posterior, sequential_posterior(rows, hyper), strict=True):
+        assert ours.dtype == jnp.float64
+        np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+def log_density(mean: np.ndarray, precision: np.ndarray, of: NormalWishart) -> float:
+    wishart = stats.wishart(float(of.degrees_of_freedom), np.linalg.inv(of.inverse_scale_matrix))
+    normal = stats.multivariate_normal(np.asarray(of.mean), np.linalg.inv(precision) / float(of.mean_strength))
+    return wishart.logpdf(precision) + normal.logpdf(mean)
+
+
+def departure_from_bayes(posterior: NormalWishart, rows: np.ndarray) -> float:
+    """How far log(likelihood x prior) - log(posterior) is from a constant of mean and precision."""
+    prior = NormalWishart(
+        np.full(RANK, HYPER.mean), HYPER.mean_strength, np.eye(RANK) / HYPER.scale, HYPER.degrees_of_freedom
+    )
+    differences = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        mean = rng.normal(size=RANK)
+        precision = stats.wishart(RANK + 2, np.eye(RANK)).rvs(random_state=seed)
+        covariance = np.linalg.inv(precision)
+        likelihood = sum(stats.multivariate_normal(mean, covariance).logpdf(row) for row in rows)
+        differences.append(likelihood + log_density(mean, precision, prior) - log_density(mean, precision, posterior))
+    return float(np.ptp(differences))
+
+
+def test_hyper_conditional_obeys_bayes_rule():
+    rows = factor(5)
+    assert departure_from_bayes(hyper_conditional(jnp.asarray(rows), HYPER), rows) < 1e-8
+
+
+@pytest.mark.parametrize("bug", ["uncentred scatter", "degrees of freedom", "scale for inverse", "mean term"])
+def test_planted_bugs_break_bayes_rule(bug):
+    rows = factor(5)
+    good = hyper_conditional(jnp.asarray(rows), HYPER)
+    shift = HYPER.mean - rows.mean(axis=0)
+    bad = {
+        "uncentred scatter": good._replace(
+            inverse_scale_matrix=good.inverse_scale_matrix + 5 * np.outer(rows.mean(axis=0), rows.mean(axis=0))
+        ),
+        "degrees of freedom": good._replace(degrees_of_freedom=good.degrees_of_freedom - 1),
+        "scale for inverse": good._replace(
+            inverse_scale_matrix=good.inverse_scale_matrix + np.eye(RANK) * (HYPER.scale - 1 / HYPER.scale)
+        ),
+        "mean term": good._replace(
+            inverse_scale_matrix=good.inverse_scale_matrix - 1.5 * 5 / 6.5 * np.outer(shift, shift)
+        ),
+    }[bug]
+    assert departure_from_bayes(bad, rows) > 0.01
+
+
+def test_row_conditional_is_a_loop_over_cells():
+    rng = np.random.default_rng(3)
+    design, value, weight = rng.normal(size=(7, RANK)), rng.poisson(2.0, 7) * 1.0, rng.random(7)
+    root = rng.normal(size=(RANK, RANK))
+    prior_mean, prior_precision, alpha = rng.normal(size=RANK), root @ root.T, 3.7
+
+    precision, linear = prior_precision.copy(), prior_precision @ prior_mean
+    for d, r, w in zip(design, value, weight, strict=True):
+        precision += alpha * w * np.outer(d, d)
+        linear = linear + alpha * r * d
+    cells = cell_statistics(jnp.asarray(design), jnp.asarray(value), jnp.asarray(weight))
+    ours = row_conditional(FactorPrior(jnp.asarray(prior_mean), jnp.asarray(prior_precision)), cells, alpha)
+    np.testing.assert_allclose(ours.precision, precision, rtol=1e-10)
+    np.testing.assert_allclose(ours.linear, linear, rtol=1e-10)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_dense_gram_is_a_loop_over_all_pairs(weighted):
+    rng = np.random.default_rng(4)
+    left, right, weight = rng.normal(size=(4, RANK)), rng.normal(size=(5, RANK)), rng.random(4)
+    expected = np.zeros((RANK, RANK))
+    for i in range(4):
+        for j in range(5):
+            d = left[i] * right[j]
+            expected += (weight[i] if weighted else 1) * np.outer(d, d)
+    ours = dense_gram(jnp.asarray(left), jnp.asarray(right), jnp.asarray(weight) if weighted else None)
+    np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["mean_strength", "scale"])
+def test_hyper_prior_must_be_positive(name):
+    with pytest.raises(InputError, match=name):
+        HyperPrior(**{name: 0.0})
