@@ -83,7 +83,9 @@ def import_people_flow(
 
 @importing.command("foursquare")
 def import_foursquare(
-    file: Annotated[Path, typer.Argument(help="dataset_TSMC2014_NYC.txt or _TKY.txt, plain or gzipped, or its folder.")],
+    file: Annotated[
+        Path, typer.Argument(help="dataset_TSMC2014_NYC.txt or _TKY.txt, plain or gzipped, or its folder.")
+    ],
     out: Out,
     places: NPlaces = 1000,
     grid: Grid = None,
@@ -245,13 +247,15 @@ def synthesize(
     console.print(f"{traces.n_users * traces_per_user} traces of {traces.time_grid.n_instants} events in {out}")
 
 
-@app.command()
-def test(
+@app.command("test")
+def check_deniability(
     model: Annotated[Path, typer.Argument(help="The model that the traces come from.")],
     synthetic: Annotated[Path, typer.Argument(help="Trace set made by `ppmtf synthesize`.")],
     out: Out,
     k: Annotated[int, typer.Option("--k", min=1, help="Users who must be as plausible, the input user included.")] = 10,
-    eta: Annotated[float, typer.Option("--eta", help="Width of a bin of log-likelihood; smaller protects better.")] = 1.0,
+    eta: Annotated[
+        float, typer.Option("--eta", help="Width of a bin of log-likelihood; smaller protects better.")
+    ] = 1.0,
     verifiers: Annotated[
         int | None, typer.Option("--verifiers", min=1, help="Size of the random subset of users asked; default all.")
     ] = None,
@@ -288,7 +292,9 @@ def test(
     n_passed, n_traces = int(verdicts.passed.sum()), len(verdicts.passed)
     console.print(f"{n_passed} of {n_traces} traces passed (k = {k}, eta = {eta:g}); verdicts in {out}")
     if not n_passed:
-        console.print("No trace may be released: lower k, raise eta, or learn a smoother model (lower noise_precision).")
+        console.print(
+            "No trace may be released: lower k, raise eta, or learn a smoother model (lower noise_precision)."
+        )
 
 
 @app.command()
@@ -322,15 +328,7 @@ def run(
 
     Finished steps are skipped unless what they depend on changed; a job that was stopped goes on when run again.
 
-    Example: ppmtf run job.toml, with job.toml:
-
-    out = "job"
-
-    \\[import]  source = "foursquare"  path = "dataset_TSMC2014_NYC.txt"
-
-    \\[fit]  zeros = "weighted"
-
-    \\[test]  k = 10
+    Example: ppmtf run job.toml (the README shows a file).
     """
     from ppmtf_jax.pipeline import RunConfig
 
@@ -363,14 +361,16 @@ def _run_and_show(config: Any, quiet: bool) -> None:
     from ppmtf_jax.evaluation.report import format_table
     from ppmtf_jax.pipeline import run as run_job
 
-    result = run_job(
-        config, progress=not quiet, say=lambda text: console.print(text, markup=False, highlight=False)
-    )
+    result = run_job(config, progress=not quiet, say=lambda text: console.print(text, markup=False, highlight=False))
     console.print(format_table(result.metrics))
     if result.n_released:
-        console.print(f"{result.n_released} of {result.n_traces} traces passed the privacy test: {result.out / 'released'}")
+        console.print(
+            f"{result.n_released} of {result.n_traces} traces passed the privacy test: {result.out / 'released'}"
+        )
     else:
-        console.print(f"None of {result.n_traces} traces passed the privacy test; the table shows what was not released.")
+        console.print(
+            f"None of {result.n_traces} traces passed the privacy test; the table shows what was not released."
+        )
     console.print(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'pictures'}")
 
 
@@ -414,7 +414,9 @@ def _save_sets(sets: dict[str, Any], out: Path, overwrite: bool, report: str) ->
 def _check_free(out: Path, overwrite: bool) -> None:
     """Refuse at once, not after the work, to write over something."""
     if out.exists() and not overwrite:
-        raise InputError(str(out), [Problem("a name that is free", "an existing one", way_out="Give --overwrite to replace it")])
+        raise InputError(
+            str(out), [Problem("a name that is free", "an existing one", way_out="Give --overwrite to replace it")]
+        )
 
 
 if __name__ == "__main__":

@@ -53,7 +53,9 @@ def _replace_folder(final: Path, new: Path) -> None:
     if not final.is_dir() or (names and names.isdisjoint(entry.name for entry in new.iterdir())):
         found = f"one with {', '.join(sorted(names)[:5])}" if names else "a file"
         way_out = "Nothing was changed: choose another name, or remove it yourself"
-        raise InputError(str(final), [Problem("an earlier version of the same folder to replace", found, way_out=way_out)])
+        raise InputError(
+            str(final), [Problem("an earlier version of the same folder to replace", found, way_out=way_out)]
+        )
     old = _sibling(final, "old")
     final.rename(old)
     try:
@@ -96,7 +98,16 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-_CANNOT_WRITE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EEXIST, errno.EISDIR}
+_CANNOT_WRITE = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.ENOTDIR,
+    errno.EEXIST,
+    errno.EISDIR,
+}
 
 
 def _as_input_error(path: Path, error: OSError) -> Exception:

@@ -158,7 +158,12 @@ class RunConfig:
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any], base: Path, *, default_out: str, subject: str) -> RunConfig:
         """Build from the tables of a configuration file."""
-        tables = {"import": ImportSettings, "synthesize": SynthesizeSettings, "test": TestSettings, "evaluate": EvaluateSettings}
+        tables = {
+            "import": ImportSettings,
+            "synthesize": SynthesizeSettings,
+            "test": TestSettings,
+            "evaluate": EvaluateSettings,
+        }
         problems: list[Problem | str] = []
         for name, value in content.items():
             if name not in (*tables, "fit", "out", "seed"):
@@ -172,7 +177,9 @@ class RunConfig:
 
         built = {}
         for name, kind in tables.items():
-            built[name] = _collect(problems, name, lambda kind=kind, name=name: build_settings(kind, content.get(name, {}), name))
+            built[name] = _collect(
+                problems, name, lambda kind=kind, name=name: build_settings(kind, content.get(name, {}), name)
+            )
         fit_values = dict(content.get("fit", {}))
         system = fit_values.pop("system", "ppmtf")
         fitting = _collect(
@@ -185,7 +192,14 @@ class RunConfig:
         importing = ImportSettings(**{f.name: getattr(importing, f.name) for f in fields(importing)} | moved)
         out = base / content.get("out", default_out)
         return cls(
-            out, importing, fitting, system, content.get("seed", 0), built["synthesize"], built["test"], built["evaluate"]
+            out,
+            importing,
+            fitting,
+            system,
+            content.get("seed", 0),
+            built["synthesize"],
+            built["test"],
+            built["evaluate"],
         )
 
 
@@ -302,7 +316,9 @@ class _Job:
             self.skipped,
         )
 
-    def _do(self, name: str, action: Callable[[], None], settings: Any, after: tuple[str, ...], outputs: list[Path]) -> None:
+    def _do(
+        self, name: str, action: Callable[[], None], settings: Any, after: tuple[str, ...], outputs: list[Path]
+    ) -> None:
         fingerprint = self._fingerprint(name, settings, after)
         self.fingerprints[name] = fingerprint
         stamp = self.out / ".steps" / name

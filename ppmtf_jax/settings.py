@@ -67,7 +67,11 @@ def _parse_value(text: str) -> Any:
 
 def _options(hint: Any) -> tuple[Any, ...]:
     """The alternatives of a union, or the type itself."""
-    return typing.get_args(hint) if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union else (hint,)
+    return (
+        typing.get_args(hint)
+        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+        else (hint,)
+    )
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -109,5 +113,7 @@ def _describe(hint: Any) -> str:
         elif typing.get_origin(option) is typing.Literal:
             names += [repr(choice) for choice in typing.get_args(option)]
         else:
-            names.append({int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(option, str(option)))
+            names.append(
+                {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(option, str(option))
+            )
     return " or ".join(names)

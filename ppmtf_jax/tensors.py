@@ -75,7 +75,7 @@ class Trimming:
                 raise InputError("trimming", [Problem(f"{name} of at least 1, or None", repr(value))])
 
 
-def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int = 0) -> CountTensors:  # noqa: B008
+def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int = 0) -> CountTensors:
     """Count transitions and visits of every user, trimmed.
 
     A transition joins two events of one trace at consecutive instants.

@@ -42,7 +42,9 @@ class PlaceTable:
 
     Examples
     --------
-    >>> places = PlaceTable.from_frame(pd.DataFrame({"place": ["a", "b"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]}))
+    >>> places = PlaceTable.from_frame(
+    ...     pd.DataFrame({"place": ["a", "b"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
+    ... )
     >>> len(places), places.index_of(["b", "a"]).tolist()
     (2, [1, 0])
     """
@@ -73,7 +75,12 @@ class PlaceTable:
         repeated = frame["place"].duplicated()
         if repeated.any():
             problems.append(
-                Problem("every place once", "repeated place ids", int(repeated.sum()), first_examples(frame.loc[repeated, "place"].tolist()))
+                Problem(
+                    "every place once",
+                    "repeated place ids",
+                    int(repeated.sum()),
+                    first_examples(frame.loc[repeated, "place"].tolist()),
+                )
             )
         missing = frame["place"].isna()
         if missing.any():
@@ -142,9 +149,16 @@ class TimeGrid:
         slots = np.asarray(self.slot_of_instant)
         problems = _clock_problems(self.start, self.step_s)
         if slots.ndim != 1 or not len(slots) or not np.issubdtype(slots.dtype, np.integer):
-            problems.append(Problem("a slot number for each of at least one instant", f"{slots.dtype} array of shape {slots.shape}"))
+            problems.append(
+                Problem("a slot number for each of at least one instant", f"{slots.dtype} array of shape {slots.shape}")
+            )
         elif slots.min() < 0 or slots.max() >= len(slots) or not np.bincount(slots).all():
-            problems.append(Problem("slots numbered 0, 1, ... without gaps", f"slots {', '.join(first_examples(np.unique(slots).tolist()))}"))
+            problems.append(
+                Problem(
+                    "slots numbered 0, 1, ... without gaps",
+                    f"slots {', '.join(first_examples(np.unique(slots).tolist()))}",
+                )
+            )
         try:
             ZoneInfo(self.time_zone)
         except (KeyError, TypeError, ValueError, OSError):
@@ -171,13 +185,15 @@ class TimeGrid:
     def cyclic(
         cls, start: str, step_s: int, n_instants: int, *, slot_s: int, period_s: int = DAY_S, time_zone: str = "UTC"
     ) -> TimeGrid:
-        """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight of `start`."""
+        """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight."""
         problems = _clock_problems(start, step_s)
         if problems:
             raise InputError("time grid", problems)
         if slot_s <= 0 or period_s % slot_s or slot_s % step_s:
             found = f"step {step_s} s, slot {slot_s} s, period {period_s} s"
-            raise InputError("time grid", [Problem("a step that divides the slot, and a slot that divides the period", found)])
+            raise InputError(
+                "time grid", [Problem("a step that divides the slot, and a slot that divides the period", found)]
+            )
         begin = datetime.fromisoformat(start)
         since_midnight_s = begin.hour * 3600 + begin.minute * 60 + begin.second
         seconds = since_midnight_s + step_s * np.arange(n_instants, dtype=np.int64)
@@ -242,7 +258,7 @@ class TimeGrid:
 class Traces:
     """Location traces: who was where at which instant. Instants without an event are simply absent.
 
-    Build it with `from_frame` or `load`; both validate. Events are sorted by (user, trace, instant), which are distinct.
+    Build it with `from_frame` or `load`; both validate. Events are sorted by (user, trace, instant), all distinct.
 
     Parameters
     ----------
@@ -257,7 +273,9 @@ class Traces:
 
     Examples
     --------
-    >>> places = PlaceTable.from_frame(pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]}))
+    >>> places = PlaceTable.from_frame(
+    ...     pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
+    ... )
     >>> grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 3, "Asia/Tokyo")
     >>> frame = pd.DataFrame({"user": [7, 7, 9], "trace": 0, "instant": [0, 1, 2], "place": ["home", "work", "home"]})
     >>> traces = Traces.from_frame(frame, places, grid)
@@ -313,7 +331,10 @@ class Traces:
         if problems:
             raise InputError(subject, problems)
         if not len(frame):
-            raise InputError(subject, [Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")])
+            raise InputError(
+                subject,
+                [Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")],
+            )
         if "trace" not in frame:
             frame = frame.assign(trace=0)
         problems += _integer_problems(frame, ("trace", "instant"))
@@ -322,7 +343,9 @@ class Traces:
             missing = frame[column].isna()
             if missing.any():
                 rows = first_examples([f"row {row}" for row in np.flatnonzero(missing)])
-                problems.append(Problem(f"a {column} for every event", f"missing values in '{column}'", int(missing.sum()), rows))
+                problems.append(
+                    Problem(f"a {column} for every event", f"missing values in '{column}'", int(missing.sum()), rows)
+                )
         place = places.index_of(frame["place"])
         unknown = (place < 0) & ~frame["place"].isna().to_numpy()
         if unknown.any():
@@ -350,7 +373,9 @@ class Traces:
             which = np.flatnonzero(again)[:5]
             examples = tuple(f"({user_ids[user[i]]}, {trace[i]}, {instant[i]})" for i in which)
             way_out = "Keep one event per instant, or give them different trace numbers"
-            problems.append(Problem("each (user, trace, instant) once", "repeated ones", int(again.sum()), examples, way_out))
+            problems.append(
+                Problem("each (user, trace, instant) once", "repeated ones", int(again.sum()), examples, way_out)
+            )
         ids = _id_array(pd.Series(user_ids))
         pairs = None
         if friendships is not None:
@@ -498,13 +523,17 @@ def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Probl
         values[name] = number
         bad = ~np.isfinite(number)
         if bad.any():
-            problems.append(Problem(f"{name} as a number", "others", int(bad.sum()), first_examples(column[bad].tolist())))
+            problems.append(
+                Problem(f"{name} as a number", "others", int(bad.sum()), first_examples(column[bad].tolist()))
+            )
         outside = np.isfinite(number) & (np.abs(number) > limit)
         if outside.any():
             examples = first_examples(number[outside].tolist())
             swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
             way_out = "Latitude and longitude are probably swapped" if swapped else ""
-            problems.append(Problem(f"{name} from {-limit} to {limit} degrees", "others", int(outside.sum()), examples, way_out))
+            problems.append(
+                Problem(f"{name} from {-limit} to {limit} degrees", "others", int(outside.sum()), examples, way_out)
+            )
     return problems
 
 
@@ -531,7 +560,12 @@ def _integer_problems(frame: pd.DataFrame, columns: Sequence[str]) -> list[Probl
         bad = ~np.isfinite(number) | (number != np.floor(number))
         if bad.any():
             problems.append(
-                Problem(f"whole numbers in '{name}'", "others", int(bad.sum()), first_examples(frame.loc[bad, name].tolist()))
+                Problem(
+                    f"whole numbers in '{name}'",
+                    "others",
+                    int(bad.sum()),
+                    first_examples(frame.loc[bad, name].tolist()),
+                )
             )
     return problems
 
@@ -566,7 +600,7 @@ def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np
     unknown = (pairs < 0).any(1)
     problems = []
     if unknown.any():
-        examples = first_examples(list(friendships.loc[unknown, ["user", "friend"]].itertuples(index=False, name=None)))
+        examples = first_examples(friendships[["user", "friend"]].to_numpy()[unknown].tolist())
         problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
     pairs = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1)
     return np.unique(pairs, axis=0).astype(np.int32), problems

@@ -92,7 +92,9 @@ def test_official_count_tensors_are_equal(people_flow):
     train, _ = read_people_flow(people_flow)
     # The official files hold whole counts, cut only while training; no user has more than 100 positive cells.
     counts = count_tensors(train, Trimming(max_count=None))
-    for ours, file in zip(counts, ("traintranstensor_TK_mnt100.csv.gz", "trainvisittensor_TK_mnv100.csv.gz"), strict=True):
+    for ours, file in zip(
+        counts, ("traintranstensor_TK_mnt100.csv.gz", "trainvisittensor_TK_mnv100.csv.gz"), strict=True
+    ):
         official = read_tensor(people_flow / file)
         other = "next_place" if "next_place" in official else "slot"
         official = official.sort_values(["user", "place", other])
@@ -204,7 +206,9 @@ def paths_taken(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("users_at_a_time", [4096, 2])
-def test_zeros_are_distinct_zero_cells_and_as_many_as_wanted(monkeypatch, paths_taken, counts, n_zeros, path, users_at_a_time):
+def test_zeros_are_distinct_zero_cells_and_as_many_as_wanted(
+    monkeypatch, paths_taken, counts, n_zeros, path, users_at_a_time
+):
     monkeypatch.setattr(tensors, "USERS_AT_A_TIME", users_at_a_time)
     for seed in range(20):
         zeros = sample_zeros(counts, n_zeros, seed=seed)

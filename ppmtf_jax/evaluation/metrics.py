@@ -30,7 +30,7 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Metric:
-    """What a number of `evaluate` means.
+    """What a number of `evaluate` means. Of every one, lower is better.
 
     Parameters
     ----------
@@ -44,7 +44,6 @@ class Metric:
         What to hope for.
     undefined : str
         When it is NaN, or "" if never.
-    lower_is_better : bool
     """
 
     name: str
@@ -52,12 +51,11 @@ class Metric:
     meaning: str
     good_value: str
     undefined: str = ""
-    lower_is_better: bool = True
 
 
 _NO_TRANSITIONS = "no transition to attack with: no two consecutive events in the training or in the synthetic traces"
 _NO_TEST_TRANSITIONS = "no transition in the test traces"
-_NEAR_TRAINING = "near Training, far below Uniform"
+_NEAR_TRAINING = "near Training"
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
@@ -81,14 +79,14 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
                 "TM-EMD-Y",
                 "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
                 "averaged over the places.",
-                "near Training; below 1 is less than a bin",
+                "below 1 (a bin)",
                 _NO_TEST_TRANSITIONS,
             ),
             Metric(
                 "tm_emd_x",
                 "TM-EMD-X",
                 "The same in bins of longitude.",
-                "near Training; below 1 is less than a bin",
+                "below 1 (a bin)",
                 _NO_TEST_TRANSITIONS,
             ),
             Metric(
@@ -103,7 +101,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
                 "reid_rate",
                 "Re-identification rate",
                 "Share of the synthetic traces whose user is guessed right by one who knows all training traces.",
-                "near Uniform, which is chance (1 / users)",
+                "near Uniform",
                 _NO_TRANSITIONS,
             ),
             Metric(
@@ -111,7 +109,7 @@ METRICS: Mapping[str, Metric] = MappingProxyType(
                 "Membership advantage",
                 "True minus false positive rate of the best guess at who was a training user, by one who knows all "
                 "real traces.",
-                "near Uniform, which is chance; below 0.1",
+                "below 0.1",
                 _NO_TRANSITIONS,
             ),
         )

@@ -239,8 +239,7 @@ def utility_bars(metrics: Mapping[str, float]) -> matplotlib.figure.Figure:
     axes = figure.subplots(n_rows, n_columns).ravel()
     for ax, (key, metric) in zip(axes, METRICS.items(), strict=False):
         _draw_bars(ax, [float(metrics.get(key + suffix, np.nan)) for suffix in _SERIES])
-        direction = "lower" if metric.lower_is_better else "higher"
-        ax.set_title(f"{metric.title}\n{direction} is better")
+        ax.set_title(f"{metric.title}\nlower is better")
         ax.set_ylabel(_PLAIN_NAME.get(key, ""))
         ax.set_xlabel("\n".join(wrap(f"good: {metric.good_value}", 34)), fontsize=8, color=_DIM)
     for ax in axes[len(METRICS) :]:

@@ -22,19 +22,19 @@ def format_table(metrics: Mapping[str, float]) -> Table:
     --------
     >>> table = format_table({"tp_tv": 0.43, "tp_tv_train": 0.39, "tp_tv_uniform": 0.53})
     >>> [column.header for column in table.columns]
-    ['Metric', 'Synthetic', 'Training', 'Uniform', 'Better', 'A good value']
+    ['Metric', 'Synthetic', 'Training', 'Uniform', 'A good value']
     """
-    table = Table(title="Utility and privacy", caption=_undefined_note(metrics), caption_justify="left")
+    table = Table(
+        title="Utility and privacy: lower is better", caption=_undefined_note(metrics), caption_justify="left"
+    )
     table.add_column("Metric", no_wrap=True)
     for title in COLUMNS.values():
         table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("Better")
     table.add_column("A good value")
     for name, metric in METRICS.items():
         if name in metrics:
             numbers = [_number(metrics.get(name + suffix, math.nan)) for suffix in COLUMNS]
-            direction = "lower" if metric.lower_is_better else "higher"
-            table.add_row(metric.title, *numbers, direction, metric.good_value)
+            table.add_row(metric.title, *numbers, metric.good_value)
     return table
 
 

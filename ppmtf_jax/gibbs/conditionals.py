@@ -52,7 +52,7 @@ class FactorPrior(NamedTuple):
 
 
 class NormalWishart(NamedTuple):
-    """mu | Lambda ~ N(mean, (mean_strength Lambda)^-1), Lambda ~ Wishart(inverse_scale_matrix^-1, degrees_of_freedom)."""
+    """mean ~ N(mean, (mean_strength precision)^-1), precision ~ Wishart(inverse_scale_matrix^-1, degrees_of_freedom)."""
 
     mean: Float[Array, " rank"]
     mean_strength: Float[Array, ""]

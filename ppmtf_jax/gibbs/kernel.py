@@ -103,7 +103,11 @@ class SweepInfo(NamedTuple):
 
 
 def init_state(
-    key: Key[Array, ""], n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, dtype: jnp.dtype = jnp.float32
+    key: Key[Array, ""],
+    n_rows: dict[str, int],
+    coupling: Coupling,
+    settings: GibbsSettings,
+    dtype: jnp.dtype = jnp.float32,
 ) -> GibbsState:
     """Factors uniform in [0, 1], as published (section 3.3)."""
     factors, priors = {}, {}
@@ -157,9 +161,7 @@ def step(
     return GibbsState(factors, priors, state.sweep + 1), SweepInfo(square_error, finite)
 
 
-def _row_statistics(
-    cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors
-) -> CellStatistics:
+def _row_statistics(cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> CellStatistics:
     """Statistics of every row of one mode from one tensor, with a leading row axis."""
     left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
     statistics = _stored_statistics(cells.by_mode[mode], left, right, factors[modes[mode]].shape[0])

@@ -47,7 +47,9 @@ def cholesky_and_solve(
     return lax.fori_loop(0, matrix.shape[0], eliminate, (matrix, right))
 
 
-def back_substitute(upper: Float[Array, "rank rank batch"], right: Float[Array, "rank batch"]) -> Float[Array, "rank batch"]:
+def back_substitute(
+    upper: Float[Array, "rank rank batch"], right: Float[Array, "rank batch"]
+) -> Float[Array, "rank batch"]:
     """upper^-1 right for upper triangular matrices."""
     rank = upper.shape[0]
 

@@ -94,7 +94,7 @@ def run_gibbs(
     *,
     n_sweeps: int,
     n_chains: int = 1,
-    keep: Keep = KeepLast(),  # noqa: B008
+    keep: Keep = KeepLast(),
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
 ) -> GibbsResult:
@@ -255,4 +255,3 @@ def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
     kept = [{name: arrays[f"kept_{i}_{name}"] for name in fresh.state.factors} for i in range(len(kept_sweeps))]
     rmse = {name: list(arrays[f"rmse_{name}"]) for name in fresh.rmse}
     return _History(state, kept, kept_sweeps, rmse)
-

@@ -1,4 +1,4 @@
-"""The plausible-deniability test: is a synthetic trace as probable from at least k - 1 other users?
+"""The plausible-deniability test: could a synthetic trace as well come from k - 1 other users.
 
 Mechanism: Privacy Test 1 of Murakami et al. 2021 (section 3.5), after Bindschaedler et al. 2017, deterministic. It
 protects the link between a trace and its input user. It is *not* differential privacy: the model's factors, the outcome
@@ -75,8 +75,8 @@ def plausible_deniability_test(
 ) -> PlausibleDeniability:
     """Test every trace for (k, eta)-plausible deniability.
 
-    A trace with likelihood p under its input user lies in the bin i with e^-(i+1)eta < p <= e^-i eta, eq. (6); it passes
-    if at least k users, itself among them, put it into the same bin, eq. (7).
+    A trace with likelihood p under its input user lies in the bin i with e^-(i+1)eta < p <= e^-i eta, eq. (6); it
+    passes if at least k users, itself among them, put it into the same bin, eq. (7).
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """The one abstraction of the library: a trace model, and what is written once against it.
 
 A synthesizer ends in a `TraceModel`: for each user, a distribution of the first place and, per instant, of the next
-place given the current one, in two forms, *sample* and *log-probability*. The generator and the exact likelihoods below,
-the plausible-deniability test and everything later work on that alone. A module of this package that defines a trace
+place given the current one, in two forms, *sample* and *log-probability*. The generator and the exact likelihoods
+below, the plausible-deniability test and everything later work on that alone. A module of this package that defines a trace
 model registers it with `register`; nothing else has to change.
 """
 
@@ -164,7 +164,9 @@ class FittedModel:
             raise InputError(str(folder), [problem])
         about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if about.get("format") != MODEL_FORMAT:
-            raise InputError(str(folder), [Problem(f"a model of format {MODEL_FORMAT}", f"format {about.get('format')}")])
+            raise InputError(
+                str(folder), [Problem(f"a model of format {MODEL_FORMAT}", f"format {about.get('format')}")]
+            )
         with np.load(folder / "parameters.npz") as stored:
             trace_model = synthesizer_named(about["system"]).model.from_arrays(dict(stored))
         return cls(
@@ -249,9 +251,7 @@ def synthesize(
     return Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
 
 
-def step_log_probabilities(
-    model: TraceModel, users: np.ndarray, places: np.ndarray, *, batch: int = 512
-) -> np.ndarray:
+def step_log_probabilities(model: TraceModel, users: np.ndarray, places: np.ndarray, *, batch: int = 512) -> np.ndarray:
     """Log-probability of each event of complete traces, each under its own user.
 
     Parameters
@@ -385,5 +385,3 @@ def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
 
 def _pad_to_tiles(users: np.ndarray) -> np.ndarray:
     return np.resize(users, -(-len(users) // TILE) * TILE)
-
-

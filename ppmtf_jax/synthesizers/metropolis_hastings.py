@@ -1,8 +1,8 @@
 """Traces from reconstructed count tensors by Metropolis-Hastings (Murakami et al. 2021, section 3.4).
 
 The proposal of user n is the reconstructed transitions r_n(a, .), floored and normalized; the target of a slot is the
-reconstructed visits, floored. Drawing from the chain's row Q_{n,i}(a, .) is proposing from Q*_n(a, .) and accepting with
-eq. (5), so a step needs one row of the proposal and two row sums, and no transition matrix is built.
+reconstructed visits, floored. Drawing from the chain's row Q_{n,i}(a, .) is proposing from Q*_n(a, .) and accepting
+with eq. (5), so a step needs one row of the proposal and two row sums, and no transition matrix is built.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class MetropolisHastings(TraceModel):
         arrays = {name: np.asarray(getattr(self, name)) for name in names}
         if self.visit_user is not self.user:
             arrays |= {"visit_user": np.asarray(self.visit_user), "visit_place": np.asarray(self.visit_place)}
-        return arrays | {"floor": np.float64(self.floor)}
+        return arrays | {"floor": np.asarray(self.floor)}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> MetropolisHastings:

@@ -1,0 +1,266 @@
+"""The sweep's conditionals against a loop over every cell of the dense tensors, in double precision."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs import cells, kernel
+from ppmtf_jax.gibbs.cells import ObservedCells, observe
+from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, row_conditional
+from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, init_state
+from ppmtf_jax.tensors import CountTensors, SparseCounts
+
+USERS, PLACES, SLOTS, RANK = 5, 4, 3, 2
+ROWS = {"user": USERS, "place": PLACES, "next_place": PLACES, "slot": SLOTS}
+SETTINGS = GibbsSettings(RANK, 3.7, HyperPrior(mean=0.3, mean_strength=1.5, scale=0.6, degrees_of_freedom=4.0))
+SEPARATE = Coupling((("transitions", ("a", "b", "c")), ("visits", ("d", "e", "f"))))
+N_ZEROS, SEED = 4, 3
+
+
+class Dense(NamedTuple):
+    """A tensor with the weight of every cell."""
+
+    value: np.ndarray
+    weight: np.ndarray
+
+
+class Problem(NamedTuple):
+    """The same data as the sampler sees it and as dense arrays."""
+
+    cells: dict[str, ObservedCells]
+    dense: dict[str, Dense]
+
+
+def random_counts(seed: int, n_others: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    dense = rng.poisson(3.0, (USERS, PLACES, n_others)) * (rng.random((USERS, PLACES, n_others)) < 0.4)
+    dense[0] = 0  # a user without any count
+    dense[1] = 1  # one without any zero
+    return dense
+
+
+def sparse(dense: np.ndarray) -> SparseCounts:
+    user, place, other = np.nonzero(dense)
+    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
+
+
+def make_problem(zeros: str) -> Problem:
+    dense = {"transitions": random_counts(0, PLACES), "visits": random_counts(1, SLOTS)}
+    counts = CountTensors(sparse(dense["transitions"]), sparse(dense["visits"]))
+    observed = jax.tree.map(jnp.asarray, observe(counts, zeros, N_ZEROS, seed=SEED))
+    weighted = {}
+    for name, value in dense.items():
+        own = observed[name]
+        if zeros == "sampled":
+            # Which zeros were drawn is read off the layout; `sample_zeros` has its own tests.
+            weight = (value > 0).astype(float)
+            tiles = own.by_mode[0]
+            user = np.broadcast_to(np.asarray(tiles.row)[..., None], tiles.weight.shape)
+            real = np.asarray(tiles.weight) > 0
+            weight[user[real], np.asarray(tiles.left)[real], np.asarray(tiles.right)[real]] = 1
+        else:
+            zero = np.asarray(own.zero_weight, float)[:, None, None] * np.ones(value.shape)
+            weight = np.where(value > 0, np.float32(1 - zero) + zero, zero)
+        weighted[name] = Dense(value.astype(float), weight)
+    return Problem(observed, weighted)
+
+
+@pytest.fixture(scope="module", params=["sampled", "weighted"])
+def problem(request):
+    return make_problem(request.param)
+
+
+@pytest.fixture(scope="module")
+def factors():
+    rng = np.random.default_rng(2)
+    return {name: rng.normal(0.4, 0.8, (n, RANK)) for name, n in ROWS.items()}
+
+
+def dense_conditional(
+    name: str, factors: dict[str, np.ndarray], dense: dict[str, Dense], prior: FactorPrior
+) -> tuple[np.ndarray, np.ndarray]:
+    """Precision and linear term of every row of a factor by a loop over all cells of all tensors."""
+    precision = np.repeat(np.asarray(prior.precision)[None], len(factors[name]), axis=0)
+    linear = np.repeat((np.asarray(prior.precision) @ np.asarray(prior.mean))[None], len(factors[name]), axis=0)
+    for tensor, modes in SHARED.tensors:
+        if name not in modes:
+            continue
+        mode = modes.index(name)
+        others = [m for m in range(3) if m != mode]
+        for cell in np.ndindex(dense[tensor].value.shape):
+            design = np.ones(RANK)
+            for m in others:
+                design = design * factors[modes[m]][cell[m]]
+            alpha = SETTINGS.noise_precision
+            precision[cell[mode]] += alpha * dense[tensor].weight[cell] * np.outer(design, design)
+            # A cell with a count weighs 1; the sum of its two stored parts does so only to single precision.
+            linear[cell[mode]] += alpha * dense[tensor].value[cell] * design
+    return precision, linear
+
+
+@jax.jit
+def all_conditionals(observed, factors, priors):
+    """Row conditionals of every block from one set of factors."""
+    result = {}
+    for name in SHARED.factors:
+        parts = [
+            kernel._row_statistics(observed[tensor], modes, modes.index(name), factors)
+            for tensor, modes in SHARED.tensors
+            if name in modes
+        ]
+        total = jax.tree.map(lambda *p: sum(p), *parts)
+        result[name] = jax.vmap(row_conditional, (None, 0, None))(priors[name], total, SETTINGS.noise_precision)
+    return result
+
+
+def random_priors() -> dict[str, FactorPrior]:
+    rng = np.random.default_rng(5)
+    priors = {}
+    for name in SHARED.factors:
+        root = rng.normal(size=(RANK, RANK))
+        priors[name] = FactorPrior(jnp.asarray(rng.normal(size=RANK)), jnp.asarray(root @ root.T))
+    return priors
+
+
+@pytest.mark.usefixtures("float64")
+def test_every_block_equals_a_loop_over_the_dense_tensors(problem, factors):
+    priors = random_priors()
+    ours = all_conditionals(problem.cells, jax.tree.map(jnp.asarray, factors), priors)
+    for name in SHARED.factors:
+        precision, linear = dense_conditional(name, factors, problem.dense, priors[name])
+        assert ours[name].precision.dtype == jnp.float64
+        np.testing.assert_allclose(ours[name].precision, precision, rtol=1e-10, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(ours[name].linear, linear, rtol=1e-10, atol=1e-10, err_msg=name)
+
+
+def sweep_without_randomness(monkeypatch, problem: Problem, start: dict[str, np.ndarray]):
+    """A sweep in which every draw is the mean of its conditional (and a prior's precision that of a Wishart)."""
+    monkeypatch.setattr(
+        kernel,
+        "sample_factor_prior",
+        lambda key, p: FactorPrior(p.mean, p.degrees_of_freedom * jnp.linalg.inv(p.inverse_scale_matrix)),
+    )
+    monkeypatch.setattr(
+        kernel, "sample_rows", lambda key, c: jnp.linalg.solve(c.precision, c.linear[..., None])[..., 0]
+    )
+    priors = {name: FactorPrior(jnp.zeros(RANK), jnp.eye(RANK)) for name in ROWS}
+    state = GibbsState(jax.tree.map(jnp.asarray, start), priors, jnp.zeros((), jnp.int32))
+    return jax.jit(lambda s, c: kernel.step(jax.random.key(0), s, c, SHARED, SETTINGS))(state, problem.cells)
+
+
+def posterior_mean_prior(rows: np.ndarray) -> FactorPrior:
+    """Mean and expected precision of the textbook normal-Wishart posterior (Murphy 2007, section 8)."""
+    hyper, n = SETTINGS.hyper, len(rows)
+    centre = rows.mean(axis=0)
+    scatter = sum(np.outer(row - centre, row - centre) for row in rows)
+    strength = hyper.mean_strength + n
+    away = np.outer(centre - hyper.mean, centre - hyper.mean)
+    inverse_scale = np.eye(RANK) / hyper.scale + scatter + hyper.mean_strength * n / strength * away
+    mean = (hyper.mean_strength * hyper.mean + n * centre) / strength
+    return FactorPrior(mean, (hyper.degrees_of_freedom + n) * np.linalg.inv(inverse_scale))
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_whole_sweep_equals_a_loop_over_the_dense_tensors(monkeypatch, problem, factors):
+    """Every block sees the newest factors, its own prior and all the tensors that it takes part in."""
+    state, info = sweep_without_randomness(monkeypatch, problem, factors)
+    expected = dict(factors)
+    priors = {name: posterior_mean_prior(rows) for name, rows in factors.items()}
+    for name in ("user", "place", "next_place", "slot"):
+        precision, linear = dense_conditional(name, expected, problem.dense, priors[name])
+        expected[name] = np.linalg.solve(precision, linear[..., None])[..., 0]
+        np.testing.assert_allclose(state.factors[name], expected[name], rtol=1e-8, err_msg=name)
+    assert int(state.sweep) == 1
+    assert np.asarray(info.finite).all()
+    for tensor, modes in SHARED.tensors:
+        value, weight = problem.dense[tensor]
+        rebuilt = np.einsum("ur,pr,or->upo", *(expected[name] for name in modes))
+        error = (weight * np.square(value - rebuilt)).sum()
+        np.testing.assert_allclose(info.square_error[tensor], error, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize(("min_tile", "max_tile", "at_a_time"), [(1, 2, 6), (64, 64, 64)])
+def test_tiling_and_padding_change_nothing(monkeypatch, factors, min_tile, max_tile, at_a_time):
+    plain = make_problem("sampled").cells
+    for name, value in (("MIN_TILE", min_tile), ("MAX_TILE", max_tile), ("CELLS_AT_A_TIME", at_a_time)):
+        monkeypatch.setattr(cells, name, value)
+    other = make_problem("sampled").cells
+    assert other["visits"].by_mode[0].value.shape != plain["visits"].by_mode[0].value.shape
+    arguments = jax.tree.map(jnp.asarray, factors), random_priors()
+    for ours, expected in zip(
+        jax.tree.leaves(all_conditionals(other, *arguments)),
+        jax.tree.leaves(all_conditionals(plain, *arguments)),
+        strict=True,
+    ):
+        np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_the_sweep_never_calls_lapack():
+    """Two LAPACK calls at the same time can hang XLA on a CPU for ever."""
+    state = init_state(jax.random.key(0), ROWS, SHARED, GibbsSettings(32))
+    observed = make_problem("weighted").cells
+    settings = GibbsSettings(32)
+    lowered = jax.jit(lambda k, s, c: kernel.step(k, s, c, SHARED, settings)).lower(jax.random.key(0), state, observed)
+    assert "custom_call" not in lowered.as_text()
+    planted = jax.jit(jnp.linalg.cholesky).lower(jnp.eye(32)).as_text()
+    assert "custom_call" in planted or "cholesky" in planted
+    assert "cholesky" not in lowered.as_text()
+    assert "triangular_solve" not in lowered.as_text()
+
+
+def test_initial_factors_are_uniform_and_differ():
+    state = init_state(jax.random.key(0), dict.fromkeys(SEPARATE.factors, 500), SEPARATE, GibbsSettings(4))
+    assert list(state.factors) == ["a", "d", "b", "e", "c", "f"]
+    for rows in state.factors.values():
+        assert rows.dtype == jnp.float32
+        assert 0 <= float(rows.min()) <= float(rows.max()) <= 1
+        # The mean of 2,000 uniform numbers has a standard error of sqrt(1 / 12 / 2000).
+        assert abs(float(rows.mean()) - 0.5) < 5 * np.sqrt(1 / 12 / 2000)
+    assert len({float(rows.sum()) for rows in state.factors.values()}) == 6
+
+
+def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(monkeypatch):
+    drawn_from, derived_from = set(), set()
+
+    def spy(name, record):
+        original = getattr(jax.random, name)
+
+        def spied(key, *args, **kwargs):
+            if not isinstance(key, jax.core.Tracer):
+                record.add(np.asarray(jax.random.key_data(key)).tobytes())
+            return original(key, *args, **kwargs)
+
+        monkeypatch.setattr(jax.random, name, spied)
+
+    key, observed = jax.random.key(0), make_problem("weighted").cells
+    spy("uniform", drawn_from)
+    state = init_state(key, ROWS, SHARED, SETTINGS)
+    spy("fold_in", derived_from)
+    spy("split", derived_from)
+    monkeypatch.setattr(kernel, "sample_factor_prior", lambda key, p: FactorPrior(p.mean, p.inverse_scale_matrix))
+    monkeypatch.setattr(kernel, "sample_rows", lambda key, c: c.linear)
+    for sweep in range(4):
+        kernel.step(key, state._replace(sweep=jnp.asarray(sweep)), observed, SHARED, SETTINGS)
+    assert len(drawn_from) == 4
+    assert len(derived_from) > 4
+    assert not drawn_from & derived_from
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"rank": 0}, "rank"),
+        ({"noise_precision": 0.0}, "noise_precision"),
+        ({"noise_precision": float("nan")}, "noise"),
+    ],
+)
+def test_bad_settings_are_refused(settings, named):
+    with pytest.raises(InputError, match=named):
+        GibbsSettings(**settings)
