@@ -1,7 +1,8 @@
 """The whole line as one resumable job: import, fit, synthesize, test, evaluate, draw.
 
-Every step writes complete files or none, then a stamp with a fingerprint of everything it depends on: its settings, its
-input files or the stamps of the steps before it, and the version of the library. A step whose stamp agrees is skipped.
+Every step writes complete files or none, then a stamp with two fingerprints: of everything it depends on (its settings,
+its input files or the fingerprints of the steps before it, the seed and the version of the library) and of what it
+wrote. A step is skipped if both agree; so what was removed, changed or damaged is made again.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import hashlib
 import json
 import os
 import shutil
+import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
+from math import isnan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,9 +32,10 @@ from ppmtf_jax.evaluation.report import write_json
 from ppmtf_jax.files import atomic_folder, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.progress import spinner
+from ppmtf_jax.settings import build_settings, check_seed
 from ppmtf_jax.synthesizers.base import FittedModel, fit, synthesize, synthesizer_named
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.traces import Traces, read_parquet
 
 VERDICTS = "verdicts.parquet"
 
@@ -70,7 +74,7 @@ class ImportSettings:
     edges: str | None = None
     columns: dict | None = None
     n_places: int | None = None
-    grid: tuple | None = None
+    grid: tuple[float, ...] | None = None
     step_s: int = 3600
     slot_s: int = 7200
     max_gap_s: float | None = None
@@ -79,12 +83,28 @@ class ImportSettings:
     n_users: int = 400
     n_days: int = 7
 
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
+        if self.source != "toy-city" and not self.path:
+            problems.append(Problem("path of the data", "nothing"))
+        if not 0 < self.train_fraction < 1:
+            problems.append(Problem("train_fraction between 0 and 1", repr(self.train_fraction)))
+        for name, least in {"n_places": 1, "n_users": 2, "n_days": 1}.items():
+            value = getattr(self, name)
+            if value is not None and value < least:
+                problems.append(Problem(f"{name} of at least {least}", repr(value)))
+        if not problems:
+            _collect(problems, "", self.discretization)
+        if problems:
+            raise InputError("import", problems)
+
     def discretization(self) -> Discretization:
         """How check-ins become events."""
         if self.grid is None:
             places: GridPlaces | MostVisited = MostVisited(self.n_places or 1000)
         elif len(self.grid) == 6:
-            places = GridPlaces(*map(float, self.grid[:4]), *map(int, self.grid[4:]))
+            # Rows and columns that are no whole numbers are refused there.
+            places = GridPlaces(*self.grid)  # type: ignore[arg-type]
         else:
             expected = "grid as south, north, west, east, rows, columns"
             raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
@@ -97,6 +117,10 @@ class SynthesizeSettings:
 
     traces_per_user: int = 1
 
+    def __post_init__(self) -> None:
+        if self.traces_per_user < 1:
+            raise InputError("synthesize", [Problem("traces_per_user of at least 1", repr(self.traces_per_user))])
+
 
 @dataclass(frozen=True)
 class TestSettings:
@@ -108,10 +132,21 @@ class TestSettings:
     eta: float = 1.0
     n_verifiers: int | None = None
 
+    def __post_init__(self) -> None:
+        problems = []
+        for name in ("k", "n_verifiers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                problems.append(Problem(f"{name} of at least 1", repr(value)))
+        if not 0 < self.eta < float("inf"):
+            problems.append(Problem("a positive, finite eta", repr(self.eta)))
+        if problems:
+            raise InputError("test", problems)
+
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """Whether to attack the released traces too."""
+    """Whether to attack the traces too."""
 
     attacks: bool = True
 
@@ -142,7 +177,7 @@ class RunConfig:
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> RunConfig:
-        """Read a TOML file; every unknown name and wrong value of it is listed in one `InputError`.
+        """Read a TOML file; all that is wrong with it is listed in one `InputError`.
 
         Paths in it are relative to the file; `out` is by default the file's name without its suffix.
         """
@@ -151,56 +186,43 @@ class RunConfig:
             content = tomllib.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise InputError(str(file), [Problem("a configuration file", "no such file")]) from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(str(file), [Problem("a TOML file", str(error))]) from error
+        except (OSError, ValueError) as error:
+            raise InputError(str(file), [Problem("a readable TOML file", str(error))]) from error
         return cls.from_mapping(content, file.parent, default_out=file.stem, subject=str(file))
 
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any], base: Path, *, default_out: str, subject: str) -> RunConfig:
         """Build from the tables of a configuration file."""
-        tables = {
-            "import": ImportSettings,
-            "synthesize": SynthesizeSettings,
-            "test": TestSettings,
-            "evaluate": EvaluateSettings,
-        }
-        problems: list[Problem | str] = []
-        for name, value in content.items():
-            if name not in (*tables, "fit", "out", "seed"):
-                problems.append(Problem("out, seed, [import], [fit], [synthesize], [test] or [evaluate]", repr(name)))
-            elif name in (*tables, "fit") and not isinstance(value, Mapping):
-                problems.append(Problem(f"[{name}] as a table", repr(value)))
-        if not isinstance(content.get("seed", 0), int):
-            problems.append(Problem("seed as a whole number", repr(content["seed"])))
-        if problems:
-            raise InputError(subject, problems)
+        known = ("out", "seed", "import", "fit", "synthesize", "test", "evaluate")
+        expected = "out, seed, [import], [fit], [synthesize], [test], [evaluate] and nothing else"
+        problems: list[Problem | str] = [Problem(expected, repr(name)) for name in content if name not in known]
+        out, seed = content.get("out", default_out), content.get("seed", 0)
+        _collect(problems, "seed: ", lambda: check_seed(seed))
+        if not isinstance(out, str):
+            problems.append(Problem("out as text", repr(out)))
 
-        built = {}
-        for name, kind in tables.items():
-            built[name] = _collect(
-                problems, name, lambda kind=kind, name=name: build_settings(kind, content.get(name, {}), name)
-            )
-        fit_values = dict(content.get("fit", {}))
-        system = fit_values.pop("system", "ppmtf")
-        fitting = _collect(
-            problems, "fit", lambda: build_settings(synthesizer_named(system).settings, fit_values, "fit")
-        )
+        def built(name: str, kind: Any, more: tuple[str, ...] = ()) -> Any:
+            table = content.get(name, {})
+            if not isinstance(table, Mapping):
+                problems.append(Problem(f"[{name}] as a table", repr(table)))
+                return None
+            values = {key: value for key, value in table.items() if key not in more}
+            return _collect(problems, f"[{name}] ", lambda: build_settings(kind, values, name))
+
+        importing = built("import", ImportSettings)
+        fit_table = content.get("fit", {})
+        system = fit_table.get("system", "ppmtf") if isinstance(fit_table, Mapping) else "ppmtf"
+        synthesizer = _collect(problems, "[fit] ", lambda: synthesizer_named(system))
+        fitting = built("fit", synthesizer.settings, ("system",)) if synthesizer else None
+        others = [
+            built("synthesize", SynthesizeSettings),
+            built("test", TestSettings),
+            built("evaluate", EvaluateSettings),
+        ]
         if problems:
             raise InputError(subject, problems)
-        importing = built["import"]
         moved = {name: str(base / getattr(importing, name)) for name in ("path", "edges") if getattr(importing, name)}
-        importing = ImportSettings(**{f.name: getattr(importing, f.name) for f in fields(importing)} | moved)
-        out = base / content.get("out", default_out)
-        return cls(
-            out,
-            importing,
-            fitting,
-            system,
-            content.get("seed", 0),
-            built["synthesize"],
-            built["test"],
-            built["evaluate"],
-        )
+        return cls(base / out, replace(importing, **moved), fitting, system, seed, *others)
 
 
 @dataclass(frozen=True)
@@ -212,6 +234,8 @@ class RunResult:
     out : Path
     metrics : dict
         Of the released traces; of all synthetic ones where none was released.
+    metrics_before_test : dict
+        Of all synthetic traces.
     n_traces, n_released : int
     pictures : list of Path
     skipped : list of str
@@ -220,6 +244,7 @@ class RunResult:
 
     out: Path
     metrics: dict[str, float]
+    metrics_before_test: dict[str, float]
     n_traces: int
     n_released: int
     pictures: list[Path]
@@ -280,10 +305,11 @@ def _read_source(settings: ImportSettings) -> tuple[Traces, Any]:
 
 
 def _collect(problems: list[Problem | str], name: str, build: Callable[[], Any]) -> Any:
+    """What `build` returns; where it refuses, None, and its problems are added under `name`."""
     try:
         return build()
     except InputError as error:
-        problems += [f"[{name}] {problem}" for problem in error.problems]
+        problems += [f"{name}{problem}" for problem in error.problems]
         return None
 
 
@@ -297,51 +323,61 @@ class _Job:
         self.skipped: list[str] = []
 
     def run(self) -> RunResult:
-        config, out = self.config, self.out
+        config = self.config
         self._clear_leftovers()
-        self._do("import", self._import, config.importing, (), [out / "data"])
-        self._do("fit", self._fit, (config.system, config.fitting), ("import",), [out / "model"])
-        self._do("synthesize", self._synthesize, config.synthesizing, ("fit",), [out / "synthetic"])
-        self._do("test", self._test, config.testing, ("synthesize",), [out / "released"])
-        metrics = [out / "metrics.json", out / "metrics_before_test.json"]
-        self._do("evaluate", self._evaluate, config.evaluating, ("test",), metrics)
-        self._do("pictures", self._pictures, None, ("evaluate",), [out / "pictures"])
-        verdicts = self._verdicts()
+        self._do("import", self._import, self._importing_with_content(), None, ["data"])
+        self._do("fit", self._fit, (config.system, config.fitting), "import", ["model"])
+        # Only now: a job that is killed before the stamp is there goes on from the last checkpoint.
+        for checkpoint in self.out.glob(".steps/fit-*.npz"):
+            checkpoint.unlink()
+        self._do("synthesize", self._synthesize, config.synthesizing, "fit", ["synthetic"])
+        self._do("test", self._test, config.testing, "synthesize", ["released"])
+        self._do("evaluate", self._evaluate, config.evaluating, "test", ["metrics.json", "metrics_before_test.json"])
+        self._do("pictures", self._pictures, None, "evaluate", ["pictures"])
+        passed = read_parquet(self.out / "released" / VERDICTS)["passed"]
         return RunResult(
-            out,
-            {k: float("nan") if v is None else v for k, v in json.loads((out / "metrics.json").read_text()).items()},
-            len(verdicts),
-            int(verdicts.sum()),
-            sorted((out / "pictures").glob("*.png")),
+            self.out,
+            self._metrics("metrics.json"),
+            self._metrics("metrics_before_test.json"),
+            len(passed),
+            int(passed.sum()),
+            sorted((self.out / "pictures").glob("*.png")),
             self.skipped,
         )
 
-    def _do(
-        self, name: str, action: Callable[[], None], settings: Any, after: tuple[str, ...], outputs: list[Path]
-    ) -> None:
-        fingerprint = self._fingerprint(name, settings, after)
-        self.fingerprints[name] = fingerprint
+    def _do(self, name: str, action: Callable[[], None], settings: Any, after: str | None, outputs: list[str]) -> None:
+        """Do a step unless it was done before. It depends on the step `after` it, hence on all before that."""
+        fingerprint = self.fingerprints[name] = self._fingerprint(name, settings, after)
         stamp = self.out / ".steps" / name
-        if stamp.is_file() and stamp.read_text() == fingerprint and all(path.exists() for path in outputs):
+        if stamp.is_file() and stamp.read_text() == f"{fingerprint} {self._hash_outputs(outputs)}":
             self.skipped.append(name)
             self.say(f"{name}: done before")
             return
         stamp.unlink(missing_ok=True)
         self.say(f"{name} ...")
+        begin = time.perf_counter()
         action()
-        write_text(stamp, fingerprint)
+        write_text(stamp, f"{fingerprint} {self._hash_outputs(outputs)}")
+        self.say(f"  done in {time.perf_counter() - begin:.1f} s")
 
-    def _fingerprint(self, name: str, settings: Any, after: tuple[str, ...]) -> str:
-        content: list[Any] = [name, version("ppmtf_jax"), self.config.seed, repr(settings)]
-        content += [self.fingerprints[step] for step in after]
-        if name == "import":
-            paths = [path for path in (self.config.importing.path, self.config.importing.edges) if path]
-            content += [_content_hash(Path(path)) for path in paths]
+    def _fingerprint(self, name: str, settings: Any, after: str | None) -> str:
+        before = self.fingerprints[after] if after else ""
+        content = [name, version("ppmtf_jax"), self.config.seed, repr(settings), before]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
+    def _importing_with_content(self) -> ImportSettings:
+        """The settings with the content of the files in place of their names, which depend on where one stands."""
+        settings = self.config.importing
+        files = {name: getattr(settings, name) for name in ("path", "edges")}
+        return replace(settings, **{name: _content_hash(Path(file)) for name, file in files.items() if file})
+
+    def _hash_outputs(self, outputs: list[str]) -> str:
+        return "".join(_content_hash(self.out / name) for name in outputs)
+
     def _import(self) -> None:
-        train, test, report = import_traces(self.config.importing, self.config.seed)
-        self.say(report)
+        with spinner("importing", show=self.progress):
+            train, test, report = import_traces(self.config.importing, self.config.seed)
+        self.say(f"  {report}")
         with atomic_folder(self.out / "data", overwrite=True) as partial:
             for name, traces in (("train", train), ("test", test)):
                 (partial / name).mkdir()
@@ -349,7 +385,6 @@ class _Job:
 
     def _fit(self) -> None:
         checkpoint = self.out / f".steps/fit-{self.fingerprints['fit'][:16]}.npz"
-        checkpoint.parent.mkdir(parents=True, exist_ok=True)
         config = self.config
         model = fit(
             self._load("data/train"),
@@ -360,7 +395,6 @@ class _Job:
             checkpoints=Checkpoints(checkpoint),
         )
         model.save(self.out / "model", overwrite=True)
-        checkpoint.unlink(missing_ok=True)
 
     def _synthesize(self) -> None:
         model = FittedModel.load(self.out / "model")
@@ -375,15 +409,17 @@ class _Job:
         verdicts = plausible_deniability_test(
             model, synthetic, **settings, seed=self.config.seed, progress=self.progress
         )
-        self.say(f"{int(verdicts.passed.sum())} of {len(verdicts.passed)} traces passed")
+        self.say(f"  {int(verdicts.passed.sum())} of {len(verdicts.passed)} traces passed")
         save_released(synthetic, verdicts, self.out / "released", overwrite=True)
 
     def _evaluate(self) -> None:
         train, test = self._load("data/train"), self._load("data/test")
-        before = evaluate(self._load("synthetic"), train, test, attacks=self.config.evaluating.attacks)
-        released = before
-        if self._any_released():
-            released = evaluate(self._load("released"), train, test, attacks=self.config.evaluating.attacks)
+        attacks = self.config.evaluating.attacks
+        with spinner("evaluating", show=self.progress):
+            before = evaluate(self._load("synthetic"), train, test, attacks=attacks)
+            released = (
+                evaluate(self._load("released"), train, test, attacks=attacks) if self._any_released() else before
+            )
         write_json(self.out / "metrics_before_test.json", before)
         write_json(self.out / "metrics.json", released)
 
@@ -391,44 +427,41 @@ class _Job:
         # Drawing needs Matplotlib, which nothing else does.
         from ppmtf_jax.evaluation.plots import Factors, save_pictures
 
-        metrics = json.loads((self.out / "metrics.json").read_text())
         model = FittedModel.load(self.out / "model").trace_model
         shown = self._load("released" if self._any_released() else "synthetic")
-        save_pictures(
-            self.out / "pictures",
-            synthetic=shown,
-            train=self._load("data/train"),
-            test=self._load("data/test"),
-            metrics={name: value for name, value in metrics.items() if value is not None},
-            factors=model if isinstance(model, Factors) else None,
-        )
+        with spinner("drawing", show=self.progress), atomic_folder(self.out / "pictures", overwrite=True) as partial:
+            save_pictures(
+                partial,
+                synthetic=shown,
+                train=self._load("data/train"),
+                test=self._load("data/test"),
+                metrics={name: value for name, value in self._metrics("metrics.json").items() if not isnan(value)},
+                factors=model if isinstance(model, Factors) else None,
+            )
 
     def _load(self, name: str) -> Traces:
         return Traces.load(self.out / name)
 
+    def _metrics(self, name: str) -> dict[str, float]:
+        content = json.loads((self.out / name).read_text(encoding="utf-8"))
+        return {key: float("nan") if value is None else value for key, value in content.items()}
+
     def _any_released(self) -> bool:
         return (self.out / "released" / "traces.parquet").is_file()
 
-    def _verdicts(self) -> Any:
-        from ppmtf_jax.traces import read_parquet
-
-        return read_parquet(self.out / "released" / VERDICTS)["passed"]
-
     def _clear_leftovers(self) -> None:
-        """Remove what a killed run had not finished writing."""
-        for folder in (self.out, self.out / ".steps", self.out / "pictures"):
-            for path in folder.glob(".*.partial-*"):
+        """Remove what a killed run had not finished writing or removing."""
+        for folder in (self.out, self.out / ".steps"):
+            for path in [*folder.glob(".*.partial-*"), *folder.glob(".*.old-*")]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-            for path in folder.glob(".*.old-*"):
-                shutil.rmtree(path, ignore_errors=True)
 
 
 def _content_hash(path: Path) -> str:
-    """Of a file, or of all files of a folder."""
+    """Of a file, or of all files of a folder with their names; of nothing, where there is nothing."""
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     digest = hashlib.blake2b(digest_size=16)
     for file in files:
-        digest.update(file.name.encode())
+        digest.update(str(file.relative_to(path)).encode())
         if file.is_file():
             with file.open("rb") as stream:
                 digest.update(hashlib.file_digest(stream, "blake2b").digest())

@@ -1,34 +1,35 @@
-"""Progress of long work: a bar with estimated time on a terminal, nothing elsewhere."""
+"""Progress of long work, on standard error: shown on a terminal, nothing elsewhere."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 @contextmanager
 def progress_bar(title: str, total: int, *, show: bool, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Give a function that is called with the number of steps just finished.
+    """Give a function that is called with the number of steps just finished; a bar shows them and the time left.
 
     Examples
     --------
     >>> with progress_bar("sweeps", 10, show=False) as advance:
     ...     advance(5)
     """
-    if not show:
+    if not _shown(show):
         yield lambda _: None
         return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -37,6 +38,29 @@ def progress_bar(title: str, total: int, *, show: bool, done: int = 0) -> Iterat
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total, completed=done)
         yield lambda steps: bar.advance(task, steps)
+
+
+@contextmanager
+def spinner(title: str, *, show: bool) -> Iterator[None]:
+    """Show that work of unknown length goes on, and for how long already.
+
+    Examples
+    --------
+    >>> with spinner("evaluating", show=False):
+    ...     pass
+    """
+    if not _shown(show):
+        yield
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        bar.add_task(title, total=None)
+        yield
+
+
+def _shown(show: bool) -> bool:
+    # Not `Console.is_terminal`, which variables such as FORCE_COLOR set where there is no terminal.
+    return show and sys.stderr.isatty()

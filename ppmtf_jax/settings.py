@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import tomllib
 import types
 import typing
@@ -13,9 +14,17 @@ from ppmtf_jax.errors import InputError, Problem
 
 Settings = TypeVar("Settings")
 
+# JAX takes the lower 32 bits of a seed and drops the others without a word: two seeds would give one result.
+MAX_SEED = 2**32 - 1
+
 
 def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str) -> Settings:
-    """Build a settings dataclass from a mapping; unknown names and wrong types are listed in one `InputError`.
+    """Build a settings dataclass from a mapping.
+
+    Raises
+    ------
+    InputError
+        Listing at once unknown names, wrong types, missing settings, and what the dataclass itself refuses.
 
     Examples
     --------
@@ -25,18 +34,43 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str
     """
     hints = typing.get_type_hints(kind)
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    problems = []
+    problems: list[Problem | str] = []
+    good = {}
     for name, value in values.items():
         if name not in known:
-            problems.append(Problem(f"settings among {', '.join(known) or '(none)'}", repr(name)))
+            problems.append(_unknown_setting(name, list(known)))
         elif not _fits(value, hints[name]):
             problems.append(Problem(f"{name} as {_describe(hints[name])}", repr(value)))
-    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING and n not in values]
-    if needed:
-        problems.append(Problem("all settings without a default", f"no {', '.join(needed)}"))
-    if problems:
-        raise InputError(subject, problems)
-    return kind(**{name: _converted(value, hints[name]) for name, value in values.items()})
+        else:
+            good[name] = _converted(value, hints[name])
+    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
+    problems += [Problem(f"{n} as {_describe(hints[n])}", "nothing") for n in needed if n not in values]
+    if good.keys() >= set(needed):
+        try:
+            built = kind(**good)
+            if not problems:
+                return built
+        except InputError as error:
+            problems += error.problems
+    raise InputError(subject, problems)
+
+
+def describe_settings(kind: type) -> str:
+    """The settings of a dataclass with their defaults, and the other words that they accept.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.gibbs.kernel import GibbsSettings
+    >>> from ppmtf_jax.tensors import Trimming
+    >>> describe_settings(Trimming)
+    'max_transitions=100 (or none), max_visits=100 (or none), max_count=10 (or none)'
+    """
+    hints = typing.get_type_hints(kind)
+    described = []
+    for field in fields(kind):
+        words = [word for word in _words(hints[field.name]) if word != _text(field.default)]
+        described.append(f"{field.name}={_text(field.default)}" + (f" (or {', '.join(words)})" if words else ""))
+    return ", ".join(described) or "no settings"
 
 
 def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any]:
@@ -47,13 +81,42 @@ def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any
     >>> parse_assignments(["rank=32", "zeros=weighted", "max_count=none"], "fit")
     {'rank': 32, 'zeros': 'weighted', 'max_count': None}
     """
-    parsed = {}
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or not name:
-            raise InputError(subject, [Problem("name=value", repr(assignment))])
-        parsed[name.strip().replace("-", "_")] = _parse_value(text.strip())
-    return parsed
+    return {name.replace("-", "_"): _parse_value(text) for name, text in split_assignments(assignments, subject)}
+
+
+def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[str, str]]:
+    """Split `name=value` texts; all that are something else are listed in one `InputError`.
+
+    Examples
+    --------
+    >>> split_assignments(["user=uid", "time=when"], "columns")
+    [('user', 'uid'), ('time', 'when')]
+    """
+    split = [[part.strip() for part in assignment.partition("=")] for assignment in assignments]
+    problems = [Problem("name=value", repr("".join(parts))) for parts in split if not all(parts)]
+    if problems:
+        raise InputError(subject, problems)
+    return [(name, text) for name, _, text in split]
+
+
+def check_seed(seed: Any) -> int:
+    """Refuse what is no seed, and what JAX would silently take for another one.
+
+    Examples
+    --------
+    >>> check_seed(7)
+    7
+    """
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
+        raise InputError("seed", [Problem(f"a whole number from 0 to {MAX_SEED}", repr(seed))])
+    return seed
+
+
+def _unknown_setting(name: str, known: list[str]) -> Problem:
+    close = difflib.get_close_matches(name, known, n=1)
+    way_out = f"Did you mean {close[0]}?" if close else ""
+    expected = f"settings among {', '.join(known)}" if known else "no settings"
+    return Problem(expected, repr(name), way_out=way_out)
 
 
 def _parse_value(text: str) -> Any:
@@ -67,30 +130,24 @@ def _parse_value(text: str) -> Any:
 
 def _options(hint: Any) -> tuple[Any, ...]:
     """The alternatives of a union, or the type itself."""
-    return (
-        typing.get_args(hint)
-        if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
-        else (hint,)
-    )
+    is_union = isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union
+    return typing.get_args(hint) if is_union else (hint,)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    for option in _options(hint):
-        if option is type(None):
-            fits = value is None or value == "none"
-        elif typing.get_origin(option) is typing.Literal:
-            fits = value in typing.get_args(option)
-        elif option is bool or isinstance(value, bool):
-            fits = option is bool and isinstance(value, bool)
-        elif option is float:
-            fits = isinstance(value, (int, float))
-        else:
-            fits = isinstance(value, typing.get_origin(option) or option) or (
-                typing.get_origin(option) is tuple and isinstance(value, list)
-            )
-        if fits:
-            return True
-    return False
+    return any(_fits_one(value, option) for option in _options(hint))
+
+
+def _fits_one(value: Any, option: Any) -> bool:
+    if option is type(None):
+        return value is None or value == "none"
+    if typing.get_origin(option) is typing.Literal:
+        return value in typing.get_args(option)
+    if typing.get_origin(option) is tuple:
+        return isinstance(value, (list, tuple)) and all(_fits(item, typing.get_args(option)[0]) for item in value)
+    if isinstance(value, bool):
+        return option is bool
+    return isinstance(value, (int, float) if option is float else option)
 
 
 def _converted(value: Any, hint: Any) -> Any:
@@ -105,15 +162,27 @@ def _converted(value: Any, hint: Any) -> Any:
     return value
 
 
-def _describe(hint: Any) -> str:
-    names = []
+def _words(hint: Any) -> list[str]:
+    """The words, as opposed to numbers and free text, that a setting accepts."""
+    words: list[str] = []
     for option in _options(hint):
         if option is type(None):
-            names.append("'none'")
+            words.append("none")
         elif typing.get_origin(option) is typing.Literal:
-            names += [repr(choice) for choice in typing.get_args(option)]
-        else:
-            names.append(
-                {int: "a whole number", float: "a number", str: "text", bool: "true or false"}.get(option, str(option))
-            )
-    return " or ".join(names)
+            words += [str(choice) for choice in typing.get_args(option)]
+    return words
+
+
+def _describe(hint: Any) -> str:
+    kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
+    named = [
+        kinds.get(option, "a list of numbers" if typing.get_origin(option) is tuple else "")
+        for option in _options(hint)
+    ]
+    return " or ".join([name for name in named if name] + [repr(word) for word in _words(hint)])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

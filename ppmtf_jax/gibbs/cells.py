@@ -15,8 +15,11 @@ from jaxtyping import Array, Float, Int
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
 
-CELLS_AT_A_TIME = 2**16
-MIN_TILE, MAX_TILE = 8, 128
+# A chunk's design (64 bytes a cell at rank 16) should stay in the level-2 cache.
+CELLS_AT_A_TIME = 2**15
+MIN_TILE, MAX_TILE = 8, 320
+# What a tile costs beside its cells, in cells: its product's result is added to the row.
+TILE_COST = 16
 N_MODES = 3
 
 
@@ -170,6 +173,8 @@ def _tile(index: np.ndarray, value: np.ndarray, weight: np.ndarray, mode: int, n
 
 
 def _tile_width(per_row: np.ndarray) -> int:
-    """A power of two near the typical row length, so that little is padding and products are not tiny."""
-    typical = np.median(per_row[per_row > 0]) if per_row.any() else MIN_TILE
-    return int(np.clip(2 ** np.ceil(np.log2(max(typical, 1))), MIN_TILE, MAX_TILE))
+    """The width that makes all tiles together cheapest: little padding, not too many tiles."""
+    length, rows = np.unique(per_row, return_counts=True)
+    widths = np.arange(MIN_TILE, MAX_TILE + 1, 8)
+    n_tiles = -(-length // widths[:, None]) @ rows
+    return int(widths[np.argmin(n_tiles * (widths + TILE_COST))])

@@ -6,13 +6,17 @@ Murakami et al. 2021 (PPMTF), Appendix H.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jax import lax
+from jax.scipy.special import multigammaln
 from jaxtyping import Array, Float
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.gibbs.linear_algebra import cholesky_and_solve
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,10 @@ class FactorPrior(NamedTuple):
 
 
 class NormalWishart(NamedTuple):
-    """mean ~ N(mean, (mean_strength precision)^-1), precision ~ Wishart(inverse_scale_matrix^-1, degrees_of_freedom)."""
+    """Of (mu, Lambda): mu ~ N(mean, (mean_strength Lambda)^-1), Lambda ~ Wishart(inverse_scale_matrix^-1, nu).
+
+    `degrees_of_freedom` is nu.
+    """
 
     mean: Float[Array, " rank"]
     mean_strength: Float[Array, ""]
@@ -63,8 +70,8 @@ class NormalWishart(NamedTuple):
 class CellStatistics(NamedTuple):
     """What the observed cells of a row say about it: sum of w d d^T and sum of r d, d the cell's design vector."""
 
-    gram: Float[Array, "rank rank"]
-    moment: Float[Array, " rank"]
+    gram: Float[Array, "*batch rank rank"]
+    moment: Float[Array, "*batch rank"]
 
 
 class GaussianPrecisionForm(NamedTuple):
@@ -102,7 +109,7 @@ def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> No
 
 
 def cell_statistics(
-    design: Float[Array, "cell rank"], value: Float[Array, " cell"], weight: Float[Array, " cell"]
+    design: Float[Array, "*tile cell rank"], value: Float[Array, "*tile cell"], weight: Float[Array, "*tile cell"]
 ) -> CellStatistics:
     """Statistics of some observed cells of one row; a padded cell has weight 0 and value 0.
 
@@ -112,7 +119,10 @@ def cell_statistics(
     value : count at each cell
     weight : 1 for an observed cell, or the stored part of its weight (see `cells.ObservedCells`)
     """
-    return CellStatistics((design * weight[:, None]).T @ design, value @ design)
+    # Formed once and transposed, the design makes both operands of the product contiguous: on CPU about twice as fast.
+    design = lax.optimization_barrier(design)
+    weighted = lax.optimization_barrier(jnp.swapaxes(design, -1, -2) * weight[..., None, :])
+    return CellStatistics(weighted @ design, jnp.einsum("...k,...kz->...z", value, design))
 
 
 def dense_gram(
@@ -142,3 +152,36 @@ def row_conditional(
         prior.precision + noise_precision * statistics.gram,
         prior.precision @ prior.mean + noise_precision * statistics.moment,
     )
+
+
+def log_density_of_rows(factor: Float[Array, "row rank"], prior: FactorPrior) -> Float[Array, ""]:
+    """Sum over rows of log N(row | mean, precision^-1)."""
+    n_rows, rank = factor.shape
+    centred = factor - prior.mean
+    distance = jnp.sum((centred @ prior.precision) * centred)
+    return 0.5 * (n_rows * (_log_determinant(prior.precision) - rank * math.log(2 * math.pi)) - distance)
+
+
+def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior) -> Float[Array, ""]:
+    """Log of the normal-Wishart density, eq. (4)."""
+    rank = prior.mean.shape[0]
+    nu = rank if hyper.degrees_of_freedom is None else hyper.degrees_of_freedom
+    log_determinant = _log_determinant(prior.precision)
+    shift = prior.mean - hyper.mean
+    normal = 0.5 * (
+        rank * math.log(hyper.mean_strength / (2 * math.pi))
+        + log_determinant
+        - hyper.mean_strength * shift @ prior.precision @ shift
+    )
+    wishart = 0.5 * (
+        (nu - rank - 1) * log_determinant
+        - jnp.trace(prior.precision) / hyper.scale
+        - nu * rank * math.log(2 * hyper.scale)
+    )
+    return normal + wishart - multigammaln(nu / 2, rank)
+
+
+def _log_determinant(matrix: Float[Array, "rank rank"]) -> Float[Array, ""]:
+    rank = matrix.shape[0]
+    upper, _ = cholesky_and_solve(matrix[..., None], jnp.zeros((rank, 1), matrix.dtype))
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(upper[..., 0])))

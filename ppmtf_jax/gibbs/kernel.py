@@ -6,6 +6,7 @@ knows nothing else about the model, so PPMTF (user and place shared) and ITF (no
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from ppmtf_jax.gibbs.conditionals import (
     cell_statistics,
     dense_gram,
     hyper_conditional,
+    log_density_of_prior,
+    log_density_of_rows,
     row_conditional,
 )
 from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
@@ -94,11 +97,17 @@ class SweepInfo(NamedTuple):
     ----------
     square_error : dict of scalars
         Weighted sum of squared errors over the observed cells of each tensor.
+    log_joint : float scalar
+        Log density of the tensors, the factors and their priors together.
+    square_size : dict of scalars
+        Mean square of each factor's entries (the trace of its Gram matrix over their number).
     finite : bool, shape (factors,)
         Whether each factor, in the coupling's order, is finite.
     """
 
     square_error: dict[str, Float[Array, ""]]
+    log_joint: Float[Array, ""]
+    square_size: dict[str, Float[Array, ""]]
     finite: Bool[Array, " factor"]
 
 
@@ -157,8 +166,13 @@ def step(
         for tensor, modes in coupling.tensors:
             if name == modes[-1]:
                 square_error[tensor] = _square_error(cells[tensor], factors[name], by_tensor[tensor])
-    finite = jnp.stack([jnp.isfinite(factors[name]).all() for name in coupling.factors])
-    return GibbsState(factors, priors, state.sweep + 1), SweepInfo(square_error, finite)
+    info = SweepInfo(
+        square_error,
+        _log_joint(factors, priors, square_error, cells, settings),
+        {name: jnp.mean(jnp.square(factors[name])) for name in coupling.factors},
+        jnp.stack([jnp.isfinite(factors[name]).all() for name in coupling.factors]),
+    )
+    return GibbsState(factors, priors, state.sweep + 1), info
 
 
 def _row_statistics(cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> CellStatistics:
@@ -183,12 +197,29 @@ def _stored_statistics(
 
     def add_chunk(total: CellStatistics, chunk: Tiles) -> tuple[CellStatistics, None]:
         design = left[chunk.left] * right[chunk.right]
-        part = jax.vmap(cell_statistics)(design, chunk.value.astype(dtype), chunk.weight.astype(dtype))
-        added = jax.tree.map(lambda t, p: t.at[chunk.row].add(p, indices_are_sorted=False), total, part)
+        part = cell_statistics(design, chunk.value.astype(dtype), chunk.weight.astype(dtype))
+        added = jax.tree.map(lambda t, p: t.at[chunk.row].add(p), total, part)
         return added, None
 
     zero = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
     return lax.scan(add_chunk, zero, tiles)[0]
+
+
+def _log_joint(
+    factors: Factors,
+    priors: dict[str, FactorPrior],
+    square_error: dict[str, Float[Array, ""]],
+    cells: dict[str, ObservedCells],
+    settings: GibbsSettings,
+) -> Float[Array, ""]:
+    """Log of eqs. (3), (4) and the factors' normal densities; a weighted cell counts with its weight."""
+    alpha = settings.noise_precision
+    likelihood = sum(
+        0.5 * (cells[tensor].total_weight * math.log(alpha / (2 * math.pi)) - alpha * error)
+        for tensor, error in square_error.items()
+    )
+    rows = sum(log_density_of_rows(factor, priors[name]) for name, factor in factors.items())
+    return likelihood + rows + sum(log_density_of_prior(prior, settings.hyper) for prior in priors.values())
 
 
 def _square_error(

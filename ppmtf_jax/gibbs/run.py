@@ -75,14 +75,15 @@ class GibbsResult(NamedTuple):
     draws : dict of float32 arrays, shape (chains, kept, rows, rank)
     kept_sweeps : int array, shape (kept,)
         After how many sweeps each kept draw was taken.
-    rmse : dict of float arrays, shape (chains, sweeps)
-        Weighted root mean square error over the observed cells of each tensor after each sweep.
+    trace : dict of float arrays, shape (chains, sweeps)
+        Quantities after each sweep that do not depend on the order of the columns: log_joint; rmse_<tensor>, the
+        weighted root mean square error over its observed cells; size_<factor>, the mean square of its entries.
     """
 
     state: GibbsState
     draws: dict[str, np.ndarray]
     kept_sweeps: np.ndarray
-    rmse: dict[str, np.ndarray]
+    trace: dict[str, np.ndarray]
 
 
 def run_gibbs(
@@ -120,7 +121,7 @@ def run_gibbs(
     chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
     cells = jax.tree.map(jnp.asarray, cells)
     start = jax.vmap(lambda k: init_state(k, n_rows, coupling, settings))(chain_keys)
-    history = _History(start, [], [], {name: [] for name, _ in coupling.tensors})
+    history = _History(start, [], [], [])
     fingerprint = _fingerprint(key, cells, coupling, settings, n_chains, keep)
     if checkpoints and checkpoints.path.is_file():
         history = _read_checkpoint(checkpoints.path, history, fingerprint)
@@ -136,7 +137,8 @@ def run_gibbs(
             _check_finite(info, n, done, coupling, checkpoints)
             done += n
             advance(n)
-            history = history.after(state, info, n, weights)
+            history.trace.append(_traced(info, n, weights))
+            history = history._replace(state=state)
             if keep.keeps(done, n_sweeps):
                 history.kept.append(jax.tree.map(np.asarray, state.factors))
                 history.kept_sweeps.append(done)
@@ -151,18 +153,14 @@ class _History(NamedTuple):
     state: GibbsState
     kept: list[dict[str, np.ndarray]]
     kept_sweeps: list[int]
-    rmse: dict[str, list[np.ndarray]]
-
-    def after(self, state: GibbsState, info: SweepInfo, n: int, weights: dict[str, float]) -> _History:
-        for name, rows in self.rmse.items():
-            square_error = np.asarray(info.square_error[name])[:, :n]
-            rows.extend(np.sqrt(np.maximum(square_error, 0) / weights[name]).T)
-        return self._replace(state=state)
+    trace: list[dict[str, np.ndarray]]
 
     def result(self, coupling: Coupling) -> GibbsResult:
         draws = {f: np.stack([draw[f] for draw in self.kept], axis=1) for f in coupling.factors} if self.kept else {}
-        rmse = {name: np.stack(rows, axis=1) for name, rows in self.rmse.items()}
-        return GibbsResult(self.state, draws, np.array(self.kept_sweeps, np.int64), rmse)
+        return GibbsResult(self.state, draws, np.array(self.kept_sweeps, np.int64), self.joined_trace())
+
+    def joined_trace(self) -> dict[str, np.ndarray]:
+        return {name: np.concatenate([part[name] for part in self.trace], axis=1) for name in self.trace[0]}
 
 
 @partial(jax.jit, static_argnames=("coupling", "settings"))
@@ -191,6 +189,14 @@ def _run_sweeps(
 
     state, info = lax.scan(body, state, jnp.arange(SWEEPS_PER_CALL))
     return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), info)
+
+
+def _traced(info: SweepInfo, n: int, weights: dict[str, float]) -> dict[str, np.ndarray]:
+    """The first `n` sweeps of `info` as named quantities, shapes (chains, n)."""
+    named = {"log_joint": info.log_joint}
+    named |= {f"rmse_{t}": jnp.sqrt(jnp.maximum(error, 0) / weights[t]) for t, error in info.square_error.items()}
+    named |= {f"size_{factor}": size for factor, size in info.square_size.items()}
+    return {name: np.asarray(values)[:, :n] for name, values in named.items()}
 
 
 def _sweeps_to_next_stop(done: int, n_sweeps: int, keep: Keep, checkpoints: Checkpoints | None) -> int:
@@ -229,8 +235,7 @@ def _fingerprint(
 def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(history.state)]
     arrays = {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
-    for name, rows in history.rmse.items():
-        arrays[f"rmse_{name}"] = np.stack(rows)
+    arrays |= {f"trace_{name}": values for name, values in history.joined_trace().items()}
     for i, draw in enumerate(history.kept):
         arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
     with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
@@ -253,5 +258,6 @@ def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
     state = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"state_{i}"]) for i in range(structure.num_leaves)])
     kept_sweeps = arrays["kept_sweeps"].tolist()
     kept = [{name: arrays[f"kept_{i}_{name}"] for name in fresh.state.factors} for i in range(len(kept_sweeps))]
-    rmse = {name: list(arrays[f"rmse_{name}"]) for name in fresh.rmse}
-    return _History(state, kept, kept_sweeps, rmse)
+    prefix = "trace_"
+    trace = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+    return _History(state, kept, kept_sweeps, [trace])

@@ -2,8 +2,8 @@
 
 A synthesizer ends in a `TraceModel`: for each user, a distribution of the first place and, per instant, of the next
 place given the current one, in two forms, *sample* and *log-probability*. The generator and the exact likelihoods
-below, the plausible-deniability test and everything later work on that alone. A module of this package that defines a trace
-model registers it with `register`; nothing else has to change.
+below, the plausible-deniability test and everything later work on that alone. A module of this package that defines a
+trace model registers it with `register`; nothing else has to change.
 """
 
 from __future__ import annotations

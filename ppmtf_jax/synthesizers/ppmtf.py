@@ -7,14 +7,15 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
-from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.synthesizers.base import Synthesizer, register
 from ppmtf_jax.synthesizers.metropolis_hastings import FLOOR, MetropolisHastings
-from ppmtf_jax.tensors import Trimming, count_tensors
+from ppmtf_jax.tensors import CountTensors, Trimming, count_tensors
 from ppmtf_jax.traces import Traces
 
 
@@ -75,31 +76,50 @@ def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
     """Count, factorize, and take the last draw as the model. See `synthesizers.base.fit`."""
+    factors = factorize(train, SHARED, settings, seed, progress, checkpoints)
+    return chains_of(factors, SHARED, train, settings)
+
+
+def factorize(
+    train: Traces,
+    coupling: Coupling,
+    settings: PPMTFSettings,
+    seed: int,
+    progress: bool = False,
+    checkpoints: Checkpoints | None = None,
+) -> dict[str, Array]:
+    """Factors of the count tensors of `train`, by name: the last draw of one chain."""
     counts = count_tensors(train, settings.trimming(), seed=seed)
     cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
-    n_places = train.n_places
-    n_rows = {"user": train.n_users, "place": n_places, "next_place": n_places, "slot": train.time_grid.n_slots}
     result = run_gibbs(
         jax.random.key(seed),
         cells,
-        n_rows,
-        SHARED,
+        rows_of_factors(coupling, counts),
+        coupling,
         settings.gibbs(),
         n_sweeps=settings.n_sweeps,
         checkpoints=checkpoints,
         progress=progress,
     )
-    factors = {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}
-    return MetropolisHastings(
-        factors["user"],
-        factors["place"],
-        factors["next_place"],
-        factors["user"],
-        factors["place"],
-        factors["slot"],
-        jnp.asarray(train.time_grid.one_period().slot_of_instant),
-        settings.floor,
-    )
+    return {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}
+
+
+def rows_of_factors(coupling: Coupling, counts: CountTensors) -> dict[str, int]:
+    """How many rows each factor has."""
+    shapes = counts._asdict()
+    return {
+        name: rows for tensor, modes in coupling.tensors for name, rows in zip(modes, shapes[tensor].shape, strict=True)
+    }
+
+
+def chains_of(
+    factors: dict[str, Array], coupling: Coupling, train: Traces, settings: PPMTFSettings
+) -> MetropolisHastings:
+    """The trace model of factors that a coupling names."""
+    (_, transition_modes), (_, visit_modes) = coupling.tensors
+    slot_of_instant = jnp.asarray(train.time_grid.one_period().slot_of_instant)
+    ordered = [factors[name] for name in (*transition_modes, *visit_modes)]
+    return MetropolisHastings(*ordered, slot_of_instant, settings.floor)
 
 
 register("ppmtf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))

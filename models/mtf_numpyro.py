@@ -1,0 +1,243 @@
+r"""The hierarchical model behind PPMTF as a NumPyro program: its readable definition.
+
+Murakami et al. 2021, section 3.3, with the names of this package. Two count tensors are products of factors that they
+share; every factor has rows from one Gaussian, whose mean and precision have a normal-Wishart prior::
+
+                        mu_0, beta_0, W_0, nu_0
+                                  |
+           .--------------.-------'------.--------------.
+           v              v              v              v
+      Psi_user       Psi_place     Psi_next_place    Psi_slot          Psi = (mean, precision root)
+           |              |              |              |
+       [users]        [places]       [places]        [slots]          plates: one row for each
+           v              v              v              v
+         user           place       next_place         slot
+           |              |              |              |
+           |--------------+--------------|              |
+           |              |              v              |
+           |              |         transitions <-- noise_precision --.
+           |              |         [observed cells]    |             |
+           '--------------+-----------------------------|             |
+                                                        v             |
+                                                     visits <---------'
+                                                     [observed cells]
+
+For each factor z (user, place, next_place, slot) with rows x_1, x_2, ..., and each observed cell (n, i, j)::
+
+    Lambda_z   ~ Wishart(W_0, nu_0)                     eq. (4); W_0 is the scale matrix: E[Lambda] = nu_0 W_0
+    mu_z       ~ Normal(mu_0, (beta_0 Lambda_z)^-1)     eq. (4)
+    x_k        ~ Normal(mu_z, Lambda_z^-1)
+    r_nij      ~ Normal(sum_k user_nk place_ik other_jk, 1 / noise_precision) ^ weight_nij          eqs. (2), (3)
+
+The sampler of the package does not need this module. It is there to be read, to check the sampler against, and to be
+used with any inference of NumPyro. Nothing in it is fast: NUTS takes small problems, SVI those of some million cells.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro
+import numpyro.distributions as dist
+from numpyro.distributions import constraints
+
+from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
+
+# ITF (App. E): each tensor has factors of its own.
+SEPARATE = Coupling(
+    (
+        ("transitions", ("transition_user", "transition_place", "next_place")),
+        ("visits", ("visit_user", "visit_place", "slot")),
+    )
+)
+
+
+class Cells(NamedTuple):
+    """The observed cells of one tensor, one after another.
+
+    Attributes
+    ----------
+    index : int array, shape (cells, 3)
+        User, place, and next place or slot of each cell.
+    value : float array, shape (cells,), or None
+        The count of each cell; None leaves them unobserved, so that `Predictive` draws them.
+    weight : positive float array, shape (cells,), or None
+        Power to which each cell's likelihood is raised; None is 1 everywhere.
+    """
+
+    index: np.ndarray | jax.Array
+    value: np.ndarray | jax.Array | None = None
+    weight: np.ndarray | jax.Array | None = None
+
+
+def mtf(
+    cells: dict[str, Cells],
+    n_rows: dict[str, int],
+    coupling: Coupling = SHARED,
+    settings: GibbsSettings = GibbsSettings(),
+) -> None:
+    """Multiple tensor factorization, the model that the Gibbs sampler draws from.
+
+    Sample sites, for each factor of the coupling (`user`, ...) and each tensor (`transitions`, ...):
+
+    ====================== ==================== ================================================================
+    site                   shape                what
+    ====================== ==================== ================================================================
+    user_precision_root    (rank, rank)         lower Cholesky factor of the precision of the rows
+    user_mean              (rank,)              mean of the rows
+    user                   (users, rank)        the factor
+    transitions            (cells,)             observed counts, or draws of them where `value` is None
+    ====================== ==================== ================================================================
+
+    Parameters
+    ----------
+    cells : dict of `Cells`
+        Observed cells of each tensor of the coupling, see `list_cells`.
+    n_rows : dict
+        Rows of each factor.
+    coupling : Coupling
+        `SHARED` for PPMTF, `SEPARATE` for ITF.
+    settings : GibbsSettings
+        Rank, noise precision and hyper-prior.
+
+    Examples
+    --------
+    Half an hour of three users, drawn from the prior:
+
+    >>> from numpyro.infer import MCMC, NUTS, Predictive
+    >>> n_rows = {"user": 3, "place": 2, "next_place": 2, "slot": 1}
+    >>> every_cell = {name: Cells(np.argwhere(np.ones((3, 2, n)))) for name, n in (("transitions", 2), ("visits", 1))}
+    >>> settings = GibbsSettings(rank=2, noise_precision=4.0)
+    >>> prior = Predictive(mtf, num_samples=100)(jax.random.key(0), every_cell, n_rows, SHARED, settings)
+    >>> prior["user"].shape, prior["transitions"].shape, prior["visits"].shape
+    ((100, 3, 2), (100, 12), (100, 6))
+
+    The posterior by NUTS, and the cells that it expects:
+
+    >>> data = {name: every_cell[name]._replace(value=prior[name][0]) for name in every_cell}
+    >>> mcmc = MCMC(NUTS(mtf), num_warmup=20, num_samples=20, progress_bar=False)
+    >>> mcmc.run(jax.random.key(1), data, n_rows, SHARED, settings)
+    >>> draws = mcmc.get_samples()
+    >>> expected_cells(draws, ("user", "place", "slot"), data["visits"].index).shape
+    (20, 6)
+    """
+    factors = {name: _factor(name, n_rows[name], settings) for name in coupling.factors}
+    for tensor, modes in coupling.tensors:
+        index, value, weight = cells[tensor]
+        expected = expected_cells(factors, modes, index)
+        noise = dist.Normal(expected, settings.noise_precision**-0.5)
+        with numpyro.plate(f"{tensor}_cells", len(index)), numpyro.handlers.scale(scale=1.0 if weight is None else weight):
+            numpyro.sample(tensor, noise, obs=value)
+
+
+def expected_cells(
+    factors: dict[str, jax.Array], modes: tuple[str, str, str], index: np.ndarray | jax.Array
+) -> jax.Array:
+    """Expected counts of cells, eq. (2); factors may have leading axes of draws, which the result then has too.
+
+    Parameters
+    ----------
+    factors : dict of float arrays, shape (..., rows, rank)
+    modes : names of the factors of the three modes
+    index : int array, shape (cells, 3)
+
+    Returns
+    -------
+    float array, shape (..., cells)
+
+    Examples
+    --------
+    >>> factors = {"a": jnp.array([[1.0, 2.0]]), "b": jnp.array([[3.0, 1.0]]), "c": jnp.array([[1.0, 1.0], [0.0, 4.0]])}
+    >>> expected_cells(factors, ("a", "b", "c"), np.array([[0, 0, 0], [0, 0, 1]])).tolist()
+    [5.0, 8.0]
+    """
+    first, second, third = (factors[name][..., index[:, mode], :] for mode, name in enumerate(modes))
+    return (first * second * third).sum(axis=-1)
+
+
+def list_cells(
+    counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, *, seed: int
+) -> dict[str, Cells]:
+    """The cells that the sampler sees after `gibbs.cells.observe` with the same arguments, as plain lists.
+
+    With weighted zeros these are all cells of both tensors, so that only small tensors fit.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.tensors import count_tensors
+    >>> counts = count_tensors(toy_city(n_users=3, seed=0).traces)
+    >>> visits = list_cells(counts, "sampled", 20, seed=0)["visits"]
+    >>> len(visits.index) == len(counts.visits.count) + 3 * 20
+    True
+    """
+    list_one = _list_sampled if zeros == "sampled" else _list_weighted
+    return {
+        name: list_one(tensor, n_zeros, (seed, number))
+        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True))
+    }
+
+
+class NormalWithPrecisionRoot(dist.Distribution):
+    """Multivariate normal with precision `precision_root @ precision_root.T`, the root lower triangular.
+
+    Its density needs neither a factorization nor a solve. (`MultivariateNormal(precision_matrix=...)` factorizes the
+    precision anew, which fails in single precision where its condition is bad, as it can be at rank 16.)
+
+    Examples
+    --------
+    >>> normal = NormalWithPrecisionRoot(jnp.zeros(1), jnp.array([[2.0]]))
+    >>> bool(jnp.allclose(normal.log_prob(jnp.ones(1)), dist.Normal(0, 0.5).log_prob(1.0)))
+    True
+    """
+
+    arg_constraints = {"loc": constraints.real_vector, "precision_root": constraints.lower_cholesky}
+    support = constraints.real_vector
+    reparametrized_params = ["loc", "precision_root"]
+
+    def __init__(self, loc: jax.Array, precision_root: jax.Array, *, validate_args: bool | None = None) -> None:
+        self.loc, self.precision_root = loc, precision_root
+        super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=validate_args)
+
+    def log_prob(self, value: jax.Array) -> jax.Array:
+        """Log density at vectors, shape (..., rank) to (...)."""
+        standardized = (value - self.loc) @ self.precision_root
+        log_root_determinant = jnp.log(jnp.diagonal(self.precision_root)).sum()
+        return log_root_determinant + dist.Normal().log_prob(standardized).sum(axis=-1)
+
+    def sample(self, key: jax.Array | None, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draws, shape sample_shape + (..., rank)."""
+        noise = jax.random.normal(key, sample_shape + self.batch_shape + self.event_shape, self.precision_root.dtype)
+        columns = noise.reshape(-1, noise.shape[-1]).T
+        deviation = jax.scipy.linalg.solve_triangular(self.precision_root, columns, trans=1, lower=True)
+        return self.loc + deviation.T.reshape(noise.shape)
+
+
+def _factor(name: str, n_rows: int, settings: GibbsSettings) -> jax.Array:
+    """A factor and its mean and precision, eq. (4). The root is what is sampled: NUTS can move it freely."""
+    hyper, rank = settings.hyper, settings.rank
+    degrees = rank if hyper.degrees_of_freedom is None else hyper.degrees_of_freedom
+    prior_mean, scale_root = jnp.full(rank, hyper.mean), hyper.scale**0.5 * jnp.eye(rank)
+    root = numpyro.sample(f"{name}_precision_root", dist.WishartCholesky(degrees, scale_tril=scale_root))
+    mean = numpyro.sample(f"{name}_mean", NormalWithPrecisionRoot(prior_mean, hyper.mean_strength**0.5 * root))
+    with numpyro.plate(f"{name}_rows", n_rows):
+        return numpyro.sample(name, NormalWithPrecisionRoot(mean, root))
+
+
+def _list_sampled(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> Cells:
+    positive = np.stack([counts.user, counts.place, counts.other], axis=1)
+    zeros = sample_zeros(counts, n_zeros, seed=seed)
+    value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float32)
+    return Cells(np.concatenate([positive, zeros]), value)
+
+
+def _list_weighted(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> Cells:
+    del seed  # nothing is random here
+    value = np.zeros(counts.shape, np.float32)
+    value[counts.user, counts.place, counts.other] = counts.count
+    weight = np.where(value > 0, 1, zero_weights(counts, n_zeros)[:, None, None]).astype(np.float32)
+    return Cells(np.argwhere(np.ones(counts.shape)), value.ravel(), weight.ravel())

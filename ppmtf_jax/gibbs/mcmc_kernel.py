@@ -1,0 +1,179 @@
+"""The sweep as a kernel of NumPyro, so that NumPyro's driver runs it, collects draws and hands them to ArviZ."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from numpyro.infer.mcmc import MCMCKernel
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.gibbs.cells import ObservedCells
+from ppmtf_jax.gibbs.conditionals import FactorPrior
+from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
+
+
+class MTFGibbsState(NamedTuple):
+    """State of a chain; any field can be collected by NumPyro's `extra_fields`.
+
+    Attributes
+    ----------
+    factors : dict of float arrays, shape (rows, rank)
+        The draw; collected always.
+    priors : dict of `FactorPrior`
+        Mean and precision of each factor's rows that the last sweep drew.
+    sweep : int scalar
+        Sweeps done.
+    rmse : dict of float scalars
+        Weighted root mean square error over the observed cells of each tensor; NaN before the first sweep.
+    finite : bool scalar
+        Whether all factors are finite; collected always.
+    rng_key : key of the whole chain; each sweep folds its number in
+    """
+
+    factors: dict[str, Array]
+    priors: dict[str, FactorPrior]
+    sweep: Int[Array, "*chain"]
+    rmse: dict[str, Float[Array, "*chain"]]
+    finite: Bool[Array, "*chain"]
+    rng_key: Array
+
+
+class MTFGibbs(MCMCKernel):
+    """Gibbs sampler of the hierarchical model for `numpyro.infer.MCMC`: one draw is one sweep.
+
+    `MCMC.run` takes the observed cells of each tensor. A draw is a dict of factors, named as in the coupling and as in
+    `models/mtf_numpyro.py`. `extra_fields` may name any field of `MTFGibbsState`, such as "rmse", "priors" or
+    "priors.user"; "~factors.user" leaves the user factor, the large one, out.
+
+    The draws are those of `run_gibbs` (to rounding) for the same key of a chain: `run_gibbs(key, ...)` runs chain c
+    with `jax.random.fold_in(key, c)`. So give `MCMC.run` that key for one chain, or the array of these keys for several.
+    A single key for several chains is split by NumPyro instead.
+
+    Give `jit_model_args=True` to `MCMC`: else the cells become constants of the program, which is compiled anew at every
+    run. All its chain methods work; "parallel" needs a device for each chain and otherwise warns and takes turns.
+    NumPyro's driver does not stop when a factor is no longer finite, as `run_gibbs` does: look at the field `finite`.
+
+    Parameters
+    ----------
+    coupling : Coupling
+    settings : GibbsSettings
+    n_rows : dict
+        Rows of each factor.
+
+    Examples
+    --------
+    >>> from numpyro.infer import MCMC
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.gibbs.cells import observe
+    >>> from ppmtf_jax.gibbs.kernel import SHARED
+    >>> from ppmtf_jax.tensors import count_tensors
+    >>> counts = count_tensors(toy_city(n_users=5, seed=0).traces)
+    >>> users, places, slots = counts.visits.shape
+    >>> n_rows = {"user": users, "place": places, "next_place": places, "slot": slots}
+    >>> kernel = MTFGibbs(SHARED, GibbsSettings(rank=2), n_rows)
+    >>> mcmc = MCMC(kernel, num_warmup=1, num_samples=4, progress_bar=False, jit_model_args=True)
+    >>> mcmc.run(jax.random.key(0), observe(counts, "weighted", 100, seed=0), extra_fields=["rmse"])
+    >>> mcmc.get_samples()["user"].shape, mcmc.get_extra_fields()["rmse"]["visits"].shape
+    ((4, 5, 2), (4,))
+    """
+
+    # ArviZ asks for it: there is no NumPyro program behind these draws.
+    model = None
+
+    def __init__(self, coupling: Coupling, settings: GibbsSettings, n_rows: dict[str, int]) -> None:
+        missing = [name for name in coupling.factors if name not in n_rows]
+        if missing:
+            raise InputError(
+                "n_rows", [Problem("rows of every factor of the coupling", f"none of {', '.join(missing)}")]
+            )
+        self.coupling, self.settings, self.n_rows = coupling, settings, n_rows
+
+    @property
+    def sample_field(self) -> str:
+        return "factors"
+
+    @property
+    def default_fields(self) -> tuple[str, ...]:
+        return ("factors", "finite")
+
+    def get_diagnostics_str(self, state: MTFGibbsState) -> str:
+        """Errors of reconstruction for the progress bar, and a warning where a factor is not finite."""
+        if not state.finite:
+            return "a factor is no longer finite"
+        return "rmse " + ", ".join(f"{name} {float(value):.3g}" for name, value in state.rmse.items())
+
+    def init(
+        self,
+        rng_key: Array,
+        num_warmup: int,
+        init_params: dict[str, Array] | None,
+        model_args: tuple[Any, ...],
+        model_kwargs: dict[str, Any],
+    ) -> MTFGibbsState:
+        """State before the first sweep, of one chain or, for an array of keys, of several.
+
+        Parameters
+        ----------
+        rng_key : key of the chain, or one for each chain
+        num_warmup : ignored, since nothing is adapted
+        init_params : factors to start from instead of uniform ones, each (rows, rank), with a leading chain axis where
+            there are several
+        model_args : the observed cells and nothing else
+        """
+        self._check_cells(model_args, model_kwargs)
+        keys = _typed(rng_key)
+        init_one = jax.vmap(self._init_chain) if keys.ndim else self._init_chain
+        state = init_one(keys)._replace(rng_key=rng_key)
+        return state if init_params is None else self._started_from(state, init_params)
+
+    def sample(
+        self, state: MTFGibbsState, model_args: tuple[dict[str, ObservedCells]], model_kwargs: dict[str, Any]
+    ) -> MTFGibbsState:
+        """One sweep of one chain, or of every chain at once."""
+        (cells,) = model_args
+        keys = _typed(state.rng_key)
+        gibbs_state = GibbsState(state.factors, state.priors, state.sweep)
+        sweep = jax.vmap(self._sweep, (0, 0, None)) if keys.ndim else self._sweep
+        after, info = sweep(keys, gibbs_state, cells)
+        rmse = {
+            name: jnp.sqrt(jnp.maximum(error, 0) / cells[name].total_weight)
+            for name, error in info.square_error.items()
+        }
+        return MTFGibbsState(*after, rmse, info.finite.all(axis=-1), state.rng_key)
+
+    def _sweep(self, key: Array, state: GibbsState, cells: dict[str, ObservedCells]) -> tuple[GibbsState, SweepInfo]:
+        return step(key, state, cells, self.coupling, self.settings)
+
+    def _init_chain(self, key: Array) -> MTFGibbsState:
+        start = init_state(key, self.n_rows, self.coupling, self.settings)
+        dtype = next(iter(start.factors.values())).dtype
+        rmse = {name: jnp.full((), jnp.nan, dtype) for name, _ in self.coupling.tensors}
+        return MTFGibbsState(*start, rmse, jnp.ones((), bool), key)
+
+    def _started_from(self, state: MTFGibbsState, factors: dict[str, Array]) -> MTFGibbsState:
+        found = {name: np.shape(rows) for name, rows in factors.items()}
+        expected = {name: rows.shape for name, rows in state.factors.items()}
+        if found != expected:
+            raise InputError("init_params", [Problem(f"factors of shapes {expected}", str(found))])
+        return state._replace(
+            factors={name: jnp.asarray(factors[name], rows.dtype) for name, rows in state.factors.items()}
+        )
+
+    def _check_cells(self, model_args: tuple[Any, ...], model_kwargs: dict[str, Any]) -> None:
+        tensors = [name for name, _ in self.coupling.tensors]
+        way_out = "Call run(key, cells) with the cells that gibbs.cells.observe gives"
+        if len(model_args) != 1 or model_kwargs or not isinstance(model_args[0], dict):
+            found = f"{len(model_args)} positional and {len(model_kwargs or {})} named arguments"
+            raise InputError("cells", [Problem("one dict of observed cells", found, way_out=way_out)])
+        if set(model_args[0]) < set(tensors):
+            found = f"those of {', '.join(model_args[0]) or 'none'}"
+            raise InputError("cells", [Problem(f"cells of {', '.join(tensors)}", found, way_out=way_out)])
+
+
+def _typed(key: Array) -> Array:
+    """NumPyro still takes keys that are plain integers."""
+    return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)

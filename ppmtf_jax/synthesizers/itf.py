@@ -1,0 +1,25 @@
+"""ITF: each count tensor factorized on its own (Murakami et al. 2021, App. E). PPMTF's unshared twin."""
+
+from __future__ import annotations
+
+from ppmtf_jax.gibbs.kernel import Coupling
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.synthesizers.base import Synthesizer, register
+from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, chains_of, factorize
+from ppmtf_jax.traces import Traces
+
+UNSHARED = Coupling(
+    (("transitions", ("user", "place", "next_place")), ("visits", ("visit_user", "visit_place", "slot")))
+)
+
+
+def fit_trace_model(
+    train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
+) -> MetropolisHastings:
+    """As PPMTF, with user and place factors of their own for the visits. See `synthesizers.base.fit`."""
+    factors = factorize(train, UNSHARED, settings, seed, progress, checkpoints)
+    return chains_of(factors, UNSHARED, train, settings)
+
+
+register("itf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))

@@ -1,0 +1,317 @@
+"""Whole runs: seeds, kept draws, checkpoints, chains, errors."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppmtf_jax.errors import InputError, NumericalError
+from ppmtf_jax.gibbs import run
+from ppmtf_jax.gibbs.cells import observe
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, SweepInfo
+from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, KeepEvery, KeepLast, run_gibbs
+from ppmtf_jax.tensors import CountTensors, SparseCounts
+
+ROWS = {"user": 6, "place": 5, "next_place": 5, "slot": 3}
+# One shape and one setting for all tests of this file: a sweep takes many seconds to compile.
+SETTINGS = GibbsSettings(2, 50.0)
+N_SWEEPS = 13
+
+
+def random_counts(seed: int) -> CountTensors:
+    """Always with the same number of positive cells of each row, hence of the same shape when laid out."""
+    rng = np.random.default_rng(seed)
+
+    def tensor(n_others: int) -> SparseCounts:
+        dense = np.where(np.indices((6, 5, n_others)).sum(axis=0) % 3 == 0, rng.poisson(2.0, (6, 5, n_others)) + 1, 0)
+        user, place, other = np.nonzero(dense)
+        return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
+
+    return CountTensors(tensor(5), tensor(3))
+
+
+def observed(seed: int = 0):
+    return observe(random_counts(seed), "weighted", 4, seed=0)
+
+
+CELLS = observed()
+
+
+def start(seed: int = 0, n_sweeps: int = N_SWEEPS, cells=CELLS, **options) -> GibbsResult:
+    return run_gibbs(jax.random.key(seed), cells, ROWS, SHARED, SETTINGS, n_sweeps=n_sweeps, **options)
+
+
+def assert_same(a: GibbsResult, b: GibbsResult) -> None:
+    """Equal bit for bit."""
+    for ours, expected in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_array_equal(np.asarray(ours), np.asarray(expected))
+
+
+@pytest.fixture(scope="module")
+def unbroken():
+    return start(keep=KeepEvery(3, burn_in=1))
+
+
+def test_result_has_the_promised_shapes(unbroken):
+    assert unbroken.kept_sweeps.tolist() == [4, 7, 10, 13]
+    for name, n_rows in ROWS.items():
+        assert unbroken.draws[name].shape == (1, 4, n_rows, 2)
+        assert unbroken.draws[name].dtype == np.float32
+        np.testing.assert_array_equal(unbroken.draws[name][:, -1], unbroken.state.factors[name])
+    assert {name: error.shape for name, error in unbroken.rmse.items()} == {"transitions": (1, 13), "visits": (1, 13)}
+    assert int(unbroken.state.sweep[0]) == 13
+
+
+def test_last_error_is_that_of_the_dense_tensors(unbroken):
+    for name, modes in SHARED.tensors:
+        tiles, zero = CELLS[name].by_mode[0], CELLS[name].zero_weight
+        value, weight = np.zeros((2, *(ROWS[mode] for mode in modes)))
+        user = np.broadcast_to(tiles.row[..., None], tiles.value.shape)
+        held = tiles.value > 0
+        value[user[held], tiles.left[held], tiles.right[held]] = tiles.value[held]
+        weight = np.where(value > 0, 1.0, zero[:, None, None])
+        rebuilt = np.einsum("ur,pr,or->upo", *(unbroken.state.factors[mode][0] for mode in modes))
+        rmse = np.sqrt((weight * (value - rebuilt) ** 2).sum() / weight.sum())
+        # Single precision: 1e-7 of the sum of squares, of which the error is a part.
+        scale = np.sqrt((weight * value**2).sum() / weight.sum())
+        np.testing.assert_allclose(unbroken.rmse[name][0, -1], rmse, rtol=1e-5, atol=1e-6 * scale**2 / rmse)
+
+
+def test_the_model_learns(unbroken):
+    """Factors of rank 2 reconstruct better than the best constant does."""
+    for name, modes in SHARED.tensors:
+        count = random_counts(0)[["transitions", "visits"].index(name)].count
+        assert unbroken.rmse[name][0, -1] < np.sqrt(np.mean(count.astype(float) ** 2))
+        assert unbroken.rmse[name][0, -1] < 0.9 * unbroken.rmse[name][0, 0], modes
+
+
+def test_seed_decides(unbroken):
+    assert_same(start(keep=KeepEvery(3, burn_in=1)), unbroken)
+    other = start(seed=1)
+    assert not np.array_equal(other.state.factors["user"], unbroken.state.factors["user"])
+    assert other.kept_sweeps.tolist() == [13]
+
+
+def test_what_is_kept_does_not_change_the_draws(unbroken):
+    last = start(keep=KeepLast())
+    assert_same(last._replace(draws={}, kept_sweeps=0), unbroken._replace(draws={}, kept_sweeps=0))
+    np.testing.assert_array_equal(last.draws["user"][:, 0], unbroken.draws["user"][:, -1])
+
+
+def test_keep_every():
+    kept = [sweep for sweep in range(1, 21) if KeepEvery(5, burn_in=3).keeps(sweep, 20)]
+    assert kept == [8, 13, 18]
+    assert [sweep for sweep in range(1, 21) if KeepLast().keeps(sweep, 20)] == [20]
+
+
+def test_nothing_is_compiled_again_for_other_seeds_numbers_of_sweeps_and_data(unbroken):
+    size = run._run_sweeps._cache_size()
+    for seed, n_sweeps in ((2, 1), (3, 4), (4, 7)):
+        start(seed, n_sweeps)
+    start(cells=observed(seed=9), keep=KeepEvery(2))
+    assert run._run_sweeps._cache_size() == size
+
+
+# Checkpoints
+
+
+class Killed(Exception):
+    """Stands for whatever ends a process."""
+
+
+@dataclass(frozen=True)
+class KeepUntilKilled(KeepEvery):
+    kill_at: int = field(default=99, repr=False)
+
+    def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        if sweep >= self.kill_at:
+            raise Killed
+        return super().keeps(sweep, n_sweeps)
+
+
+@pytest.mark.parametrize("kill_at", range(1, 14))
+def test_a_killed_and_resumed_run_equals_an_unbroken_one(tmp_path, unbroken, kill_at):
+    checkpoints = Checkpoints(tmp_path / "new" / "run.npz", every=4)
+    with pytest.raises(Killed):
+        start(keep=KeepUntilKilled(3, burn_in=1, kill_at=kill_at), checkpoints=checkpoints)
+    assert_same(start(keep=KeepUntilKilled(3, burn_in=1), checkpoints=checkpoints), unbroken)
+    assert [path.name for path in checkpoints.path.parent.iterdir()] == ["run.npz"]
+    # A finished run is read, not repeated.
+    assert_same(start(keep=KeepUntilKilled(3, burn_in=1), checkpoints=checkpoints), unbroken)
+
+
+@pytest.mark.parametrize("keep", [KeepEvery(3, burn_in=1), KeepLast()], ids=["every", "last"])
+def test_a_run_can_be_made_longer(tmp_path, keep):
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
+    for n_sweeps in (2, 7, 11):
+        start(n_sweeps=n_sweeps, keep=keep, checkpoints=checkpoints)
+    assert_same(start(keep=keep, checkpoints=checkpoints), start(keep=keep))
+
+
+class KeepOdd:
+    """A user's own object, without a representation of its own."""
+
+    def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        return sweep % 2 == 1
+
+
+def test_any_object_that_keeps_can_be_resumed(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
+    start(n_sweeps=5, keep=KeepOdd(), checkpoints=checkpoints)
+    resumed = start(n_sweeps=8, keep=KeepOdd(), checkpoints=checkpoints)
+    assert resumed.kept_sweeps.tolist() == [1, 3, 5, 7]
+
+
+def test_a_checkpoint_that_did_not_keep_what_is_wanted_is_refused(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
+    start(n_sweeps=5, keep=KeepLast(), checkpoints=checkpoints)
+    with pytest.raises(InputError, match=r"run\.npz"):
+        start(n_sweeps=8, keep=KeepEvery(2), checkpoints=checkpoints)
+
+
+@pytest.fixture
+def finished(tmp_path):
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
+    start(n_sweeps=5, checkpoints=checkpoints)
+    return checkpoints
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1},
+        {"cells": observed(seed=5)},
+        {"n_chains": 2},
+    ],
+    ids=["seed", "data", "chains"],
+)
+def test_a_checkpoint_of_another_run_is_refused(finished, other):
+    before = finished.path.read_bytes()
+    with pytest.raises(InputError, match=r"run\.npz.*[Dd]elete") as error:
+        start(n_sweeps=8, checkpoints=finished, **other)
+    assert "other data, settings or seed" in str(error.value)
+    assert finished.path.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_settings_or_sizes_is_refused(finished):
+    arguments = jax.random.key(0), CELLS
+    with pytest.raises(InputError, match=r"run\.npz"):
+        run_gibbs(*arguments, ROWS, SHARED, GibbsSettings(2, 51.0), n_sweeps=8, checkpoints=finished)
+    with pytest.raises(InputError, match=r"run\.npz"):
+        run_gibbs(*arguments, ROWS | {"next_place": 6}, SHARED, SETTINGS, n_sweeps=8, checkpoints=finished)
+
+
+def test_a_checkpoint_of_more_sweeps_is_refused(finished):
+    with pytest.raises(InputError, match="at most 3 sweeps"):
+        start(n_sweeps=3, checkpoints=finished)
+
+
+def damaged(kind: str, whole: bytes) -> bytes:
+    middle = len(whole) // 2
+    return {
+        "empty": b"",
+        "text": b"hello",
+        "cut": whole[:middle],
+        "flipped": whole[:middle] + bytes(byte ^ 255 for byte in whole[middle : middle + 200]) + whole[middle + 200 :],
+        "array": b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': False, 'shape': (1,), }".ljust(127) + b"\n" + bytes(8),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "cut", "flipped", "array"])
+def test_a_damaged_checkpoint_is_refused(finished, kind):
+    finished.path.write_bytes(damaged(kind, finished.path.read_bytes()))
+    with pytest.raises(InputError, match=r"run\.npz.*[Dd]elete"):
+        start(n_sweeps=8, checkpoints=finished)
+
+
+@pytest.mark.parametrize("build", [lambda: Checkpoints(Path("x.npz"), every=0), lambda: KeepEvery(0), lambda: KeepEvery(2, -1)])
+def test_steps_of_zero_are_refused(build):
+    with pytest.raises(InputError):
+        build()
+
+
+@pytest.mark.parametrize("sizes", [{"n_sweeps": 0}, {"n_chains": 0}])
+def test_at_least_one_sweep_and_one_chain(sizes):
+    with pytest.raises(InputError, match="at least one"):
+        start(**sizes)
+
+
+# Chains
+
+
+@pytest.mark.slow
+def test_chains_differ_and_the_first_is_that_of_a_single_run(tmp_path):
+    three = start(n_chains=3, keep=KeepEvery(5))
+    single = start(keep=KeepEvery(5))
+    assert three.draws["user"].shape == (3, 2, 6, 2)
+    assert three.rmse["visits"].shape == (3, N_SWEEPS)
+    for a, b in ((0, 1), (0, 2), (1, 2)):
+        assert np.abs(three.draws["user"][a] - three.draws["user"][b]).max() > 0.01
+    # Same keys; only rounding differs, which 13 sweeps of a small model do not let grow beyond this.
+    np.testing.assert_allclose(three.draws["user"][0], single.draws["user"][0], rtol=1e-2, atol=1e-3)
+    checkpoints = Checkpoints(tmp_path / "run.npz", every=4)
+    start(n_sweeps=6, n_chains=3, keep=KeepEvery(5), checkpoints=checkpoints)
+    assert_same(start(n_chains=3, keep=KeepEvery(5), checkpoints=checkpoints), three)
+
+
+# Leaving the finite numbers
+
+
+def test_values_that_are_not_numbers_stop_the_run_at_once():
+    def poison(tiles):
+        return tiles._replace(value=np.where(tiles.value > 0, np.float32(np.nan), tiles.value))
+
+    bad = {name: own._replace(by_mode=tuple(map(poison, own.by_mode))) for name, own in CELLS.items()}
+    with pytest.raises(NumericalError, match=r"factor 'user'.* sweep 1\b"):
+        start(cells=bad)
+
+
+def test_the_error_names_factor_sweep_and_checkpoint(monkeypatch, tmp_path):
+    original, checkpoints = run._run_sweeps, Checkpoints(tmp_path / "run.npz", every=5)
+
+    def breaks_in_the_second_call(keys, state, *rest):
+        state, info = original(keys, state, *rest)
+        finite = np.ones((1, run.SWEEPS_PER_CALL, 4), bool)
+        if int(state.sweep[0]) > 5:
+            finite[0, 1, 2] = False
+        return state, SweepInfo(info.square_error, jnp.asarray(finite))
+
+    monkeypatch.setattr(run, "_run_sweeps", breaks_in_the_second_call)
+    with pytest.raises(NumericalError, match=rf"'{SHARED.factors[2]}'.* sweep 7\b.*run\.npz"):
+        start(checkpoints=checkpoints)
+    monkeypatch.undo()
+    assert_same(start(checkpoints=checkpoints), start())
+
+
+# Hanging
+
+
+@pytest.mark.slow
+def test_rank_32_with_500_users_does_not_hang():
+    """XLA on a CPU waited for ever in concurrent LAPACK calls at this size; default flags."""
+    program = """
+import jax, numpy as np
+from ppmtf_jax.gibbs.cells import observe
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.run import run_gibbs
+from ppmtf_jax.tensors import CountTensors, SparseCounts
+rng = np.random.default_rng(0)
+def tensor(n_others):
+    dense = rng.poisson(0.02, (500, 60, n_others))
+    user, place, other = np.nonzero(dense)
+    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
+cells = observe(CountTensors(tensor(60), tensor(12)), "sampled", 100, seed=0)
+rows = {"user": 500, "place": 60, "next_place": 60, "slot": 12}
+result = run_gibbs(jax.random.key(0), cells, rows, SHARED, GibbsSettings(32), n_sweeps=20)
+print(float(result.rmse["visits"][0, -1]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) < 1

@@ -1,0 +1,186 @@
+"""SGD against dense maximum-likelihood matrices counted by a loop, and Uniform."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.synthesizers.base import fit, step_log_probabilities, synthesize, user_tables
+from ppmtf_jax.synthesizers.sgd import SGDSettings
+from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+
+USERS, PLACES, PERIOD, DAYS = 4, 5, 4, 3
+SLOTS = np.array([1, 0, 0, 1])
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(scope="module")
+def train():
+    """Three days of four instants; two thirds of the events are there, place 4 is never left and slot 1 comes first."""
+    rng = np.random.default_rng(0)
+    rows = [(u, t, i, int(rng.integers(PLACES - 1))) for u in range(USERS) for t in range(2) for i in range(PERIOD * DAYS)]
+    frame = pd.DataFrame(rows, columns=["user", "trace", "instant", "place"])
+    frame = frame[rng.random(len(frame)) < 0.66]
+    # User 3 has no event at the second instant of any day.
+    frame = frame[(frame.user != 3) | (frame.instant % PERIOD != 1)]
+    places = PlaceTable(np.arange(PLACES), np.linspace(35, 36, PLACES), np.linspace(139, 140, PLACES))
+    return Traces.from_frame(frame, places, TimeGrid("2024-01-01T00:00:00", 60, np.tile(SLOTS, DAYS)))
+
+
+def dense_chain(train: Traces) -> tuple[np.ndarray, np.ndarray]:
+    """First distribution and one matrix for each slot of arrival."""
+    events = list(train.to_frame().itertuples(index=False, name=None))
+    place_at = {(u, t, i): p for u, t, i, p in events}
+    first, count = np.zeros(PLACES), np.zeros((2, PLACES, PLACES))
+    for (u, t, i), p in place_at.items():
+        if SLOTS[i % PERIOD] == SLOTS[0]:
+            first[p] += 1
+        if (u, t, i - 1) in place_at:
+            count[SLOTS[i % PERIOD], place_at[u, t, i - 1], p] += 1
+    for row in count.reshape(-1, PLACES):
+        row[:] = row / row.sum() if row.sum() else 1 / PLACES
+    return first / first.sum(), count
+
+
+def copied_events(train: Traces, n_copied: int) -> dict[tuple[int, int], int]:
+    """(user, instant of the day) -> place of the earliest such event of the user."""
+    copied = {}
+    for u, _, i, p in train.to_frame().itertuples(index=False, name=None):
+        if i % PERIOD < n_copied:
+            copied.setdefault((u, i % PERIOD), p)
+    return copied
+
+
+def all_log_probabilities(model, user: int) -> tuple[np.ndarray, np.ndarray]:
+    table = jax.tree.map(lambda leaf: leaf[user], user_tables(model, jnp.arange(USERS)))
+    every = jnp.arange(PLACES)
+    first = jax.vmap(model.log_first, (None, 0))(table, every)
+    over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
+    step = jax.jit(jax.vmap(over_places, (None, 0, None, None)))(table, jnp.arange(1, PERIOD), every, every)
+    return np.exp(first), np.exp(step)
+
+
+def test_the_training_traces_have_unseen_rows(train):
+    _, count = dense_chain(train)
+    assert (count[:, 4] == 1 / PLACES).all()
+    assert (count[:, :4] == 0).any()
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("n_copied", [0, 2, 4, 99])
+def test_log_probabilities_are_those_of_the_dense_matrices(train, n_copied):
+    fitted = fit(train, "sgd", SGDSettings(n_copied))
+    assert fitted.time_grid.n_instants == PERIOD
+    first, count = dense_chain(train)
+    copied = copied_events(train, n_copied)
+    for user in range(USERS):
+        ours_first, ours_step = all_log_probabilities(fitted.trace_model, user)
+        for instant in range(PERIOD):
+            expected = first if instant == 0 else count[SLOTS[instant]]
+            if (user, instant) in copied:
+                expected = np.broadcast_to(np.arange(PLACES) == copied[user, instant], expected.shape).astype(float)
+            ours = ours_first if instant == 0 else ours_step[instant - 1]
+            np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=0)
+    assert ((3, 1) in copied) is False
+    assert (n_copied == 0) == (not copied)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_log_probabilities_have_the_precision_that_is_asked_for(train, precision):
+    with jax.enable_x64(precision == "float64"):
+        model = fit(train, "sgd").trace_model
+        assert step_log_probabilities(model, np.arange(USERS), np.zeros((USERS, PERIOD), np.int32)).dtype == precision
+
+
+def chi_square_ratio(drawn: np.ndarray, probability: np.ndarray) -> float:
+    """Pearson's statistic in units of its quantile; what is impossible must not occur."""
+    observed = np.bincount(drawn, minlength=PLACES)
+    possible = probability > 0
+    assert not observed[~possible].any()
+    if possible.sum() == 1:
+        return 0.0
+    expected = probability[possible] * len(drawn)
+    statistic = ((observed[possible] - expected) ** 2 / expected).sum()
+    return float(statistic / stats.chi2.isf(FALSE_ALARM / (PERIOD * PLACES), possible.sum() - 1))
+
+
+def test_sampling_has_the_distribution_of_the_dense_matrices(train):
+    model = fit(train, "sgd", SGDSettings(2)).trace_model
+    first, count = dense_chain(train)
+    # User 3 has nothing to copy at instant 1; instants 2 and 3 are never copied.
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    over_keys = jax.vmap(model.sample_next, (0, None, None, None))
+    draw = jax.jit(jax.vmap(over_keys, (None, None, None, 0)))
+    for instant in (1, 2, 3):
+        drawn = np.asarray(draw(keys, 3, instant, jnp.arange(PLACES)))
+        for place in range(PLACES):
+            assert chi_square_ratio(drawn[place], count[SLOTS[instant], place]) < 1
+    uncopied = fit(train, "sgd").trace_model
+    drawn = jax.jit(jax.vmap(uncopied.sample_first, (0, None)))(keys, 0)
+    assert chi_square_ratio(np.asarray(drawn), first) < 1
+
+
+def test_planted_bug_other_slot_is_caught(train):
+    """The counts of the other slot give another distribution than these draws can have."""
+    model = fit(train, "sgd").trace_model
+    _, count = dense_chain(train)
+    keys = jax.random.split(jax.random.key(0), 20_000)
+    drawn = np.asarray(jax.jit(jax.vmap(model.sample_next, (0, None, None, None)))(keys, 0, 2, 0))
+    other = np.where(count[1 - SLOTS[2], 0] > 0, count[1 - SLOTS[2], 0], 1e-9)
+    assert chi_square_ratio(drawn, other / other.sum()) > 1
+
+
+def test_events_are_copied_where_there_are_any(train):
+    synthetic = synthesize(fit(train, "sgd", SGDSettings(3)), 5, seed=1)
+    place = synthetic.place.reshape(USERS, 5, PERIOD)
+    copied = copied_events(train, 3)
+    for (user, instant), where in copied.items():
+        assert (place[user, :, instant] == where).all()
+    assert len(set(place[3, :, 1])) > 1
+    assert len({tuple(trace) for trace in place[0].tolist()}) > 1
+
+
+def test_a_trace_that_differs_from_a_copied_event_is_impossible(train):
+    model = fit(train, "sgd", SGDSettings(1)).trace_model
+    own = copied_events(train, 1)[0, 0]
+    places = np.zeros((2, PERIOD), np.int32)
+    places[:, 0] = own, (own + 1) % PLACES
+    steps = step_log_probabilities(model, np.zeros(2, int), places)
+    assert steps[0, 0] == 0
+    assert steps[1, 0] == -np.inf
+
+
+def test_traces_without_any_transition(train):
+    """Single events: every place is equally probable after the first."""
+    lonely = train.select_users(np.arange(USERS))
+    frame = lonely.to_frame()
+    frame = frame[frame.instant % 2 == 0]
+    fitted = fit(Traces.from_frame(frame, train.places, train.time_grid), "sgd")
+    step = all_log_probabilities(fitted.trace_model, 0)[1]
+    np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
+    assert synthesize(fitted).n_events == USERS * PERIOD
+
+
+def test_copying_a_negative_number_of_events_is_refused():
+    with pytest.raises(InputError, match="n_copied"):
+        SGDSettings(-1)
+
+
+def test_uniform(train):
+    fitted = fit(train, "uniform")
+    first, step = all_log_probabilities(fitted.trace_model, 0)
+    np.testing.assert_allclose(first, 1 / PLACES, rtol=1e-6)
+    np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
+    place = synthesize(fitted, 2000, seed=0).place.reshape(USERS, 2000, PERIOD)
+    for instant in range(PERIOD):
+        assert chi_square_ratio(place[:, :, instant].ravel(), np.full(PLACES, 1 / PLACES)) < 1
+    # Consecutive events are independent.
+    pairs = place[:, :, 1].ravel() * PLACES + place[:, :, 2].ravel()
+    table = np.bincount(pairs, minlength=PLACES**2)
+    statistic = ((table - len(pairs) / PLACES**2) ** 2 / (len(pairs) / PLACES**2)).sum()
+    assert statistic < stats.chi2.isf(FALSE_ALARM, PLACES**2 - 1)
