@@ -3,24 +3,19 @@ r"""The hierarchical model behind PPMTF as a NumPyro program: its readable defin
 Murakami et al. 2021, section 3.3, with the names of this package. Two count tensors are products of factors that they
 share; every factor has rows from one Gaussian, whose mean and precision have a normal-Wishart prior::
 
-                        mu_0, beta_0, W_0, nu_0
-                                  |
-           .--------------.-------'------.--------------.
-           v              v              v              v
-      Psi_user       Psi_place     Psi_next_place    Psi_slot          Psi = (mean, precision root)
-           |              |              |              |
-       [users]        [places]       [places]        [slots]          plates: one row for each
-           v              v              v              v
-         user           place       next_place         slot
-           |              |              |              |
-           |--------------+--------------|              |
-           |              |              v              |
-           |              |         transitions <-- noise_precision --.
-           |              |         [observed cells]    |             |
-           '--------------+-----------------------------|             |
-                                                        v             |
-                                                     visits <---------'
-                                                     [observed cells]
+                          mu_0, beta_0, W_0, nu_0
+            .---------------.-------'-------.---------------.
+            v               v               v               v
+        Psi_user        Psi_place     Psi_next_place    Psi_slot        Psi = (mean, precision)
+            v               v               v               v
+      user [users]   place [places]  next_place [places]  slot [slots]  plate: one row for each
+            |               |               |               |
+            |               |               v               |
+            |---------------|-------> transitions [cells]   |           plate: the observed cells
+            |               |               ^               |
+            |               |        noise_precision        |
+            |               |               v               |
+            '---------------'------->  visits [cells] <-----'
 
 For each factor z (user, place, next_place, slot) with rows x_1, x_2, ..., and each observed cell (n, i, j)::
 
@@ -106,7 +101,7 @@ def mtf(
 
     Examples
     --------
-    Half an hour of three users, drawn from the prior:
+    Three users at two places, drawn from the prior:
 
     >>> from numpyro.infer import MCMC, NUTS, Predictive
     >>> n_rows = {"user": 3, "place": 2, "next_place": 2, "slot": 1}

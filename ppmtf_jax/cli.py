@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from jax.errors import JaxRuntimeError
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 from typer.core import TyperGroup
 
+from ppmtf_jax import pipeline
+from ppmtf_jax.datasets.people_flow import read_synthetic
 from ppmtf_jax.errors import InputError, PpmtfError, Problem
+from ppmtf_jax.evaluation.metrics import METRICS
+from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
+from ppmtf_jax.evaluation.report import format_table, write_json
+from ppmtf_jax.files import atomic_folder
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.progress import spinner
+from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
+from ppmtf_jax.synthesizers import base
+from ppmtf_jax.traces import Traces
+
+COMMANDS = ("demo", "import", "fit", "synthesize", "test", "evaluate", "run")
+STEPS = "Step by step"
+WHOLE = "All steps at once"
+FORMAT = "From check-ins to traces"
 
 console = Console()
 complaints = Console(stderr=True)
@@ -19,72 +42,146 @@ complaints = Console(stderr=True)
 class _FriendlyGroup(TyperGroup):
     """Shows an error message, not a traceback, for what a user can cause."""
 
-    def invoke(self, ctx: typer.Context) -> Any:
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: COMMANDS.index(name) if name in COMMANDS else len(COMMANDS))
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         try:
             return super().invoke(ctx)
         except PpmtfError as error:
-            complaints.print("[bold red]Error[/bold red]", end=" ")
-            complaints.print(str(error), markup=False, highlight=False, soft_wrap=True)
-            raise typer.Exit(1) from error
+            raise _stop(str(error)) from error
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # nobody reads on, as in `ppmtf ... | head`: typer ends quietly
+            where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            raise _stop(f"{where}. Check permissions and free space; what was finished is kept.") from error
+        except (MemoryError, JaxRuntimeError) as error:
+            if isinstance(error, JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            way_out = "Take fewer users or places, a lower rank, or zeros=weighted; what was finished is kept"
+            raise _stop(f"the memory does not suffice ({error}). {way_out}.") from error
         except KeyboardInterrupt as error:
-            complaints.print("Stopped. Finished steps are kept; the same command goes on where it can.")
+            complaints.print("Stopped. What was finished is kept; `fit` and `run` go on when they are called again.")
             raise typer.Exit(130) from error
+
+
+def _stop(message: str) -> typer.Exit:
+    complaints.print("[bold red]Error:[/bold red]", end=" ")
+    complaints.print(message, markup=False, highlight=False, soft_wrap=True)
+    return typer.Exit(1)
 
 
 app = typer.Typer(
     cls=_FriendlyGroup,
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    help="Synthesize privacy-preserving location traces: learn, synthesize, test for plausible deniability, evaluate.",
+    add_completion=False,
+    help="Synthesize location traces that keep the statistics of real ones, and test that they protect people.",
+    epilog="To see it at work without any data: `ppmtf demo`",
 )
-importing = typer.Typer(cls=_FriendlyGroup, no_args_is_help=True, rich_markup_mode="rich")
-app.add_typer(importing, name="import", help="Convert a data set into trace sets for training and testing.")
+importing = typer.Typer(cls=_FriendlyGroup, no_args_is_help=True, rich_markup_mode="markdown")
+app.add_typer(
+    importing,
+    name="import",
+    help="Convert a data set into two trace sets, for training and for testing.",
+    epilog="Each has its own help: `ppmtf import checkins --help`",
+    rich_help_panel=STEPS,
+)
 
-Out = Annotated[Path, typer.Option("--out", help="Folder to write; must not exist yet unless --overwrite is given.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing output.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same result.")]
-NPlaces = Annotated[int, typer.Option("--places", min=1, help="Keep this many of the most visited places.")]
-Grid = Annotated[
-    str | None, typer.Option("--grid", help="south,north,west,east,rows,columns: a regular grid instead of places.")
+
+def _example(command: str) -> str:
+    return f"Example: `{command}`"
+
+
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; a name that is free.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of that name.")]
+Seed = Annotated[
+    int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same result.")
 ]
-Step = Annotated[int, typer.Option("--step", help="Seconds from one instant to the next.")]
-Slot = Annotated[int, typer.Option("--slot", help="Seconds of a time slot; slots come round every day.")]
-MaxGap = Annotated[float | None, typer.Option("--max-gap", help="Seconds between check-ins that end a trace.")]
-Zone = Annotated[str | None, typer.Option("--time-zone", help="IANA name, such as Asia/Tokyo.")]
-TrainFraction = Annotated[float, typer.Option("--train-fraction", help="Share of the users to learn from.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress bars.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
+NPlaces = Annotated[
+    int,
+    typer.Option("--places", metavar="N", min=1, help="Keep the N most visited places.", rich_help_panel=FORMAT),
+]
+Grid = Annotated[
+    str | None,
+    typer.Option(
+        "--grid",
+        metavar="S,N,W,E,ROWS,COLS",
+        help="Use the cells of a regular grid over this box, in degrees, as places.",
+        rich_help_panel=FORMAT,
+    ),
+]
+Step = Annotated[
+    int,
+    typer.Option("--step", metavar="SECONDS", help="From one instant to the next.", rich_help_panel=FORMAT),
+]
+Slot = Annotated[
+    int,
+    typer.Option(
+        "--slot", metavar="SECONDS", help="Length of a time slot; slots come round every day.", rich_help_panel=FORMAT
+    ),
+]
+MaxGap = Annotated[
+    float | None,
+    typer.Option(
+        "--max-gap",
+        metavar="SECONDS",
+        help="Between check-ins further apart a new trace begins.",
+        rich_help_panel=FORMAT,
+    ),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option(
+        "--time-zone", metavar="ZONE", help="Whose clocks the slots follow, such as Asia/Tokyo.", rich_help_panel=FORMAT
+    ),
+]
+TrainFraction = Annotated[
+    float, typer.Option("--train-fraction", metavar="SHARE", help="Share of the users to learn from.")
+]
 
 
-@importing.command("people-flow")
+@app.callback(invoke_without_command=True)
+def main(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if show_version:
+        console.print(f"ppmtf_jax {version('ppmtf_jax')}", highlight=False)
+
+
+@importing.command("people-flow", epilog=_example("ppmtf import people-flow data/PF --out pf"))
 def import_people_flow(
-    folder: Annotated[Path, typer.Argument(help="Folder of the official files, plain or gzipped.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the official files, plain or gzipped.")],
     out: Out,
     synthetic: Annotated[
-        Path | None, typer.Option("--synthetic", help="An official file of synthetic traces, to import beside them.")
+        Path | None, typer.Option("--synthetic", metavar="FILE", help="Official synthetic traces, to import too.")
     ] = None,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Import the SNS-based people flow data of the official PPMTF release.
 
-    Writes OUT/train and OUT/test, and OUT/synthetic with --synthetic.
-
-    Example: ppmtf import people-flow data/PF --out pf
+    Writes the trace sets train and test into the folder, and synthetic with --synthetic.
     """
-    from ppmtf_jax.datasets.people_flow import read_synthetic
-    from ppmtf_jax.pipeline import ImportSettings, import_traces
-
-    train, test, report = import_traces(ImportSettings("people-flow", str(folder)), seed=0)
-    sets = {"train": train, "test": test}
-    if synthetic is not None:
-        sets["synthetic"] = read_synthetic(synthetic, train)
-    _save_sets(sets, out, overwrite, report)
+    _check_out(out, overwrite, "train")
+    with spinner("importing", show=not quiet):
+        train, test, report = pipeline.import_traces(pipeline.ImportSettings("people-flow", str(folder)), seed=0)
+        more = {} if synthetic is None else {"synthetic": read_synthetic(synthetic, train)}
+    _save_sets({"train": train, "test": test} | more, out, overwrite, report)
 
 
-@importing.command("foursquare")
+@importing.command("foursquare", epilog=_example("ppmtf import foursquare dataset_TSMC2014_NYC.txt --out nyc"))
 def import_foursquare(
     file: Annotated[
-        Path, typer.Argument(help="dataset_TSMC2014_NYC.txt or _TKY.txt, plain or gzipped, or its folder.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="dataset_TSMC2014_NYC.txt or _TKY.txt, plain or gzipped, or the folder it is in."
+        ),
     ],
     out: Out,
     places: NPlaces = 1000,
@@ -96,22 +193,28 @@ def import_foursquare(
     train_fraction: TrainFraction = 0.8,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Import Foursquare check-ins of the TSMC2014 release (eight columns).
 
-    Writes OUT/train and OUT/test.
-
-    Example: ppmtf import foursquare dataset_TSMC2014_NYC.txt --out nyc
+    Writes the trace sets train and test into the folder.
     """
     values = _import_values(places, grid, step, slot, max_gap, time_zone, train_fraction)
-    _import({"source": "foursquare", "path": str(file)} | values, out, seed, overwrite)
+    _import({"source": "foursquare", "path": str(file)} | values, out, seed, overwrite, quiet)
 
 
-@importing.command("gowalla")
+@importing.command(
+    "gowalla", epilog=_example("ppmtf import gowalla checkins.txt --edges edges.txt --time-zone Europe/Oslo --out oslo")
+)
 def import_gowalla(
-    file: Annotated[Path, typer.Argument(help="loc-gowalla_totalCheckins.txt or a cut of it, plain or gzipped.")],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="loc-gowalla_totalCheckins.txt or a cut of it, plain or gzipped."),
+    ],
     out: Out,
-    edges: Annotated[Path | None, typer.Option("--edges", help="loc-gowalla_edges.txt: friendships.")] = None,
+    edges: Annotated[
+        Path | None, typer.Option("--edges", metavar="FILE", help="Friendships: loc-gowalla_edges.txt.")
+    ] = None,
     places: NPlaces = 1000,
     grid: Grid = None,
     step: Step = 3600,
@@ -121,25 +224,36 @@ def import_gowalla(
     train_fraction: TrainFraction = 0.8,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Import Gowalla check-ins in SNAP's format, with friendships where the edges are given.
 
-    Writes OUT/train and OUT/test.
-
-    Example: ppmtf import gowalla checkins.txt --edges edges.txt --time-zone America/Chicago --out austin
+    Writes the trace sets train and test into the folder.
     """
     values = _import_values(places, grid, step, slot, max_gap, time_zone, train_fraction)
     more = {"source": "gowalla", "path": str(file)} | ({"edges": str(edges)} if edges else {})
-    _import(more | values, out, seed, overwrite)
+    _import(more | values, out, seed, overwrite, quiet)
 
 
-@importing.command("checkins")
+@importing.command(
+    "checkins",
+    epilog=_example(
+        "ppmtf import checkins my.csv --columns user=uid,time=when,latitude=lat,longitude=lon "
+        "--time-zone Europe/Berlin --out berlin"
+    ),
+)
 def import_checkins(
-    file: Annotated[Path, typer.Argument(help="CSV, TSV or Parquet, plain or gzipped.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="CSV, TSV or Parquet, plain or gzipped.")],
     out: Out,
     columns: Annotated[
-        str, typer.Option("--columns", help="user=uid,time=ts,latitude=lat,longitude=lon[,place=...][,category=...]")
-    ] = "",
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAME=COLUMN,...",
+            help="Which column is user, time, latitude, longitude and, where there are, place, category, trace: a name, "
+            "or a number from 0 in a file without a header. By default columns of these names.",
+        ),
+    ] = None,
     places: NPlaces = 1000,
     grid: Grid = None,
     step: Step = 3600,
@@ -149,85 +263,91 @@ def import_checkins(
     train_fraction: TrainFraction = 0.8,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Import any table of check-ins or GPS fixes.
 
-    Writes OUT/train and OUT/test.
-
-    Example: ppmtf import checkins my.csv --columns user=uid,time=when --time-zone Europe/Berlin --out berlin
+    Writes the trace sets train and test into the folder.
     """
     values = _import_values(places, grid, step, slot, max_gap, time_zone, train_fraction)
-    if columns:
-        pairs = [pair.partition("=") for pair in columns.split(",")]
-        values["columns"] = {name: int(column) if column.isdigit() else column for name, _, column in pairs}
-    _import({"source": "checkins", "path": str(file)} | values, out, seed, overwrite)
+    if columns is not None:
+        pairs = split_assignments(columns.split(","), "--columns")
+        values["columns"] = {name: int(column) if column.isdecimal() else column for name, column in pairs}
+    _import({"source": "checkins", "path": str(file)} | values, out, seed, overwrite, quiet)
 
 
-@importing.command("toy-city")
+@importing.command("toy-city", epilog=_example("ppmtf import toy-city --users 400 --out city"))
 def import_toy_city(
     out: Out,
-    users: Annotated[int, typer.Option("--users", min=2)] = 400,
-    places: NPlaces = 100,
-    days: Annotated[int, typer.Option("--days", min=1)] = 7,
+    users: Annotated[int, typer.Option("--users", metavar="N", min=2, help="How many people live there.")] = 400,
+    places: Annotated[int, typer.Option("--places", metavar="N", min=8, help="How many places it has.")] = 100,
+    days: Annotated[int, typer.Option("--days", metavar="N", min=1, help="How long they are watched.")] = 7,
     train_fraction: TrainFraction = 0.8,
     seed: Seed = 0,
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
     """Simulate a city, to try things out without any data.
 
-    Writes OUT/train and OUT/test.
-
-    Example: ppmtf import toy-city --users 1000 --out toy
+    Writes the trace sets train and test into the folder.
     """
     values = {"n_users": users, "n_places": places, "n_days": days, "train_fraction": train_fraction}
-    _import({"source": "toy-city"} | values, out, seed, overwrite)
+    _import({"source": "toy-city"} | values, out, seed, overwrite, quiet)
 
 
-@app.command()
+def _fit_help() -> str:
+    listed = [f"- {name}: {describe_settings(system.settings)}" for name, system in sorted(base.SYNTHESIZERS.items())]
+    return "\n".join(
+        [
+            "Learn a generative model of traces.",
+            "",
+            "A fit that was stopped goes on when the same command is given again. The model holds the parameters, which "
+            "no privacy test covers: keep it secret.",
+            "",
+            "Systems, and what --set can change with the defaults:",
+            "",
+            *listed,
+        ]
+    )
+
+
+@app.command(
+    help=_fit_help(),
+    rich_help_panel=STEPS,
+    epilog=_example("ppmtf fit city/train --set rank=16 --set zeros=weighted --out model"),
+)
 def fit(
-    train: Annotated[Path, typer.Argument(help="Trace set of the training users.")],
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
     out: Out,
-    system: Annotated[str, typer.Option("--system", help="ppmtf, sgd or uniform.")] = "ppmtf",
+    system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = "ppmtf",
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", help="A setting of the system as name=value, such as rank=32; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the system; may be given several times."),
     ] = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Learn a generative model of traces.
-
-    Settings of ppmtf, with their defaults: rank=16, noise_precision=200, n_sweeps=100, zeros=sampled (or weighted),
-    n_zeros=1000, max_transitions=100, max_visits=100, max_count=10, floor=1e-8. Of sgd: n_copied=0.
-
-    A fit that was stopped goes on where it was when the same command is given again. The model holds the parameters:
-    keep it secret.
-
-    Example: ppmtf fit pf/train --out pf/model --set rank=16 --set noise_precision=200
-    """
-    from ppmtf_jax.gibbs.run import Checkpoints
-    from ppmtf_jax.settings import build_settings, parse_assignments
-    from ppmtf_jax.synthesizers.base import fit as fit_model
-    from ppmtf_jax.synthesizers.base import synthesizer_named
-    from ppmtf_jax.traces import Traces
-
-    _check_free(out, overwrite)
-    chosen = build_settings(synthesizer_named(system).settings, parse_assignments(settings or [], "--set"), system)
-    checkpoint = out.with_name(f".{out.name}.checkpoint.npz")
-    model = fit_model(
+    _check_out(out, overwrite, "model.json")
+    chosen = build_settings(
+        base.synthesizer_named(system).settings, parse_assignments(settings or [], "--set"), "--set"
+    )
+    checkpoint = out.absolute().with_name(f".{out.absolute().name}.checkpoint.npz")
+    model = base.fit(
         Traces.load(train), system, chosen, seed=seed, progress=not quiet, checkpoints=Checkpoints(checkpoint)
     )
     model.save(out, overwrite=overwrite)
     checkpoint.unlink(missing_ok=True)
-    console.print(f"{system} model of {model.n_users} users in {out}")
+    _tell(f"{system} model of {model.n_users} users in {out}")
 
 
-@app.command()
+@app.command(rich_help_panel=STEPS, epilog=_example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))
 def synthesize(
-    model: Annotated[Path, typer.Argument(help="Model folder, made by `ppmtf fit`.")],
+    model: Model,
     out: Out,
-    traces_per_user: Annotated[int, typer.Option("--traces-per-user", min=1)] = 1,
+    traces_per_user: Annotated[
+        int, typer.Option("--traces-per-user", metavar="N", min=1, help="How many from each user.")
+    ] = 1,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -235,29 +355,29 @@ def synthesize(
     """Synthesize traces from every user of a model.
 
     They are not yet fit for release: test them first.
-
-    Example: ppmtf synthesize pf/model --traces-per-user 10 --out pf/synthetic
     """
-    from ppmtf_jax.synthesizers.base import FittedModel
-    from ppmtf_jax.synthesizers.base import synthesize as synthesize_traces
-
-    _check_free(out, overwrite)
-    traces = synthesize_traces(FittedModel.load(model), traces_per_user, seed=seed, progress=not quiet)
+    _check_out(out, overwrite, "traces.parquet")
+    traces = base.synthesize(base.FittedModel.load(model), traces_per_user, seed=seed, progress=not quiet)
     traces.save(out, overwrite=overwrite)
-    console.print(f"{traces.n_users * traces_per_user} traces of {traces.time_grid.n_instants} events in {out}")
+    _tell(f"{traces.n_users * traces_per_user} traces of {traces.time_grid.n_instants} events in {out}")
 
 
-@app.command("test")
+@app.command("test", rich_help_panel=STEPS, epilog=_example("ppmtf test model synthetic --k 10 --eta 1 --out released"))
 def check_deniability(
-    model: Annotated[Path, typer.Argument(help="The model that the traces come from.")],
-    synthetic: Annotated[Path, typer.Argument(help="Trace set made by `ppmtf synthesize`.")],
+    model: Model,
+    synthetic: Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Trace set made by `ppmtf synthesize`.")],
     out: Out,
-    k: Annotated[int, typer.Option("--k", min=1, help="Users who must be as plausible, the input user included.")] = 10,
+    k: Annotated[
+        int,
+        typer.Option(
+            "--k", metavar="N", min=1, help="How many users a trace must be as plausible for; its own counts."
+        ),
+    ] = 10,
     eta: Annotated[
-        float, typer.Option("--eta", help="Width of a bin of log-likelihood; smaller protects better.")
+        float, typer.Option("--eta", metavar="X", help="Width of a bin of log-likelihood; smaller protects better.")
     ] = 1.0,
     verifiers: Annotated[
-        int | None, typer.Option("--verifiers", min=1, help="Size of the random subset of users asked; default all.")
+        int | None, typer.Option("--verifiers", metavar="N", min=1, help="Ask only N random users; by default all.")
     ] = None,
     count_all: Annotated[bool, typer.Option("--count-all", help="Count on after k was reached.")] = False,
     seed: Seed = 0,
@@ -266,87 +386,72 @@ def check_deniability(
 ) -> None:
     """Test synthetic traces for plausible deniability and keep those that pass.
 
-    Writes OUT/verdicts.parquet (user, trace, log_likelihood, plausible_users, passed) and, as a trace set in OUT, the
-    traces that passed.
-
-    Example: ppmtf test pf/model pf/synthetic --k 10 --eta 1 --out pf/released
+    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, passed) and the traces that passed, as a
+    trace set, into the folder.
     """
-    from ppmtf_jax.pipeline import save_released
-    from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-    from ppmtf_jax.synthesizers.base import FittedModel
-    from ppmtf_jax.traces import Traces
-
-    _check_free(out, overwrite)
-    traces = Traces.load(synthetic)
+    _check_out(out, overwrite, pipeline.VERDICTS)
+    fitted, traces = base.FittedModel.load(model), Traces.load(synthetic)
     verdicts = plausible_deniability_test(
-        FittedModel.load(model),
-        traces,
-        k=k,
-        eta=eta,
-        n_verifiers=verifiers,
-        seed=seed,
-        count_all=count_all,
-        progress=not quiet,
+        fitted, traces, k=k, eta=eta, n_verifiers=verifiers, seed=seed, count_all=count_all, progress=not quiet
     )
-    save_released(traces, verdicts, out, overwrite=overwrite)
-    n_passed, n_traces = int(verdicts.passed.sum()), len(verdicts.passed)
-    console.print(f"{n_passed} of {n_traces} traces passed (k = {k}, eta = {eta:g}); verdicts in {out}")
+    pipeline.save_released(traces, verdicts, out, overwrite=overwrite)
+    n_passed = int(verdicts.passed.sum())
+    _tell(f"{n_passed} of {len(verdicts.passed)} traces passed (k = {k}, eta = {eta:g}); verdicts in {out}")
     if not n_passed:
-        console.print(
-            "No trace may be released: lower k, raise eta, or learn a smoother model (lower noise_precision)."
-        )
+        _tell("No trace may be released: lower k, raise eta, or learn a smoother model (lower noise_precision).")
 
 
-@app.command()
+@app.command(
+    rich_help_panel=STEPS,
+    epilog=_example("ppmtf evaluate released --train city/train --test city/test --json metrics.json"),
+)
 def evaluate(
-    synthetic: Annotated[Path, typer.Argument(help="Trace set to evaluate.")],
-    train: Annotated[Path, typer.Option("--train", help="Trace set of the training users.")],
-    test: Annotated[Path, typer.Option("--test", help="Trace set of users who were not used.")],
-    json_file: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
-    attacks: Annotated[bool, typer.Option(help="Also attack the traces.")] = True,
+    synthetic: Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Trace set to evaluate.")],
+    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")],
+    test: Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")],
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")
+    ] = None,
+    attacks: Annotated[
+        bool, typer.Option("--attacks/--no-attacks", help="Whether to attack the traces, or to measure utility alone.")
+    ] = True,
+    quiet: Quiet = False,
 ) -> None:
     """Measure utility and privacy, beside the training traces and uniform ones.
 
-    Example: ppmtf evaluate pf/synthetic --train pf/train --test pf/test --json metrics.json
+    The same traces give the same numbers: nothing here is random but the uniform traces, whose seed is fixed.
     """
-    from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
-    from ppmtf_jax.evaluation.report import format_table, write_json
-    from ppmtf_jax.traces import Traces
-
-    metrics = evaluate_traces(Traces.load(synthetic), Traces.load(train), Traces.load(test), attacks=attacks)
+    sets = [Traces.load(folder) for folder in (synthetic, train, test)]
+    with spinner("evaluating", show=not quiet):
+        metrics = evaluate_traces(*sets, attacks=attacks)
+    console.print(format_table(metrics))
     if json_file is not None:
         write_json(json_file, metrics)
-    console.print(format_table(metrics))
 
 
-@app.command()
+@app.command(rich_help_panel=WHOLE, epilog=_example("ppmtf run job.toml"))
 def run(
-    config: Annotated[Path, typer.Argument(help="TOML file with [import], [fit], [synthesize], [test], [evaluate].")],
+    config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The configuration file.")],
     quiet: Quiet = False,
 ) -> None:
     """Do the whole job of a configuration file: import, fit, synthesize, test, evaluate, draw.
 
     Finished steps are skipped unless what they depend on changed; a job that was stopped goes on when run again.
 
-    Example: ppmtf run job.toml (the README shows a file).
+    The smallest file is `[import]`, `source = "toy-city"`. Beside [import] there can be [fit] (system and its
+    settings), [synthesize] (traces_per_user), [test] (k, eta, n_verifiers), [evaluate] (attacks), and above all tables
+    `seed = 0` and `out = "folder"`.
     """
-    from ppmtf_jax.pipeline import RunConfig
-
-    _run_and_show(RunConfig.load(config), quiet)
+    _run_and_show(pipeline.RunConfig.load(config), quiet)
 
 
-@app.command()
+@app.command(rich_help_panel=WHOLE, epilog=_example("ppmtf demo --out demo"))
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="Folder for everything that is made.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For everything that is made.")] = Path("demo"),
     seed: Seed = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test.
-
-    Example: ppmtf demo --out demo
-    """
-    from ppmtf_jax.pipeline import RunConfig
-
+    """Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test."""
     # Homes are many and users each have one, so the toy city takes a higher rank than the published data.
     content = {
         "out": str(out),
@@ -354,69 +459,87 @@ def demo(
         "import": {"source": "toy-city", "n_users": 2500},
         "fit": {"rank": 32, "zeros": "weighted", "n_zeros": 300},
     }
-    _run_and_show(RunConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)
+    _run_and_show(pipeline.RunConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)
 
 
-def _run_and_show(config: Any, quiet: bool) -> None:
-    from ppmtf_jax.evaluation.report import format_table
-    from ppmtf_jax.pipeline import run as run_job
-
-    result = run_job(config, progress=not quiet, say=lambda text: console.print(text, markup=False, highlight=False))
-    console.print(format_table(result.metrics))
+def _run_and_show(config: pipeline.RunConfig, quiet: bool) -> None:
+    result = pipeline.run(config, progress=not quiet, say=_tell)
+    console.print(_summary(result))
     if result.n_released:
-        console.print(
-            f"{result.n_released} of {result.n_traces} traces passed the privacy test: {result.out / 'released'}"
-        )
+        _tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test: {result.out / 'released'}")
     else:
-        console.print(
-            f"None of {result.n_traces} traces passed the privacy test; the table shows what was not released."
-        )
-    console.print(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'pictures'}")
+        _tell(f"None of {result.n_traces} traces passed the privacy test. Lower k, raise eta or lower noise_precision.")
+    _tell(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'pictures'}")
+
+
+def _summary(result: pipeline.RunResult) -> Table:
+    """The metrics of the released traces and, since withholding some changes them, of all synthetic ones."""
+    table = Table(title="Utility and privacy: lower is better", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("Metric", no_wrap=True)
+    released, synthetic = result.metrics, result.metrics_before_test
+    columns = {"Released": (released, "")} if result.n_released else {}
+    columns |= {"All": (synthetic, ""), "Training": (synthetic, "_train"), "Uniform": (synthetic, "_uniform")}
+    for title in columns:
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("Good value", no_wrap=True)
+    for name, metric in METRICS.items():
+        if name in synthetic:
+            values = [metrics.get(name + suffix, float("nan")) for metrics, suffix in columns.values()]
+            numbers = ["-" if value != value else f"{value:.4f}" for value in values]
+            table.add_row(metric.title, *numbers, metric.good_value)
+    return table
+
+
+def _tell(text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _import_values(
     places: int, grid: str | None, step: int, slot: int, max_gap: float | None, zone: str | None, train_fraction: float
 ) -> dict[str, Any]:
-    values: dict[str, Any] = {"n_places": places, "step_s": step, "slot_s": slot, "train_fraction": train_fraction}
-    if grid is not None:
-        try:
-            values["grid"] = tuple(float(part) for part in grid.split(","))
-        except ValueError:
-            expected = "south,north,west,east,rows,columns as numbers"
-            raise InputError("--grid", [Problem(expected, repr(grid))]) from None
-    if max_gap is not None:
-        values["max_gap_s"] = max_gap
-    if zone is not None:
-        values["time_zone"] = zone
-    return values
+    values = {"n_places": places, "step_s": step, "slot_s": slot, "train_fraction": train_fraction}
+    more = {"grid": _parse_grid(grid) if grid else None, "max_gap_s": max_gap, "time_zone": zone}
+    return values | more
 
 
-def _import(values: dict[str, Any], out: Path, seed: int, overwrite: bool) -> None:
-    from ppmtf_jax.pipeline import ImportSettings, import_traces
+def _parse_grid(grid: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) if "." in part else int(part) for part in grid.split(","))
+    except ValueError:
+        expected = "south,north,west,east,rows,columns as numbers"
+        raise InputError("--grid", [Problem(expected, repr(grid))]) from None
 
-    _check_free(out, overwrite)
-    train, test, report = import_traces(ImportSettings(**values), seed)
+
+def _import(values: dict[str, Any], out: Path, seed: int, overwrite: bool, quiet: bool) -> None:
+    _check_out(out, overwrite, "train")
+    with spinner("importing", show=not quiet):
+        train, test, report = pipeline.import_traces(pipeline.ImportSettings(**values), seed)
     _save_sets({"train": train, "test": test}, out, overwrite, report)
 
 
-def _save_sets(sets: dict[str, Any], out: Path, overwrite: bool, report: str) -> None:
-    from ppmtf_jax.files import atomic_folder
-
+def _save_sets(sets: dict[str, Traces], out: Path, overwrite: bool, report: str) -> None:
     with atomic_folder(out, overwrite=overwrite) as partial:
         for name, traces in sets.items():
             (partial / name).mkdir()
             traces.write_into(partial / name)
-    console.print(report, markup=False, highlight=False)
+    _tell(report)
     for name, traces in sets.items():
-        console.print(f"{out / name}: {traces.n_users} users, {traces.n_events} events")
+        _tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events")
 
 
-def _check_free(out: Path, overwrite: bool) -> None:
-    """Refuse at once, not after the work, to write over something."""
+def _check_out(out: Path, overwrite: bool, part: str) -> None:
+    """Refuse at once, not after the work, an output that could not be written. An earlier one would have `part`."""
     if out.exists() and not overwrite:
-        raise InputError(
-            str(out), [Problem("a name that is free", "an existing one", way_out="Give --overwrite to replace it")]
-        )
+        way_out = "Choose another name, or give --overwrite to replace it"
+        raise InputError(str(out), [Problem("a name that is free", "an existing one", way_out=way_out)])
+    if out.exists() and not (out / part).exists() and not (out.is_dir() and not any(out.iterdir())):
+        way_out = "Nothing was changed: choose another name, or remove it yourself"
+        expected = f"an earlier output of this command (with {part}) to replace"
+        raise InputError(str(out), [Problem(expected, "something else", way_out=way_out)])
+    parent = next(folder for folder in out.absolute().parents if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        found = f"{parent}, which is {'write-protected' if parent.is_dir() else 'a file'}"
+        raise InputError(str(out), [Problem("a folder to write into", found)])
 
 
 if __name__ == "__main__":

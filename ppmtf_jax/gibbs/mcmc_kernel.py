@@ -169,7 +169,7 @@ class MTFGibbs(MCMCKernel):
         if len(model_args) != 1 or model_kwargs or not isinstance(model_args[0], dict):
             found = f"{len(model_args)} positional and {len(model_kwargs or {})} named arguments"
             raise InputError("cells", [Problem("one dict of observed cells", found, way_out=way_out)])
-        if set(model_args[0]) < set(tensors):
+        if not set(tensors) <= set(model_args[0]):
             found = f"those of {', '.join(model_args[0]) or 'none'}"
             raise InputError("cells", [Problem(f"cells of {', '.join(tensors)}", found, way_out=way_out)])
 

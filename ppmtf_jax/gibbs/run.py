@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Key
+from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.files import atomic_file
@@ -168,7 +168,7 @@ def _run_sweeps(
     chain_keys: Array,
     state: GibbsState,
     cells: dict[str, ObservedCells],
-    n_active: int,
+    n_active: int | Int[Array, ""],
     coupling: Coupling,
     settings: GibbsSettings,
 ) -> tuple[GibbsState, SweepInfo]:

@@ -189,7 +189,7 @@ def sample_until_bounded(
             return BoundedDraw(factors, kappa, attempt)
         best = min(best, needed)
     raise NumericalError(
-        f"no draw of {max_retries + 1} had all reconstructions within [-{kappa:g}, {max_count + kappa:g}]; the best one "
+        f"no draw of {max_retries + 1} had all reconstructions in [-{kappa:g}, {max_count + kappa:g}]; the best one "
         f"needs kappa = {best:.3g}. Choose a larger kappa before drawing anew"
     )
 

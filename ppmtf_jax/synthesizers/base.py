@@ -312,7 +312,11 @@ def _steps_of(model: TraceModel, table: Any, trace: Int[Array, " instant"]) -> F
 
 @partial(jax.jit, static_argnames="n_instants")
 def _sample_tiles(
-    key: Key[Array, ""], model: TraceModel, tiles: Int[Array, "tile user"], number: int, n_instants: int
+    key: Key[Array, ""],
+    model: TraceModel,
+    tiles: Int[Array, "tile user"],
+    number: int | Int[Array, ""],
+    n_instants: int,
 ) -> Int[Array, "tile user instant"]:
     def sample_trace(user: Array) -> Array:
         own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
