@@ -48,6 +48,7 @@ _PLAIN_NAME = {
 
 # Blue, green and grey of Okabe and Ito, told apart with any colour vision.
 _SERIES = {"": ("synthetic", "#0072B2"), "_train": ("training data", "#009E73"), "_uniform": ("uniform", "#BBBBBB")}
+_CHAIN_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 _COLOURS = "YlGnBu"
 _NOTHING = "#F0F0F0"
 _DIM = "#666666"
@@ -247,6 +248,39 @@ def utility_bars(metrics: Mapping[str, float]) -> matplotlib.figure.Figure:
     handles = [Patch(color=colour, label=name) for name, colour in _SERIES.values()]
     axes[len(METRICS)].legend(handles=handles, loc="center", frameon=False, fontsize=10)
     figure.suptitle("Utility and privacy of the synthetic traces")
+    return figure
+
+
+@_styled
+def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
+    """What a sampler's chains did, sweep by sweep: one panel for each quantity, one line for each chain.
+
+    Parameters
+    ----------
+    trace : mapping to float arrays, shape (chains, sweeps)
+        Such as `Diagnosis.trace`; NaN is not drawn.
+
+    Examples
+    --------
+    >>> figure = trace_plots({"log_joint": np.zeros((2, 10))})
+    >>> len(figure.axes[0].lines)
+    2
+    """
+    from matplotlib.figure import Figure
+
+    n_columns = min(3, len(trace))
+    n_rows = -(-len(trace) // n_columns)
+    figure = Figure(figsize=(3.6 * n_columns, 2.2 * n_rows), layout="constrained")
+    axes = np.ravel(figure.subplots(n_rows, n_columns, squeeze=False))
+    for ax, (name, chains) in zip(axes, trace.items(), strict=False):
+        for number, (values, colour) in enumerate(zip(chains, _CHAIN_COLOURS * len(chains), strict=False)):
+            ax.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=1, label=f"chain {number + 1}")
+        ax.set_title(name.replace("_", " "))
+        ax.set_xlabel("sweep")
+    for ax in axes[len(trace) :]:
+        ax.set_axis_off()
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
+    figure.suptitle("Chains of the Gibbs sampler")
     return figure
 
 

@@ -48,7 +48,7 @@ def cholesky_and_solve(
 
 
 def back_substitute(
-    upper: Float[Array, "rank rank batch"], right: Float[Array, "rank batch"]
+    upper: Float[Array, "rank rank #batch"], right: Float[Array, "rank batch"]
 ) -> Float[Array, "rank batch"]:
     """upper^-1 right for upper triangular matrices."""
     rank = upper.shape[0]

@@ -11,7 +11,7 @@ not known: no guarantee follows for a model that `fit` made. The functions state
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import jax
@@ -109,9 +109,9 @@ def epsilon_of_location(
 
 
 def smallest_kappa(
-    user: Float[Array, "user rank"],
-    place: Float[Array, "place rank"],
-    other: Float[Array, "other rank"],
+    user: Float[Array | np.ndarray, "user rank"],
+    place: Float[Array | np.ndarray, "place rank"],
+    other: Float[Array | np.ndarray, "other rank"],
     max_count: int = 10,
 ) -> float:
     """The smallest kappa >= 0 with every reconstructed cell of a tensor within [-kappa, max_count + kappa].
@@ -142,13 +142,13 @@ class BoundedDraw:
         Draws that were thrown away.
     """
 
-    factors: dict[str, Array]
+    factors: Mapping[str, Array | np.ndarray]
     kappa: float
     n_retries: int
 
 
 def sample_until_bounded(
-    draw: Callable[[int], dict[str, Array]], kappa: float, *, max_count: int = 10, max_retries: int = 100
+    draw: Callable[[int], Mapping[str, Array | np.ndarray]], kappa: float, *, max_count: int = 10, max_retries: int = 100
 ) -> BoundedDraw:
     """Draw again until all reconstructions lie within [-kappa, max_count + kappa] ("retry if fail", App. G.2).
 

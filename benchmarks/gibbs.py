@@ -1,0 +1,195 @@
+"""Seconds per Gibbs sweep, beside SMURFF on the same tensor in the same run.
+
+    python benchmarks/gibbs.py people-flow --data ../shared/reference/people_flow
+    python benchmarks/gibbs.py city
+    python benchmarks/gibbs.py ranks
+    python benchmarks/gibbs.py smurff
+
+Every measurement runs in a process of its own, so that peak memory is its own. Prints CSV; --csv appends it to a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+CITY = {"n_users": 219_793, "n_places": 1_000, "n_slots": 12, "cells_per_user": 20}
+REPEATS = 5
+
+
+def city_tensors():
+    """A random city of the size of Istanbul: popular places more often, few cells a user."""
+    from ppmtf_jax.tensors import CountTensors, SparseCounts
+
+    rng = np.random.default_rng(0)
+    n_users, n_places, n_slots = CITY["n_users"], CITY["n_places"], CITY["n_slots"]
+    popularity = 1 / np.arange(1, n_places + 1)
+    popularity /= popularity.sum()
+
+    def tensor(n_cells, n_others, other):
+        user = np.repeat(np.arange(n_users), n_cells)
+        place = rng.choice(n_places, len(user), p=popularity)
+        cell = np.unique((user.astype(np.int64) * n_places + place) * n_others + other(len(user)))
+        rest, other_index = np.divmod(cell, n_others)
+        user, place = np.divmod(rest, n_places)
+        count = rng.integers(1, 4, len(user)).astype(np.int32)
+        index = (axis.astype(np.int32) for axis in (user, place, other_index))
+        return SparseCounts(*index, count, (n_users, n_places, n_others))
+
+    half = CITY["cells_per_user"] // 2
+    return CountTensors(
+        tensor(half, n_places, lambda n: rng.choice(n_places, n, p=popularity)),
+        tensor(half, n_slots, lambda n: rng.integers(0, n_slots, n)),
+    )
+
+
+def measure(case: dict) -> dict:
+    """Time sweeps of one case in this process."""
+    import jax
+    import jax.numpy as jnp
+
+    from ppmtf_jax.datasets.people_flow import read_people_flow
+    from ppmtf_jax.gibbs.cells import N_MODES, observe
+    from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _run_sweeps, init_state
+    from ppmtf_jax.synthesizers.ppmtf import rows_of_factors
+    from ppmtf_jax.tensors import count_tensors
+
+    counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])
+    coupling = Coupling(SHARED.tensors[:1]) if case.get("one_tensor") else SHARED
+    cells = jax.tree.map(jnp.asarray, observe(counts, case["zeros"], 1000, seed=0))
+    cells = {name: cells[name] for name, _ in coupling.tensors}
+    n_visits = N_MODES * sum(int((tiles.by_mode[0].weight > 0).sum()) for tiles in cells.values())
+    settings = GibbsSettings(rank=case["rank"])
+    keys = jax.random.split(jax.random.key(0), 1)
+    state = jax.vmap(lambda key: init_state(key, rows_of_factors(coupling, counts), coupling, settings))(keys)
+
+    def run(state):
+        return jax.block_until_ready(_run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings)[0])
+
+    begin = time.perf_counter()
+    state = run(state)
+    first = time.perf_counter() - begin
+    seconds = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        state = run(state)
+        seconds.append((time.perf_counter() - begin) / SWEEPS_PER_CALL)
+    finite = all(bool(jnp.isfinite(factor).all()) for factor in state.factors.values())
+    sweep = min(seconds)
+    return {
+        "seconds_per_sweep": round(sweep, 4),
+        "median_seconds": round(float(np.median(seconds)), 4),
+        "million_visits_per_second": round(n_visits / sweep / 1e6, 1),
+        "compile_s": round(first - SWEEPS_PER_CALL * sweep, 1),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "finite": finite,
+    }
+
+
+def measure_smurff(case: dict) -> dict:
+    """Time SMURFF (normal-Wishart priors, fixed noise) on the transition tensor with the same sampled zeros."""
+    import smurff
+
+    from ppmtf_jax.datasets.people_flow import read_people_flow
+    from ppmtf_jax.tensors import count_tensors, sample_zeros
+
+    counts = count_tensors(read_people_flow(case["data"])[0]).transitions
+    zeros = sample_zeros(counts, 1000, seed=(0, 0))
+    index = np.concatenate([np.stack([counts.user, counts.place, counts.other], axis=1), zeros])
+    value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float64)
+    tensor = smurff.SparseTensor((value, tuple(index.T.astype(np.int32))), counts.shape)
+
+    session = smurff.TrainSession(
+        priors=["normal"] * 3,
+        num_latent=case["rank"],
+        burnin=1000,
+        nsamples=1,
+        num_threads=case["threads"],
+        seed=0,
+        verbose=0,
+    )
+    session.addTrainAndTest(tensor, None, smurff.FixedNoise(200.0))
+    session.init()
+    session.step()
+    seconds = []
+    for _ in range(REPEATS):
+        begin = time.perf_counter()
+        for _ in range(2):
+            session.step()
+        seconds.append((time.perf_counter() - begin) / 2)
+    sweep = min(seconds)
+    return {
+        "seconds_per_sweep": round(sweep, 4),
+        "median_seconds": round(float(np.median(seconds)), 4),
+        "million_visits_per_second": round(3 * len(value) / sweep / 1e6, 1),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def cases(which: str, data: str) -> list[dict]:
+    flow = {"data": data, "zeros": "sampled", "rank": 16, "threads": 2}
+    if which == "people-flow":
+        return [flow, flow | {"zeros": "weighted"}]
+    if which == "city":
+        return [flow | {"data": "city", "zeros": "weighted"}]
+    if which == "ranks":
+        return [flow | {"rank": rank} for rank in (8, 16, 32, 64)]
+    one = flow | {"one_tensor": True}
+    return [case | {"threads": n, "peer": peer} for n in (1, 2) for case in (one,) for peer in (False, True)]
+
+
+def in_a_process(case: dict) -> dict:
+    """Run one case on as many cores as it says."""
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import gibbs, json, os; "
+    code += f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{case['threads']}]); "
+    function = "measure_smurff" if case.get("peer") else "measure"
+    code += f"print(json.dumps(gibbs.{function}({case!r})))"
+    environment = os.environ | {"OMP_NUM_THREADS": str(case["threads"])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff"])
+    parser.add_argument("--data", default=str(Path(__file__).parents[2] / "shared" / "reference" / "people_flow"))
+    parser.add_argument("--csv", type=Path)
+    arguments = parser.parse_args()
+    columns = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
+    columns += ["million_visits_per_second", "compile_s", "peak_mb", "finite", "error", "load"]
+    rows = []
+    for case in cases(arguments.which, arguments.data):
+        row = {
+            "program": "SMURFF" if case.get("peer") else "ppmtf_jax",
+            "data": "city" if case["data"] == "city" else "people flow",
+            "zeros": case["zeros"],
+            "rank": case["rank"],
+            "threads": case["threads"],
+            "tensors": 1 if case.get("one_tensor") else 2,
+            "load": round(os.getloadavg()[0], 1),
+        } | in_a_process(case)
+        rows.append(row)
+        print(",".join(f"{name}={row[name]}" for name in columns if name in row), flush=True)
+    if arguments.csv:
+        new = not arguments.csv.exists()
+        with arguments.csv.open("a", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            if new:
+                writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
