@@ -42,14 +42,6 @@ from numpyro.distributions import constraints
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
 
-# ITF (App. E): each tensor has factors of its own.
-SEPARATE = Coupling(
-    (
-        ("transitions", ("transition_user", "transition_place", "next_place")),
-        ("visits", ("visit_user", "visit_place", "slot")),
-    )
-)
-
 
 class Cells(NamedTuple):
     """The observed cells of one tensor, one after another.
@@ -95,7 +87,7 @@ def mtf(
     n_rows : dict
         Rows of each factor.
     coupling : Coupling
-        `SHARED` for PPMTF, `SEPARATE` for ITF.
+        `gibbs.kernel.SHARED` for PPMTF, `synthesizers.itf.UNSHARED` for ITF (App. E).
     settings : GibbsSettings
         Rank, noise precision and hyper-prior.
 
@@ -103,7 +95,7 @@ def mtf(
     --------
     Three users at two places, drawn from the prior:
 
-    >>> from numpyro.infer import MCMC, NUTS, Predictive
+    >>> from numpyro.infer import Predictive
     >>> n_rows = {"user": 3, "place": 2, "next_place": 2, "slot": 1}
     >>> every_cell = {name: Cells(np.argwhere(np.ones((3, 2, n)))) for name, n in (("transitions", 2), ("visits", 1))}
     >>> settings = GibbsSettings(rank=2, noise_precision=4.0)
@@ -111,14 +103,17 @@ def mtf(
     >>> prior["user"].shape, prior["transitions"].shape, prior["visits"].shape
     ((100, 3, 2), (100, 12), (100, 6))
 
-    The posterior by NUTS, and the cells that it expects:
+    Their posterior by NUTS, and the cells that it expects::
 
-    >>> data = {name: every_cell[name]._replace(value=prior[name][0]) for name in every_cell}
-    >>> mcmc = MCMC(NUTS(mtf), num_warmup=20, num_samples=20, progress_bar=False)
-    >>> mcmc.run(jax.random.key(1), data, n_rows, SHARED, settings)
-    >>> draws = mcmc.get_samples()
-    >>> expected_cells(draws, ("user", "place", "slot"), data["visits"].index).shape
-    (20, 6)
+        data = {name: every_cell[name]._replace(value=prior[name][0]) for name in every_cell}
+        mcmc = MCMC(NUTS(mtf), num_warmup=1000, num_samples=1000)
+        mcmc.run(jax.random.key(1), data, n_rows, SHARED, settings)
+        expected_cells(mcmc.get_samples(), ("user", "place", "slot"), data["visits"].index)
+
+    The same by variational inference::
+
+        svi = SVI(mtf, AutoNormal(mtf), optax.adam(0.01), Trace_ELBO())
+        svi.run(jax.random.key(1), 10_000, data, n_rows, SHARED, settings)
     """
     factors = {name: _factor(name, n_rows[name], settings) for name in coupling.factors}
     for tensor, modes in coupling.tensors:

@@ -42,11 +42,11 @@ complaints = Console(stderr=True)
 class _FriendlyGroup(TyperGroup):
     """Shows an error message, not a traceback, for what a user can cause."""
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+    def list_commands(self, ctx: Any) -> list[str]:
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: COMMANDS.index(name) if name in COMMANDS else len(COMMANDS))
 
-    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except PpmtfError as error:
@@ -95,7 +95,7 @@ def _example(command: str) -> str:
     return f"Example: `{command}`"
 
 
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; a name that is free.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of that name.")]
 Seed = Annotated[
     int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same result.")
@@ -147,9 +147,9 @@ TrainFraction = Annotated[
 
 @app.callback(invoke_without_command=True)
 def main(
-    context: typer.Context,
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
+    """Do what is asked of `ppmtf` itself, before any command."""
     if show_version:
         console.print(f"ppmtf_jax {version('ppmtf_jax')}", highlight=False)
 
@@ -250,8 +250,8 @@ def import_checkins(
         typer.Option(
             "--columns",
             metavar="NAME=COLUMN,...",
-            help="Which column is user, time, latitude, longitude and, where there are, place, category, trace: a name, "
-            "or a number from 0 in a file without a header. By default columns of these names.",
+            help="Which column is user, time, latitude, longitude and, where there are, place, category, trace: "
+            "a name, or a number from 0 in a file without a header. By default columns of these names.",
         ),
     ] = None,
     places: NPlaces = 1000,
@@ -296,19 +296,32 @@ def import_toy_city(
 
 
 def _fit_help() -> str:
-    listed = [f"- {name}: {describe_settings(system.settings)}" for name, system in sorted(base.SYNTHESIZERS.items())]
-    return "\n".join(
-        [
-            "Learn a generative model of traces.",
-            "",
-            "A fit that was stopped goes on when the same command is given again. The model holds the parameters, which "
-            "no privacy test covers: keep it secret.",
-            "",
-            "Systems, and what --set can change with the defaults:",
-            "",
-            *listed,
-        ]
-    )
+    return f"""Learn a generative model of traces.
+
+A fit that was stopped goes on when the same command is given again. The model holds the parameters, which no privacy
+test covers: keep it secret.
+
+Systems, with what --set can change and the defaults:
+
+{_settings_list({name: system.settings for name, system in sorted(base.SYNTHESIZERS.items())})}
+"""
+
+
+def _run_help() -> str:
+    return f"""Do the whole job of a configuration file: import, fit, synthesize, test, evaluate, draw.
+
+Finished steps are skipped unless what they depend on changed; a job that was stopped goes on when run again.
+
+The smallest file has two lines, `[import]` and `source = "toy-city"`. All that a file can hold, with the defaults:
+
+- before the tables: seed=0, out='name of the file'
+{_settings_list({f"`[{name}]`": kind for name, kind in pipeline.TABLES.items()})}
+- `[fit]`: system=ppmtf, and the system's settings: see `ppmtf fit --help`
+"""
+
+
+def _settings_list(kinds: dict[str, Any]) -> str:
+    return "\n".join(f"- {name}: {describe_settings(kind)}" for name, kind in kinds.items())
 
 
 @app.command(
@@ -328,6 +341,7 @@ def fit(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
+    """Learn a generative model of traces."""
     _check_out(out, overwrite, "model.json")
     chosen = build_settings(
         base.synthesizer_named(system).settings, parse_assignments(settings or [], "--set"), "--set"
@@ -429,19 +443,12 @@ def evaluate(
         write_json(json_file, metrics)
 
 
-@app.command(rich_help_panel=WHOLE, epilog=_example("ppmtf run job.toml"))
+@app.command(help=_run_help(), rich_help_panel=WHOLE, epilog=_example("ppmtf run job.toml"))
 def run(
     config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The configuration file.")],
     quiet: Quiet = False,
 ) -> None:
-    """Do the whole job of a configuration file: import, fit, synthesize, test, evaluate, draw.
-
-    Finished steps are skipped unless what they depend on changed; a job that was stopped goes on when run again.
-
-    The smallest file is `[import]`, `source = "toy-city"`. Beside [import] there can be [fit] (system and its
-    settings), [synthesize] (traces_per_user), [test] (k, eta, n_verifiers), [evaluate] (attacks), and above all tables
-    `seed = 0` and `out = "folder"`.
-    """
+    """Do the whole job of a configuration file."""
     _run_and_show(pipeline.RunConfig.load(config), quiet)
 
 
@@ -474,7 +481,8 @@ def _run_and_show(config: pipeline.RunConfig, quiet: bool) -> None:
 
 def _summary(result: pipeline.RunResult) -> Table:
     """The metrics of the released traces and, since withholding some changes them, of all synthetic ones."""
-    table = Table(title="Utility and privacy: lower is better", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title="Utility and privacy: lower is better", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.caption, table.caption_justify = "All: the synthetic traces before the privacy test.", "left"
     table.add_column("Metric", no_wrap=True)
     released, synthetic = result.metrics, result.metrics_before_test
     columns = {"Released": (released, "")} if result.n_released else {}
@@ -502,7 +510,7 @@ def _import_values(
     return values | more
 
 
-def _parse_grid(grid: str) -> tuple[float, ...]:
+def _parse_grid(grid: str) -> tuple[int | float, ...]:
     try:
         return tuple(float(part) if "." in part else int(part) for part in grid.split(","))
     except ValueError:

@@ -18,10 +18,11 @@ from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from math import isnan
 from pathlib import Path
+from textwrap import indent
 from typing import Any, Literal
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited
+from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited, zone_problems
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.people_flow import read_people_flow
@@ -54,7 +55,8 @@ class ImportSettings:
     columns : mapping, optional
         Column names of a general check-in table, see `read_checkins`.
     n_places : int
-        How many of the most visited places to keep; for the toy city, how many there are.
+        How many of the most visited places to keep, by default 1000; for the toy city how many there are, by default
+        100.
     grid : (south, north, west, east, rows, columns), optional
         Regular grid in degrees instead of places of the data.
     step_s, slot_s : int
@@ -74,7 +76,7 @@ class ImportSettings:
     edges: str | None = None
     columns: dict | None = None
     n_places: int | None = None
-    grid: tuple[float, ...] | None = None
+    grid: tuple[int | float, ...] | None = None
     step_s: int = 3600
     slot_s: int = 7200
     max_gap_s: float | None = None
@@ -89,25 +91,29 @@ class ImportSettings:
             problems.append(Problem("path of the data", "nothing"))
         if not 0 < self.train_fraction < 1:
             problems.append(Problem("train_fraction between 0 and 1", repr(self.train_fraction)))
-        for name, least in {"n_places": 1, "n_users": 2, "n_days": 1}.items():
+        for name, least in {"n_users": 2, "n_days": 1}.items():
             value = getattr(self, name)
-            if value is not None and value < least:
+            if value < least:
                 problems.append(Problem(f"{name} of at least {least}", repr(value)))
-        if not problems:
-            _collect(problems, "", self.discretization)
+        if self.time_zone is not None:
+            problems += zone_problems(self.time_zone)
+        _collect(problems, "", self.discretization)
         if problems:
             raise InputError("import", problems)
 
     def discretization(self) -> Discretization:
         """How check-ins become events."""
         if self.grid is None:
-            places: GridPlaces | MostVisited = MostVisited(self.n_places or 1000)
-        elif len(self.grid) == 6:
-            # Rows and columns that are no whole numbers are refused there.
-            places = GridPlaces(*self.grid)  # type: ignore[arg-type]
-        else:
+            places: GridPlaces | MostVisited = MostVisited(1000 if self.n_places is None else self.n_places)
+        elif len(self.grid) != 6:
             expected = "grid as south, north, west, east, rows, columns"
             raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
+        else:
+            south, north, west, east, rows, columns = self.grid
+            if not (isinstance(rows, int) and isinstance(columns, int)):
+                expected = "rows and columns of the grid as whole numbers"
+                raise InputError("import", [Problem(expected, f"{rows!r} and {columns!r}")])
+            places = GridPlaces(south, north, west, east, rows, columns)
         return Discretization(places, self.step_s, self.slot_s, max_gap_s=self.max_gap_s)
 
 
@@ -149,6 +155,14 @@ class EvaluateSettings:
     """Whether to attack the traces too."""
 
     attacks: bool = True
+
+
+TABLES = {
+    "import": ImportSettings,
+    "synthesize": SynthesizeSettings,
+    "test": TestSettings,
+    "evaluate": EvaluateSettings,
+}
 
 
 @dataclass(frozen=True)
@@ -193,36 +207,35 @@ class RunConfig:
     @classmethod
     def from_mapping(cls, content: Mapping[str, Any], base: Path, *, default_out: str, subject: str) -> RunConfig:
         """Build from the tables of a configuration file."""
-        known = ("out", "seed", "import", "fit", "synthesize", "test", "evaluate")
         expected = "out, seed, [import], [fit], [synthesize], [test], [evaluate] and nothing else"
-        problems: list[Problem | str] = [Problem(expected, repr(name)) for name in content if name not in known]
+        unknown = content.keys() - {"out", "seed", "fit", *TABLES}
+        problems: list[Problem | str] = [Problem(expected, repr(name)) for name in sorted(unknown)]
         out, seed = content.get("out", default_out), content.get("seed", 0)
-        _collect(problems, "seed: ", lambda: check_seed(seed))
         if not isinstance(out, str):
             problems.append(Problem("out as text", repr(out)))
+        _collect(problems, "seed: ", lambda: check_seed(seed))
 
-        def built(name: str, kind: Any, more: tuple[str, ...] = ()) -> Any:
+        tables: dict[str, dict[str, Any]] = {}
+        for name in (*TABLES, "fit"):
             table = content.get(name, {})
             if not isinstance(table, Mapping):
                 problems.append(Problem(f"[{name}] as a table", repr(table)))
-                return None
-            values = {key: value for key, value in table.items() if key not in more}
-            return _collect(problems, f"[{name}] ", lambda: build_settings(kind, values, name))
-
-        importing = built("import", ImportSettings)
-        fit_table = content.get("fit", {})
-        system = fit_table.get("system", "ppmtf") if isinstance(fit_table, Mapping) else "ppmtf"
-        synthesizer = _collect(problems, "[fit] ", lambda: synthesizer_named(system))
-        fitting = built("fit", synthesizer.settings, ("system",)) if synthesizer else None
-        others = [
-            built("synthesize", SynthesizeSettings),
-            built("test", TestSettings),
-            built("evaluate", EvaluateSettings),
-        ]
+            else:
+                tables[name] = dict(table)
+        system = tables.get("fit", {}).pop("system", "ppmtf")
+        kinds: dict[str, Any] = dict(TABLES)
+        kinds["fit"] = _collect(problems, "[fit] ", lambda: synthesizer_named(system).settings)
+        built = {
+            name: _collect(problems, f"[{name}] ", lambda name=name: build_settings(kinds[name], tables[name], name))
+            for name in tables
+            if kinds[name]
+        }
         if problems:
             raise InputError(subject, problems)
+        importing = built["import"]
         moved = {name: str(base / getattr(importing, name)) for name in ("path", "edges") if getattr(importing, name)}
-        return cls(base / out, replace(importing, **moved), fitting, system, seed, *others)
+        steps = [built[name] for name in ("synthesize", "test", "evaluate")]
+        return cls(base / out, replace(importing, **moved), built["fit"], system, seed, *steps)
 
 
 @dataclass(frozen=True)
@@ -353,7 +366,6 @@ class _Job:
             self.skipped.append(name)
             self.say(f"{name}: done before")
             return
-        stamp.unlink(missing_ok=True)
         self.say(f"{name} ...")
         begin = time.perf_counter()
         action()
@@ -377,7 +389,7 @@ class _Job:
     def _import(self) -> None:
         with spinner("importing", show=self.progress):
             train, test, report = import_traces(self.config.importing, self.config.seed)
-        self.say(f"  {report}")
+        self.say(indent(report, "  "))
         with atomic_folder(self.out / "data", overwrite=True) as partial:
             for name, traces in (("train", train), ("test", test)):
                 (partial / name).mkdir()

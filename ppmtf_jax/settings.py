@@ -68,6 +68,9 @@ def describe_settings(kind: type) -> str:
     hints = typing.get_type_hints(kind)
     described = []
     for field in fields(kind):
+        if field.default is MISSING:
+            described.append(f"{field.name} ({_describe(hints[field.name])})")
+            continue
         words = [word for word in _words(hints[field.name]) if word != _text(field.default)]
         described.append(f"{field.name}={_text(field.default)}" + (f" (or {', '.join(words)})" if words else ""))
     return ", ".join(described) or "no settings"
@@ -185,4 +188,4 @@ def _describe(hint: Any) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value) or "''"

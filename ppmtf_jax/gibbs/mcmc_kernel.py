@@ -27,8 +27,10 @@ class MTFGibbsState(NamedTuple):
         Mean and precision of each factor's rows that the last sweep drew.
     sweep : int scalar
         Sweeps done.
+    log_joint : float scalar
+        Log density of the tensors, the factors and their priors; collected always. NaN before the first sweep.
     rmse : dict of float scalars
-        Weighted root mean square error over the observed cells of each tensor; NaN before the first sweep.
+        Weighted root mean square error over the observed cells of each tensor; likewise.
     finite : bool scalar
         Whether all factors are finite; collected always.
     rng_key : key of the whole chain; each sweep folds its number in
@@ -37,6 +39,7 @@ class MTFGibbsState(NamedTuple):
     factors: dict[str, Array]
     priors: dict[str, FactorPrior]
     sweep: Int[Array, "*chain"]
+    log_joint: Float[Array, "*chain"]
     rmse: dict[str, Float[Array, "*chain"]]
     finite: Bool[Array, "*chain"]
     rng_key: Array
@@ -98,7 +101,7 @@ class MTFGibbs(MCMCKernel):
 
     @property
     def default_fields(self) -> tuple[str, ...]:
-        return ("factors", "finite")
+        return ("factors", "log_joint", "finite")
 
     def get_diagnostics_str(self, state: MTFGibbsState) -> str:
         """Errors of reconstruction for the progress bar, and a warning where a factor is not finite."""
@@ -143,16 +146,16 @@ class MTFGibbs(MCMCKernel):
             name: jnp.sqrt(jnp.maximum(error, 0) / cells[name].total_weight)
             for name, error in info.square_error.items()
         }
-        return MTFGibbsState(*after, rmse, info.finite.all(axis=-1), state.rng_key)
+        return MTFGibbsState(*after, info.log_joint, rmse, info.finite.all(axis=-1), state.rng_key)
 
     def _sweep(self, key: Array, state: GibbsState, cells: dict[str, ObservedCells]) -> tuple[GibbsState, SweepInfo]:
         return step(key, state, cells, self.coupling, self.settings)
 
     def _init_chain(self, key: Array) -> MTFGibbsState:
         start = init_state(key, self.n_rows, self.coupling, self.settings)
-        dtype = next(iter(start.factors.values())).dtype
-        rmse = {name: jnp.full((), jnp.nan, dtype) for name, _ in self.coupling.tensors}
-        return MTFGibbsState(*start, rmse, jnp.ones((), bool), key)
+        unknown = jnp.full((), jnp.nan, jnp.float32)
+        rmse = {name: unknown for name, _ in self.coupling.tensors}
+        return MTFGibbsState(*start, unknown, rmse, jnp.ones((), bool), key)
 
     def _started_from(self, state: MTFGibbsState, factors: dict[str, Array]) -> MTFGibbsState:
         found = {name: np.shape(rows) for name, rows in factors.items()}

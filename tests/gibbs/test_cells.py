@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells
-from ppmtf_jax.gibbs.cells import CELLS_AT_A_TIME, MAX_TILE, MIN_TILE, lay_out_cells, observe
+from ppmtf_jax.gibbs.cells import CELLS_AT_A_TIME, MAX_TILE, MIN_TILE, TILE_COST, lay_out_cells, observe
 from ppmtf_jax.tensors import CountTensors, SparseCounts, Trimming, count_tensors, zero_weights
 
 SHAPE = (5, 4, 6)
@@ -137,6 +139,8 @@ def test_at_least_one_zero():
         observe(counts, "sampled", 0, seed=0)
 
 
-def test_widths_are_powers_of_two_within_bounds():
-    for length, width in ((0, MIN_TILE), (1, MIN_TILE), (9, 16), (16, 16), (100, 128), (10**6, MAX_TILE)):
-        assert cells._tile_width(np.full(3, length)) == width
+@pytest.mark.parametrize("lengths", [[0, 0], [1, 3, 5], [16], [100, 120, 7], [10**6], [40] * 30 + [2000]])
+def test_tiles_have_the_cheapest_width(lengths):
+    widths = range(MIN_TILE, MAX_TILE + 1, 8)
+    cost = {w: sum(math.ceil(length / w) for length in lengths) * (w + TILE_COST) for w in widths}
+    assert cost[cells._tile_width(np.array(lengths))] == min(cost.values())

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells, kernel
@@ -184,11 +185,21 @@ def test_a_whole_sweep_equals_a_loop_over_the_dense_tensors(monkeypatch, problem
         np.testing.assert_allclose(state.factors[name], expected[name], rtol=1e-8, err_msg=name)
     assert int(state.sweep) == 1
     assert np.asarray(info.finite).all()
+    alpha, log_joint = SETTINGS.noise_precision, 0.0
     for tensor, modes in SHARED.tensors:
         value, weight = problem.dense[tensor]
         rebuilt = np.einsum("ur,pr,or->upo", *(expected[name] for name in modes))
         error = (weight * np.square(value - rebuilt)).sum()
         np.testing.assert_allclose(info.square_error[tensor], error, rtol=1e-6)
+        log_joint += 0.5 * (weight.sum() * np.log(alpha / (2 * np.pi)) - alpha * error)
+    for name, rows in expected.items():
+        np.testing.assert_allclose(info.square_size[name], np.mean(rows**2), rtol=1e-8)
+        mean, precision = priors[name]
+        covariance, hyper = np.linalg.inv(precision), SETTINGS.hyper
+        log_joint += stats.multivariate_normal(mean, covariance).logpdf(rows).sum()
+        log_joint += stats.multivariate_normal(np.full(RANK, hyper.mean), covariance / hyper.mean_strength).logpdf(mean)
+        log_joint += stats.wishart(hyper.degrees_of_freedom, hyper.scale * np.eye(RANK)).logpdf(precision)
+    np.testing.assert_allclose(info.log_joint, log_joint, rtol=1e-6)
 
 
 @pytest.mark.usefixtures("float64")

@@ -24,7 +24,14 @@ FALSE_ALARM = 1e-6
 def random_factors(seed: int = 0) -> dict[str, np.ndarray]:
     """Factors with negative products, so that both floors are at work."""
     rng = np.random.default_rng(seed)
-    sizes = {"user": USERS, "place": PLACES, "next_place": PLACES, "visit_user": USERS, "visit_place": PLACES, "slot": SLOTS}
+    sizes = {
+        "user": USERS,
+        "place": PLACES,
+        "next_place": PLACES,
+        "visit_user": USERS,
+        "visit_place": PLACES,
+        "slot": SLOTS,
+    }
     return {name: rng.normal(0.5, 0.7, (n, RANK)) for name, n in sizes.items()}
 
 

@@ -1,0 +1,207 @@
+# %% [markdown]
+# # Synthetic location traces in ten minutes
+#
+# Many people leave traces: check-ins, GPS fixes. Whoever holds them may often not share them.
+# This notebook learns how a city moves, makes synthetic traces, tests them for privacy, and measures what they are
+# worth. The city is simulated, so there is nothing to download.
+
+# %%
+# Only in Google Colab: install the library.
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+# %%
+# %matplotlib inline
+import numpy as np
+import pandas as pd
+import rich
+from matplotlib.figure import Figure
+
+from ppmtf_jax import (
+    PPMTFSettings,
+    evaluate,
+    fit,
+    plausible_deniability_test,
+    read_checkins,
+    synthesize,
+    toy_city,
+)
+from ppmtf_jax.evaluation.plots import population_maps, transition_matrices, utility_bars
+from ppmtf_jax.evaluation.report import format_table
+
+# %% [markdown]
+# ## 1. A city
+#
+# 1,000 people live here for a week. Each has a home. Most have a place to work or study. They shop, eat, and go to the
+# park. Every hour we know where they were, but one event in five is missing.
+
+# %%
+city = toy_city(n_users=1000, seed=0)
+traces = city.traces
+traces.to_frame().head()
+
+# %% [markdown]
+# An event says: this user was at this place at this instant. Instants are hours here. Each instant belongs to a *slot*,
+# a time of day of two hours. The city has 100 places.
+
+# %%
+places = traces.places.to_frame()
+visits = np.bincount(traces.place, minlength=traces.n_places)
+
+figure = Figure(figsize=(7, 5.5), layout="constrained")
+ax = figure.subplots()
+for category, group in places.groupby("category"):
+    ax.scatter(group["longitude"], group["latitude"], s=visits[group.index] / 15, alpha=0.7, label=category)
+ax.set(xlabel="longitude", ylabel="latitude", title="The places; a larger disc is visited more often")
+ax.set_aspect(1 / np.cos(np.radians(places["latitude"].mean())))
+for handle in figure.legend(loc="outside right upper", frameon=False).legend_handles:
+    handle.set_sizes([40])
+figure
+
+# %% [markdown]
+# ## 2. Split
+#
+# We learn from 80 % of the *users*. The others stay unseen. They show later what a good copy of the city looks like: as
+# close to them as the training users are.
+
+# %%
+train, test = traces.split_users(0.8, seed=0)
+train.n_users, test.n_users
+
+# %% [markdown]
+# ## 3. Learn
+#
+# PPMTF counts two things for every user: how often one place follows another, and how often she is at a place in a
+# slot. These are two large tensors, almost empty. PPMTF describes both by a few numbers per user, place and slot, their
+# *factors*. It draws the factors at random, in sweeps, from what the counts leave possible.
+#
+# `rank` is how many numbers describe a user. More of them keep more detail. 100 sweeps are usual; 50 do for a look.
+# Most cells are empty, and that is information too: `zeros` and `n_zeros` say how much it weighs.
+
+# %%
+settings = PPMTFSettings(rank=16, zeros="weighted", n_zeros=300, n_sweeps=50)
+model = fit(train, "ppmtf", settings, seed=0)
+
+# %% [markdown]
+# ## 4. Synthesize
+#
+# From the factors of one user comes one synthetic day. This user is its *input user*.
+
+# %%
+synthetic = synthesize(model, traces_per_user=1, seed=0)
+synthetic.to_frame().head(24)["place"].to_numpy()
+
+# %% [markdown]
+# ## 5. Test for privacy
+#
+# A synthetic trace may be so special that only one person can be behind it. The test of *plausible deniability* keeps
+# it back. A trace passes if at least `k` users, the input user among them, could have made it about equally well:
+# within a factor of $e^\eta$. A larger `k` and a smaller `eta` protect better, and fewer traces pass.
+
+# %%
+verdicts = plausible_deniability_test(model, synthetic, k=10, eta=1.0)
+released = synthetic.select_traces(verdicts.passed)
+print(f"{verdicts.passed.sum()} of {len(verdicts.passed)} traces passed.")
+verdicts.table.head()
+
+# %% [markdown]
+# ## 6. How good are they?
+#
+# Five numbers measure utility, two measure attacks. Lower is better everywhere. Compare with two columns:
+#
+# * **Training**: the real traces themselves. The best utility one can hope for, and no privacy at all.
+# * **Uniform**: every place at random. Perfect privacy, and no use.
+
+# %%
+metrics = evaluate(released, train, test)
+rich.print(format_table(metrics))
+
+# %%
+utility_bars(metrics)
+
+# %% [markdown]
+# The attacker of the last two rows knows all real traces. *Re-identification* asks: whose trace is this synthetic one
+# made from? *Membership* asks: was this person among the training users at all? From the real traces the attacker finds
+# everybody. From the synthetic ones about 2 users in 100, more than by chance, and learns little about membership.
+#
+# Now look at the city itself. Do people go to work in the morning and home at night?
+
+# %%
+population_maps(released, train, test)
+
+# %% [markdown]
+# And do they move alike? A row is where one comes from, a column where one goes. The diagonal is staying.
+
+# %%
+transition_matrices(released, train)
+
+# %% [markdown]
+# The synthetic city is a blurred copy. Count, and do not trust the pictures alone.
+
+
+# %%
+def share_at_work(traces):
+    """Share of the events from 14 to 16 h that are at an office, a university or a hospital."""
+    category = traces.places.category[traces.place[traces.slot == 7]]
+    return np.isin(category, ["office", "university", "hospital"]).mean()
+
+
+def places_per_user(traces):
+    """How many different places a user visits, on average."""
+    return traces.to_frame().groupby("user")["place"].nunique().mean()
+
+
+sets = {"training (a week)": train, "synthetic (a day)": synthetic, "released (a day)": released}
+pd.DataFrame(
+    {
+        "at work from 14 to 16 h": {name: share_at_work(each) for name, each in sets.items()},
+        "places per user": {name: places_per_user(each) for name, each in sets.items()},
+    }
+).round(2)
+
+# %% [markdown]
+# Too few people are at work. And a synthetic user sees more places in a day than a real one in a week. VF-TV, which
+# looks at how a user's time is spread over places, is even worse than Uniform. The model keeps what many users share,
+# and loses what only one does. Try `rank=32`: the transitions get better, and fewer traces pass the test.
+#
+# ## 7. Your own data
+#
+# Give `read_checkins` a table, and say what its columns are called. The table can be a pandas DataFrame or a file (CSV
+# or Parquet). Here is a small table, made from the city.
+
+# %%
+start = pd.Timestamp("2024-01-01")
+events = traces.to_frame().merge(places, on="place")
+mine = pd.DataFrame(
+    {
+        "who": events["user"],
+        "when": start + pd.to_timedelta(events["instant"], unit="h"),
+        "venue": events["place"],
+        "lat": events["latitude"],
+        "lon": events["longitude"],
+    }
+)
+columns = {"user": "who", "time": "when", "place": "venue", "latitude": "lat", "longitude": "lon"}
+own_traces, report = read_checkins(mine, columns, time_zone="Europe/Berlin")
+print(report)
+
+# %% [markdown]
+# Go on from there as above: split, fit, synthesize, test, evaluate. If something is wrong with the table, you get a
+# list of everything that is wrong with it.
+#
+# ## 8. What is protected, and what is not
+#
+# **Protected**: the link from a released trace to its input user. For a trace that passed there are at least `k` users
+# who could be behind it.
+#
+# **Not protected**:
+#
+# * The model. It holds numbers about every single user. Keep it secret.
+# * The verdicts. Which traces were kept back says something about their users.
+# * Several traces of one user together. The test looks at each alone.
+# * Membership. That a person was in the data at all is not hidden by this test. That is why we attack.
+#
+# This is not differential privacy. Before you release anything, look at the attacks, and at the traces.

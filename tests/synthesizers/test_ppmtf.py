@@ -1,0 +1,108 @@
+"""Fitting PPMTF: the parts are put together as they should be. The sampler has its own tests."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs.cells import observe
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
+from ppmtf_jax.synthesizers import ppmtf
+from ppmtf_jax.synthesizers.base import fit
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
+from ppmtf_jax.tensors import Trimming, count_tensors
+from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+
+SETTINGS = PPMTFSettings(2, 50.0, 6, "weighted", 4, max_transitions=4, max_visits=6, max_count=2, floor=1e-3)
+
+
+@pytest.fixture(scope="module")
+def train():
+    """Two days of four instants in two cyclic slots."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame([(u, i) for u in range(6) for i in range(8)], columns=["user", "instant"])
+    places = PlaceTable(np.arange(5), np.linspace(35, 36, 5), np.linspace(139, 140, 5))
+    grid = TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 1, 0] * 2))
+    return Traces.from_frame(frame.assign(place=rng.integers(5, size=len(frame))), places, grid)
+
+
+def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
+    """With a stand-in for the sampler, which takes long to compile: it gets the data, and its draw is the model."""
+    calls = []
+
+    def sampler(key, cells, n_rows, coupling, settings, **options):
+        calls.append((key, cells, n_rows, coupling, settings, options))
+        rng = np.random.default_rng(0)
+        draws = {name: rng.random((1, 2, n, settings.rank)).astype(np.float32) for name, n in n_rows.items()}
+        return GibbsResult(None, draws, np.array([5, 6]), {})
+
+    monkeypatch.setattr(ppmtf, "run_gibbs", sampler)
+    checkpoints = Checkpoints(tmp_path / "fit.npz")
+    model = fit(train, "ppmtf", SETTINGS, seed=3, checkpoints=checkpoints)
+
+    ((key, cells, n_rows, coupling, settings, options),) = calls
+    assert (jax.random.key_data(key) == jax.random.key_data(jax.random.key(3))).all()
+    expected = observe(count_tensors(train, Trimming(4, 6, 2), seed=3), "weighted", 4, seed=3)
+    for ours, theirs in zip(jax.tree.leaves(cells), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert n_rows == {"user": 6, "place": 5, "next_place": 5, "slot": 2}
+    assert (coupling, settings) == (SHARED, GibbsSettings(2, 50.0))
+    assert options["n_sweeps"] == 6
+    assert options["checkpoints"] is checkpoints
+
+    chains = model.trace_model
+    last = sampler(*calls[0][:5]).draws
+    for name in n_rows:
+        np.testing.assert_array_equal(getattr(chains, name), last[name][0, -1])
+    np.testing.assert_array_equal(chains.visit_user, chains.user)
+    np.testing.assert_array_equal(chains.visit_place, chains.place)
+    assert chains.floor == 1e-3
+    # One synthetic trace covers a period of the slots.
+    np.testing.assert_array_equal(chains.slot_of_instant, [0, 1, 1, 0])
+    assert model.time_grid.n_instants == 4
+    assert model.settings == asdict(SETTINGS)
+
+
+@pytest.mark.slow
+def test_a_stopped_fit_goes_on_from_its_checkpoint(train, tmp_path, monkeypatch):
+    model = fit(train, "ppmtf", SETTINGS, seed=3)
+    checkpoints = Checkpoints(tmp_path / "fit.npz", every=2)
+    monkeypatch.setattr(ppmtf, "run_gibbs", lambda *a, **k: run_gibbs(*a, **(k | {"n_sweeps": 4})))
+    fit(train, "ppmtf", SETTINGS, seed=3, checkpoints=checkpoints)
+    monkeypatch.undo()
+    assert checkpoints.path.is_file()
+    resumed = fit(train, "ppmtf", SETTINGS, seed=3, checkpoints=checkpoints)
+    for name, values in model.trace_model.to_arrays().items():
+        np.testing.assert_array_equal(resumed.trace_model.to_arrays()[name], values)
+    with pytest.raises(InputError, match=r"fit\.npz"):
+        fit(train, "ppmtf", SETTINGS, seed=4, checkpoints=checkpoints)
+
+
+def test_defaults_are_the_published_ones():
+    assert PPMTFSettings() == PPMTFSettings(16, 200.0, 100, "sampled", 1000, 100, 100, 10, 1e-8)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"rank": 0},
+        {"noise_precision": 0.0},
+        {"n_sweeps": 0},
+        {"n_zeros": 0},
+        {"max_transitions": 0},
+        {"max_visits": 0},
+        {"max_count": 0},
+        {"floor": 0.0},
+        {"floor": 1.0},
+    ],
+    ids=str,
+)
+def test_bad_settings_are_refused_before_any_work(wrong):
+    with pytest.raises(InputError, match=next(iter(wrong)).removeprefix("n_").rstrip("s")):
+        PPMTFSettings(**wrong)

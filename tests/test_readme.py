@@ -1,0 +1,75 @@
+"""What the README shows works as it stands there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ppmtf_jax.cli import app
+from ppmtf_jax.pipeline import RunConfig
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of a language."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+
+
+def command_lines() -> list[list[str]]:
+    """Every `ppmtf ...` of an indented line or in backticks, in words, without the name of the program."""
+    lines = re.findall(r"^    (ppmtf .*)$", README, flags=re.MULTILINE) + re.findall(r"`(ppmtf [^`]+)`", README)
+    return [shlex.split(line, comments=True)[1:] for line in lines]
+
+
+def exit_code_of_help(words: list[str]) -> int:
+    """Help is shown once all commands and options of the line are known, and before any of them does anything."""
+    return CliRunner().invoke(app, [*words, "--help"]).exit_code
+
+
+@pytest.mark.slow
+def test_snippet_runs(capsys):
+    (snippet,) = blocks("python")
+    exec(compile(snippet, "README.md", "exec"), {})
+    assert re.fullmatch(r"\d+% passed, TP-TV 0\.\d{3}\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("words", command_lines(), ids=" ".join)
+def test_command_line_is_known(words):
+    assert exit_code_of_help(words) == 0
+
+
+@pytest.mark.parametrize("line", ["fit train --out model --rank 3", "teleport x", "import geolife x --out y"])
+def test_a_wrong_command_line_is_noticed(line):
+    assert exit_code_of_help(shlex.split(line)) == 2
+
+
+def test_every_step_has_a_command_line():
+    assert {words[0] for words in command_lines()} >= {"import", "fit", "synthesize", "test", "evaluate", "run"}
+
+
+def test_job_is_a_configuration(tmp_path):
+    (content,) = blocks("toml")
+    file = tmp_path / "job.toml"
+    file.write_text(content, encoding="utf-8")
+    config = RunConfig.load(file)
+    assert config.importing.source == "foursquare"
+    assert config.fitting.zeros == "weighted"
+    assert (config.testing.k, config.testing.eta) == (10, 1.0)
+
+
+def test_files_and_make_targets_are_there():
+    folders = [path.name for path in ROOT.iterdir() if path.is_dir()]
+    files = [name for name in re.findall(r"`([\w.]+/[\w./]*)`", README) if name.split("/")[0] in folders]
+    assert "notebooks/quickstart.ipynb" in files
+    # What `make demo` writes is not in the repository.
+    assert [name for name in files if not (ROOT / name).exists() and name != "demo/"] == []
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = re.findall(r"(?:^    |`)make ([a-z]+)", README, flags=re.MULTILINE)
+    assert set(targets) >= {"demo", "test", "check"}
+    assert [name for name in targets if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []

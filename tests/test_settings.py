@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+import pytest
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import (
+    MAX_SEED,
+    build_settings,
+    check_seed,
+    describe_settings,
+    parse_assignments,
+    split_assignments,
+)
+from ppmtf_jax.synthesizers.base import SYNTHESIZERS
+
+
+@dataclass(frozen=True)
+class Walk:
+    length: int
+    pace: float = 1.5
+    kind: Literal["stroll", "hike"] = "stroll"
+    pause: int | None = 3
+    box: tuple[float, ...] | None = None
+    names: dict | None = None
+    title: str = ""
+    alone: bool = True
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.length < 1:
+            problems.append(Problem("length of at least 1", repr(self.length)))
+        if not self.pace > 0:
+            problems.append(Problem("a positive pace", repr(self.pace)))
+        if problems:
+            raise InputError("walk", problems)
+
+
+def refusal(values: dict) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        build_settings(Walk, values, "walk")
+    return [str(problem) for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "expected"),
+    [
+        ({}, "pace", 1.5),
+        ({"pace": 2}, "pace", 2.0),
+        ({"kind": "hike"}, "kind", "hike"),
+        ({"pause": "none"}, "pause", None),
+        ({"pause": None}, "pause", None),
+        ({"box": [1, 2.5]}, "box", (1, 2.5)),
+        ({"box": (1, 2.5)}, "box", (1, 2.5)),
+        ({"names": {"a": 1}}, "names", {"a": 1}),
+        ({"title": "none"}, "title", "none"),
+        ({"alone": False}, "alone", False),
+    ],
+)
+def test_values_are_taken_as_toml_writes_them(values, name, expected):
+    built = getattr(build_settings(Walk, {"length": 1} | values, "walk"), name)
+    assert built == expected
+    assert type(built) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"length": 1.0}, "expected length as a whole number; found 1.0."),
+        ({"length": True}, "expected length as a whole number; found True."),
+        ({"length": "2"}, "expected length as a whole number; found '2'."),
+        ({"length": None}, "expected length as a whole number; found None."),
+        ({"length": 1, "pace": "fast"}, "expected pace as a number; found 'fast'."),
+        ({"length": 1, "kind": "run"}, "expected kind as 'stroll' or 'hike'; found 'run'."),
+        ({"length": 1, "kind": ["hike"]}, "expected kind as 'stroll' or 'hike'; found ['hike']."),
+        ({"length": 1, "pause": 0.5}, "expected pause as a whole number or 'none'; found 0.5."),
+        ({"length": 1, "box": ["a", 2]}, "expected box as a list of numbers or 'none'; found ['a', 2]."),
+        ({"length": 1, "names": "a=1"}, "expected names as a table or 'none'; found 'a=1'."),
+        ({"length": 1, "alone": 1}, "expected alone as true or false; found 1."),
+        ({}, "expected length as a whole number; found nothing."),
+    ],
+)
+def test_wrong_types_are_told(values, message):
+    assert refusal(values) == [message]
+
+
+def test_all_problems_are_listed_at_once():
+    problems = refusal({"length": 0, "pace": -1, "pauze": 2, "alone": "yes"})
+    known = ", ".join(field.name for field in fields(Walk))
+    assert problems == [
+        f"expected settings among {known}; found 'pauze'. Did you mean pause?",
+        "expected alone as true or false; found 'yes'.",
+        "expected length of at least 1; found 0.",
+        "expected a positive pace; found -1.0.",
+    ]
+
+
+def test_unknown_setting_where_there_are_none():
+    with pytest.raises(InputError, match=r"^uniform: expected no settings; found 'rank'\.$"):
+        build_settings(SYNTHESIZERS["uniform"].settings, {"rank": 2}, "uniform")
+
+
+def test_assignments_are_values_of_toml_or_text():
+    texts = ["rank=32", "floor = 1e-8", "zeros=weighted", "max-count=none", "alone=true", "title=a=b", "box=[1, 2]"]
+    assert parse_assignments(texts, "--set") == {
+        "rank": 32,
+        "floor": 1e-8,
+        "zeros": "weighted",
+        "max_count": None,
+        "alone": True,
+        "title": "a=b",
+        "box": [1, 2],
+    }
+
+
+def test_what_is_no_assignment_is_listed():
+    with pytest.raises(InputError) as caught:
+        split_assignments(["a=1", "rank", "=3", "b=", ""], "--set")
+    assert [problem.found for problem in caught.value.problems] == ["'rank'", "'=3'", "'b='", "''"]
+
+
+@pytest.mark.parametrize("system", sorted(SYNTHESIZERS))
+def test_every_setting_described_can_be_given_as_described(system):
+    """What the help says is taken by --set as it stands, and is the default."""
+    kind = SYNTHESIZERS[system].settings
+    described = describe_settings(kind)
+    assert all(f"{field.name}=" in described for field in fields(kind))
+    if fields(kind):
+        assignments = [part.partition(" (or")[0] for part in described.split(", ")]
+        assert build_settings(kind, parse_assignments(assignments, system), system) == kind()
+
+
+def test_description_tells_other_words_and_what_is_needed():
+    assert describe_settings(Walk) == (
+        "length (a whole number), pace=1.5, kind=stroll (or hike), pause=3 (or none), box=none, names=none, title='', "
+        "alone=true"
+    )
+    assert describe_settings(SYNTHESIZERS["uniform"].settings) == "no settings"
+
+
+@pytest.mark.parametrize("seed", [0, MAX_SEED])
+def test_seeds_in_range(seed):
+    assert check_seed(seed) == seed
+
+
+@pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, 1.0, "1", True, None])
+def test_other_seeds_are_refused(seed):
+    with pytest.raises(InputError, match="from 0 to 4294967295"):
+        check_seed(seed)
