@@ -35,12 +35,13 @@ def progress_bar(title: str, total: int, *, show: bool, done: int = 0) -> Iterat
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("left"),
+        TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total, completed=done)
-        yield lambda steps: bar.advance(task, steps)
+        # The first steps wait for the compiler, at times for half a minute: it should not look as if they hung.
+        task = bar.add_task(title, total=total, completed=done, note="compiling")
+        yield lambda steps: bar.update(task, advance=steps, note="left")
 
 
 @contextmanager

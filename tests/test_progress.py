@@ -38,7 +38,7 @@ def work(show: bool) -> None:
 
 def test_shown_on_a_terminal(shown):
     text = shown(work, True)
-    assert [part for part in ("sweeping", "7/10", "left", "evaluating") if part not in text] == []
+    assert [part for part in ("sweeping", "4/10", "compiling", "7/10", "left", "evaluating") if part not in text] == []
 
 
 def test_quiet_when_asked(shown):

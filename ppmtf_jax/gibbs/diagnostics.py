@@ -154,7 +154,10 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
         hide = rng.random(len(tensor.user)) < share
         hide[rng.integers(len(hide))] = True
         index = np.stack([tensor.user, tensor.place, tensor.other], axis=1)
-        shown[name] = SparseCounts(*index[~hide].T, tensor.count[~hide], tensor.shape)
+        left = ~hide
+        shown[name] = SparseCounts(
+            tensor.user[left], tensor.place[left], tensor.other[left], tensor.count[left], tensor.shape
+        )
         # One zero cell of each user is drawn, and as many of them are used as positive cells are hidden.
         zeros = rng.permutation(sample_zeros(tensor, 1, seed=(seed, number)))[: hide.sum()]
         value = np.concatenate([tensor.count[hide], np.zeros(len(zeros))])
@@ -189,11 +192,11 @@ def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half
 
 def _advice(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_chains: int) -> list[str]:
     advice = []
-    worst = table["r_hat"].idxmax()
-    if table.loc[worst, "r_hat"] > MAX_R_HAT:
-        n_bad = int((table["r_hat"] > MAX_R_HAT).sum())
+    r_hat = table["r_hat"]
+    if r_hat.max() > MAX_R_HAT:
+        n_bad = int((r_hat > MAX_R_HAT).sum())
         advice.append(
-            f"The chains have not met: R-hat is {table.loc[worst, 'r_hat']:.2f} for {worst} and above {MAX_R_HAT} for "
+            f"The chains have not met: R-hat is {r_hat.max():.2f} for {r_hat.idxmax()} and above {MAX_R_HAT} for "
             f"{n_bad} of {len(table)} quantities after {n_sweeps} sweeps. Try n_sweeps={4 * n_sweeps}. If they stay "
             "apart, each chain is in a mode of its own: one draw is then a model, but not a draw of the posterior."
         )

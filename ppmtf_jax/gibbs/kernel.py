@@ -214,12 +214,13 @@ def _log_joint(
 ) -> Float[Array, ""]:
     """Log of eqs. (3), (4) and the factors' normal densities; a weighted cell counts with its weight."""
     alpha = settings.noise_precision
-    likelihood = sum(
+    terms = [
         0.5 * (cells[tensor].total_weight * math.log(alpha / (2 * math.pi)) - alpha * error)
         for tensor, error in square_error.items()
-    )
-    rows = sum(log_density_of_rows(factor, priors[name]) for name, factor in factors.items())
-    return likelihood + rows + sum(log_density_of_prior(prior, settings.hyper) for prior in priors.values())
+    ]
+    terms += [log_density_of_rows(factor, priors[name]) for name, factor in factors.items()]
+    terms += [log_density_of_prior(prior, settings.hyper) for prior in priors.values()]
+    return jnp.sum(jnp.stack(terms))
 
 
 def _square_error(

@@ -177,7 +177,7 @@ def _run_sweeps(
     def sweep_chains(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
         # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills, and a
         # chain's draws are then the same however many there are.
-        return lax.map(lambda chain: step(*chain, cells, coupling, settings), (chain_keys, state))
+        return lax.map(lambda chain: step(chain[0], chain[1], cells, coupling, settings), (chain_keys, state))
 
     idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(sweep_chains, state)[1])
 

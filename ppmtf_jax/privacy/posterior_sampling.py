@@ -148,7 +148,11 @@ class BoundedDraw:
 
 
 def sample_until_bounded(
-    draw: Callable[[int], Mapping[str, Array | np.ndarray]], kappa: float, *, max_count: int = 10, max_retries: int = 100
+    draw: Callable[[int], Mapping[str, Array | np.ndarray]],
+    kappa: float,
+    *,
+    max_count: int = 10,
+    max_retries: int = 100,
 ) -> BoundedDraw:
     """Draw again until all reconstructions lie within [-kappa, max_count + kappa] ("retry if fail", App. G.2).
 

@@ -117,9 +117,10 @@ def chains_of(
 ) -> MetropolisHastings:
     """The trace model of factors that a coupling names."""
     (_, transition_modes), (_, visit_modes) = coupling.tensors
+    user, place, next_place = (factors[name] for name in transition_modes)
+    visit_user, visit_place, slot = (factors[name] for name in visit_modes)
     slot_of_instant = jnp.asarray(train.time_grid.one_period().slot_of_instant)
-    ordered = [factors[name] for name in (*transition_modes, *visit_modes)]
-    return MetropolisHastings(*ordered, slot_of_instant, settings.floor)
+    return MetropolisHastings(user, place, next_place, visit_user, visit_place, slot, slot_of_instant, settings.floor)
 
 
 register("ppmtf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))

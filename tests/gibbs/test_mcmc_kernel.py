@@ -176,9 +176,8 @@ def by_loop(n_chains: int) -> dict[str, np.ndarray]:
         (1, {"progress_bar": True}),
         (3, {"chain_method": "vectorized"}),
         (3, {"chain_method": "sequential"}),
-        (3, {"chain_method": jax.vmap}),
     ],
-    ids=["one chain", "constant cells", "progress bar", "vectorized", "sequential", "vmap"],
+    ids=["one chain", "constant cells", "progress bar", "vectorized", "sequential"],
 )
 def test_every_chain_makes_its_own_sweeps(n_chains, options):
     mcmc = by_numpyro(n_chains, **options)
