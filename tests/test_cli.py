@@ -344,20 +344,27 @@ def test_outputs_are_replaced_on_request(copied):
     assert not list(copied.rglob(".*"))
 
 
-def test_a_stopped_fit_goes_on_and_another_one_is_told_what_to_do(copied, monkeypatch):
-    fit = ["fit", "city/train", "--quiet", "--set", "n_sweeps=3", "--set", "zeros=weighted", "--out", "m"]
+def test_the_checkpoint_of_another_fit_is_told(copied):
+    np.savez(".m.checkpoint.npz", fingerprint="of other settings")
+    said = refused("fit", "city/train", "--out", "m")
+    assert re.search(r"\.m\.checkpoint\.npz: expected the checkpoint of this run; found one of other .*settings", said)
+    assert "Delete it to start anew, or give another name" in said
+
+
+@pytest.mark.slow
+def test_a_stopped_fit_goes_on(copied, monkeypatch):
+    fit = ["fit", "city/train", "--set", "n_sweeps=3", "--set", "zeros=weighted", "--set", "rank=2", "--out", "m"]
 
     def full_disk(self, folder, **_):
         raise OSError(errno.ENOSPC, "No space left on device", str(folder))
 
     with monkeypatch.context() as patch:
         patch.setattr(FittedModel, "save", full_disk)
-        assert "m: No space left on device. Check permissions and free space" in refused(*fit, "--set", "rank=2")
-    said = refused(*fit, "--set", "rank=3")
-    assert re.search(r"\.m\.checkpoint\.npz: expected the checkpoint of this run; found one of other .*settings", said)
-    assert "Delete it to start anew, or give another name" in said
-    works(*fit, "--set", "rank=2")
-    assert Path("m").is_dir()
+        assert "m: No space left on device. Check permissions and free space" in refused(*fit)
+    assert Path(".m.checkpoint.npz").exists()
+    works(*fit)
+    works(*fit[:-1], "unbroken")
+    assert files(Path("m")) == files(Path("unbroken"))
     assert not Path(".m.checkpoint.npz").exists()
 
 
