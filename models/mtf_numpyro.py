@@ -30,7 +30,7 @@ used with any inference of NumPyro. Nothing in it is fast: NUTS takes small prob
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -120,7 +120,10 @@ def mtf(
         index, value, weight = cells[tensor]
         expected = expected_cells(factors, modes, index)
         noise = dist.Normal(expected, settings.noise_precision**-0.5)
-        with numpyro.plate(f"{tensor}_cells", len(index)), numpyro.handlers.scale(scale=1.0 if weight is None else weight):
+        with (
+            numpyro.plate(f"{tensor}_cells", len(index)),
+            numpyro.handlers.scale(scale=1.0 if weight is None else weight),
+        ):
             numpyro.sample(tensor, noise, obs=value)
 
 
@@ -185,9 +188,9 @@ class NormalWithPrecisionRoot(dist.Distribution):
     True
     """
 
-    arg_constraints = {"loc": constraints.real_vector, "precision_root": constraints.lower_cholesky}
-    support = constraints.real_vector
-    reparametrized_params = ["loc", "precision_root"]
+    arg_constraints: ClassVar = {"loc": constraints.real_vector, "precision_root": constraints.lower_cholesky}
+    support = constraints.real_vector  # type: ignore[assignment]
+    reparametrized_params: ClassVar = ["loc", "precision_root"]
 
     def __init__(self, loc: jax.Array, precision_root: jax.Array, *, validate_args: bool | None = None) -> None:
         self.loc, self.precision_root = loc, precision_root
@@ -215,7 +218,7 @@ def _factor(name: str, n_rows: int, settings: GibbsSettings) -> jax.Array:
     root = numpyro.sample(f"{name}_precision_root", dist.WishartCholesky(degrees, scale_tril=scale_root))
     mean = numpyro.sample(f"{name}_mean", NormalWithPrecisionRoot(prior_mean, hyper.mean_strength**0.5 * root))
     with numpyro.plate(f"{name}_rows", n_rows):
-        return numpyro.sample(name, NormalWithPrecisionRoot(mean, root))
+        return jnp.asarray(numpyro.sample(name, NormalWithPrecisionRoot(mean, root)))
 
 
 def _list_sampled(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> Cells:

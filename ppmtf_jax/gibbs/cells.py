@@ -85,7 +85,8 @@ def observe(
     lay_out = _with_sampled_zeros if zeros == "sampled" else _with_weighted_zeros
     return {
         name: lay_out(tensor, n_zeros, (seed, number))
-        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True))
+        # NumPy pads a seed with zeros: (seed, 0) would repeat the stream of `seed`, which trimming uses.
+        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True), start=1)
     }
 
 

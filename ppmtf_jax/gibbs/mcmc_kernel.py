@@ -53,11 +53,12 @@ class MTFGibbs(MCMCKernel):
     "priors.user"; "~factors.user" leaves the user factor, the large one, out.
 
     The draws are those of `run_gibbs` (to rounding) for the same key of a chain: `run_gibbs(key, ...)` runs chain c
-    with `jax.random.fold_in(key, c)`. So give `MCMC.run` that key for one chain, or the array of these keys for several.
+    with `jax.random.fold_in(key, c)`. So give `MCMC.run` that key for one chain, or an array of such keys for several.
     A single key for several chains is split by NumPyro instead.
 
-    Give `jit_model_args=True` to `MCMC`: else the cells become constants of the program, which is compiled anew at every
-    run. All its chain methods work; "parallel" needs a device for each chain and otherwise warns and takes turns.
+    Give `jit_model_args=True` to `MCMC`: else the cells become constants of a program that each run compiles anew.
+    With its progress bar, which is the default, NumPyro then compiles once for all runs; without it, once for each run.
+    All chain methods work; "parallel" needs a device for each chain and otherwise warns and takes turns.
     NumPyro's driver does not stop when a factor is no longer finite, as `run_gibbs` does: look at the field `finite`.
 
     Parameters
@@ -79,8 +80,8 @@ class MTFGibbs(MCMCKernel):
     >>> n_rows = {"user": users, "place": places, "next_place": places, "slot": slots}
     >>> kernel = MTFGibbs(SHARED, GibbsSettings(rank=2), n_rows)
     >>> mcmc = MCMC(kernel, num_warmup=1, num_samples=4, progress_bar=False, jit_model_args=True)
-    >>> mcmc.run(jax.random.key(0), observe(counts, "weighted", 100, seed=0), extra_fields=["rmse"])
-    >>> mcmc.get_samples()["user"].shape, mcmc.get_extra_fields()["rmse"]["visits"].shape
+    >>> mcmc.run(jax.random.key(0), observe(counts, "weighted", 100, seed=0), extra_fields=["rmse"])  # doctest: +SKIP
+    >>> mcmc.get_samples()["user"].shape, mcmc.get_extra_fields()["rmse"]["visits"].shape  # doctest: +SKIP
     ((4, 5, 2), (4,))
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Int, Key
 
-from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.files import atomic_file
 from ppmtf_jax.gibbs.cells import ObservedCells
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
@@ -24,6 +25,7 @@ from ppmtf_jax.progress import progress_bar
 
 # Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5
+WAY_OUT = "Delete it to start anew, or give another name"
 
 
 @runtime_checkable
@@ -50,6 +52,10 @@ class KeepEvery:
     n: int
     burn_in: int = 0
 
+    def __post_init__(self) -> None:
+        if self.n < 1 or self.burn_in < 0:
+            raise InputError("keep", [Problem("n of at least 1 and a burn_in of at least 0", repr(self))])
+
     def keeps(self, sweep: int, n_sweeps: int) -> bool:
         return sweep > self.burn_in and (sweep - self.burn_in) % self.n == 0
 
@@ -63,6 +69,10 @@ class Checkpoints:
 
     path: Path
     every: int = 10
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise InputError("checkpoints", [Problem("at least one sweep between two", repr(self.every))])
 
 
 class GibbsResult(NamedTuple):
@@ -122,14 +132,12 @@ def run_gibbs(
     cells = jax.tree.map(jnp.asarray, cells)
     start = jax.vmap(lambda k: init_state(k, n_rows, coupling, settings))(chain_keys)
     history = _History(start, [], [], [])
-    fingerprint = _fingerprint(key, cells, coupling, settings, n_chains, keep)
+    fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains)
     if checkpoints and checkpoints.path.is_file():
-        history = _read_checkpoint(checkpoints.path, history, fingerprint)
+        history = _read_checkpoint(checkpoints.path, history, fingerprint).keeping(keep, n_sweeps, checkpoints.path)
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
     done = int(history.state.sweep[0])
-    if done > n_sweeps:
-        raise InputError("run", [Problem(f"a checkpoint of at most {n_sweeps} sweeps", f"one of {done}")])
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
@@ -154,6 +162,20 @@ class _History(NamedTuple):
     kept: list[dict[str, np.ndarray]]
     kept_sweeps: list[int]
     trace: list[dict[str, np.ndarray]]
+
+    def keeping(self, keep: Keep, n_sweeps: int, path: Path) -> _History:
+        """Of the draws in a checkpoint those that `keep` asks for; it may have been written with another `keep`."""
+        done = int(self.state.sweep[0])
+        if done > n_sweeps:
+            found = f"one of {done}"
+            raise InputError(str(path), [Problem(f"a checkpoint of at most {n_sweeps} sweeps", found, way_out=WAY_OUT)])
+        stored = dict(zip(self.kept_sweeps, self.kept, strict=True))
+        wanted = [sweep for sweep in range(1, done + 1) if keep.keeps(sweep, n_sweeps)]
+        missing = [sweep for sweep in wanted if sweep not in stored]
+        if missing:
+            found = f"none of sweeps {', '.join(first_examples(missing))}"
+            raise InputError(str(path), [Problem("a checkpoint with the draws to keep", found, way_out=WAY_OUT)])
+        return self._replace(kept=[stored[sweep] for sweep in wanted], kept_sweeps=wanted)
 
     def result(self, coupling: Coupling) -> GibbsResult:
         draws = {f: np.stack([draw[f] for draw in self.kept], axis=1) for f in coupling.factors} if self.kept else {}
@@ -218,11 +240,16 @@ def _check_finite(info: SweepInfo, n: int, done: int, coupling: Coupling, checkp
 
 
 def _fingerprint(
-    key: Array, cells: dict[str, ObservedCells], coupling: Coupling, settings: GibbsSettings, n_chains: int, keep: Keep
+    key: Array,
+    cells: dict[str, ObservedCells],
+    n_rows: dict[str, int],
+    coupling: Coupling,
+    settings: GibbsSettings,
+    n_chains: int,
 ) -> str:
-    """Identifies a run: the same key, data, model and bookkeeping."""
+    """Identifies a chain of draws: the same key, data and model. What is kept of it is not a part of that."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((coupling, settings, n_chains, keep, jax.__version__)).encode())
+    digest.update(repr((sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode())
     digest.update(np.asarray(jax.random.key_data(key)).tobytes())
     for leaf in jax.tree.leaves(cells):
         digest.update(np.asarray(leaf).tobytes())
@@ -242,15 +269,14 @@ def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
 
 
 def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
-    way_out = "Delete it to start anew, or give another name"
     try:
-        with np.load(path) as stored:
+        with open(path, "rb") as file, np.load(file) as stored:
             arrays = dict(stored)
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise InputError(str(path), [Problem("a checkpoint", str(error), way_out=way_out)]) from error
+    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(str(path), [Problem("a checkpoint", str(error), way_out=WAY_OUT)]) from error
     if str(arrays.get("fingerprint")) != fingerprint:
         expected = "the checkpoint of this run"
-        raise InputError(str(path), [Problem(expected, "one of other data, settings or seed", way_out=way_out)])
+        raise InputError(str(path), [Problem(expected, "one of other data, settings or seed", way_out=WAY_OUT)])
     structure = jax.tree.structure(fresh.state)
     state = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"state_{i}"]) for i in range(structure.num_leaves)])
     kept_sweeps = arrays["kept_sweeps"].tolist()

@@ -9,8 +9,11 @@ trace model registers it with `register`; nothing else has to change.
 from __future__ import annotations
 
 import abc
+import hashlib
 import json
 import os
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -33,6 +36,7 @@ from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces, read_parquet
 # not depend on how users are batched.
 TILE = 64
 MODEL_FORMAT = 1
+MODEL_FILES = ("time_grid.json", "users.parquet", "places.parquet", "parameters.npz")
 
 
 class TraceModel(abc.ABC):
@@ -147,28 +151,27 @@ class FittedModel:
         """Write a model folder. It holds the parameters, which no privacy test covers: keep it secret."""
         about = {"format": MODEL_FORMAT, "system": self.system, "settings": self.settings, "seed": self.seed}
         with atomic_folder(folder, overwrite=overwrite) as partial_folder:
-            write_text(partial_folder / "model.json", json.dumps(about, indent=1) + "\n")
             write_text(partial_folder / "time_grid.json", self.time_grid.to_json())
             pd.DataFrame({"user": self.user_ids}).to_parquet(partial_folder / "users.parquet", index=False)
             self.places.to_frame().to_parquet(partial_folder / "places.parquet", index=False)
             np.savez(partial_folder / "parameters.npz", **self.trace_model.to_arrays())  # type: ignore[arg-type]
+            about["checksums"] = {name: _checksum(partial_folder / name) for name in MODEL_FILES}
+            write_text(partial_folder / "model.json", json.dumps(about, indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> FittedModel:
-        """Read a model folder; what is missing or of another format is an `InputError`."""
+        """Read a model folder; what is missing, damaged or of another format is an `InputError`."""
         folder = Path(folder)
-        needed = ("model.json", "time_grid.json", "users.parquet", "places.parquet", "parameters.npz")
-        absent = [name for name in needed if not (folder / name).is_file()]
+        absent = [name for name in ("model.json", *MODEL_FILES) if not (folder / name).is_file()]
         if absent:
             problem = Problem("a model folder", f"no {', '.join(absent)}", way_out="Make one with `ppmtf fit`")
             raise InputError(str(folder), [problem])
-        about = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        if about.get("format") != MODEL_FORMAT:
-            raise InputError(
-                str(folder), [Problem(f"a model of format {MODEL_FORMAT}", f"format {about.get('format')}")]
-            )
-        with np.load(folder / "parameters.npz") as stored:
-            trace_model = synthesizer_named(about["system"]).model.from_arrays(dict(stored))
+        about = _read_about(folder / "model.json")
+        # A factor with rows missing would not fail: an index out of range is clamped.
+        changed = [name for name in MODEL_FILES if _checksum(folder / name) != about["checksums"].get(name)]
+        if changed:
+            problem = Problem("the files as they were saved", f"{', '.join(changed)} changed", way_out="Fit it again")
+            raise InputError(str(folder), [problem])
         return cls(
             about["system"],
             about["settings"],
@@ -176,8 +179,37 @@ class FittedModel:
             read_parquet(folder / "users.parquet")["user"].to_numpy(),
             PlaceTable.from_frame(read_parquet(folder / "places.parquet")),
             TimeGrid.load(folder / "time_grid.json"),
-            trace_model,
+            _read_parameters(folder / "parameters.npz", synthesizer_named(about["system"]).model),
         )
+
+
+def _read_about(file: Path) -> dict[str, Any]:
+    way_out = "Fit the model again"
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        found = about.get("format")
+    except (OSError, ValueError, AttributeError) as error:
+        raise InputError(str(file), [Problem("a readable model.json", str(error), way_out=way_out)]) from error
+    if found != MODEL_FORMAT:
+        raise InputError(str(file), [Problem(f"a model of format {MODEL_FORMAT}", f"format {found}", way_out=way_out)])
+    absent = [name for name in ("system", "settings", "seed", "checksums") if name not in about]
+    if absent:
+        raise InputError(str(file), [Problem("all of a model.json", f"no {', '.join(absent)}", way_out=way_out)])
+    return about
+
+
+def _checksum(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _read_parameters(path: Path, model: type[TraceModel]) -> TraceModel:
+    try:
+        # Opened here: NumPy leaves a damaged file open.
+        with open(path, "rb") as file, np.load(file) as stored:
+            return model.from_arrays(dict(stored))
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(str(path), [Problem(f"parameters of {model.__name__}", str(error))]) from error
 
 
 def fit(
@@ -377,9 +409,11 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     block = jnp.minimum(jnp.sum(ends <= target), n_blocks - 1)
     before = jnp.where(block > 0, ends[block - 1], 0)
     within = jnp.cumsum(blocks[block])
+    # A compiler may fuse product and difference, and round what was just at the boundary to below it.
+    rest = jnp.maximum(target - before, 0)
     # Where rounding carries the target past the end, the last place of positive weight is meant.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)
-    return (block * width + jnp.minimum(jnp.sum(within <= target - before), last)).astype(jnp.int32)
+    return (block * width + jnp.minimum(jnp.sum(within <= rest), last)).astype(jnp.int32)
 
 
 def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:

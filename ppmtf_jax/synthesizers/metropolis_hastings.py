@@ -90,14 +90,14 @@ class MetropolisHastings(TraceModel):
         visits = jax.vmap(lambda slot: self._visits(user, slot))(jnp.arange(self.slot.shape[0]))
         proposal = transitions / row_sum[:, None]
 
-        def leave(target: Float[Array, " place"]) -> Float[Array, " place"]:
-            # Probability flow a -> b is the smaller of target(a) proposal(a, b) and its mirror image.
+        def stay(target: Float[Array, " place"]) -> Float[Array, " place"]:
+            # Probability flow a -> b is the smaller of target(a) proposal(a, b) and its mirror image; the rest of what
+            # is proposed is refused. A sum of refusals, none negative, keeps the digits that 1 - sum would lose.
             flow = target[:, None] * proposal
-            flow = jnp.minimum(flow, flow.T)
-            return (flow.sum(axis=1) - jnp.diagonal(flow)) / target
+            refused = flow - jnp.minimum(flow, flow.T)
+            return jnp.diagonal(proposal) + refused.sum(axis=1) / target
 
-        stay = 1 - jax.lax.map(leave, visits)
-        return UserTables(row, row_sum, visits, jnp.maximum(stay, jnp.finfo(row.dtype).tiny))
+        return UserTables(row, row_sum, visits, jax.lax.map(stay, visits))
 
     def log_first(self, tables: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = tables.visits[self.slot_of_instant[0]]

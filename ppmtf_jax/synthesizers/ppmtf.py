@@ -55,13 +55,19 @@ class PPMTFSettings:
     floor: float = FLOOR
 
     def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
         if not 0 < self.floor < 1:
-            raise InputError("settings", [Problem("a floor between 0 and 1", repr(self.floor))])
-        if self.n_sweeps < 1:
-            raise InputError("settings", [Problem("at least one sweep", repr(self.n_sweeps))])
-        # Built here so that bad values are refused before any work is done.
-        self.trimming()
-        self.gibbs()
+            problems.append(Problem("a floor between 0 and 1", repr(self.floor)))
+        for name in ("n_sweeps", "n_zeros"):
+            if getattr(self, name) < 1:
+                problems.append(Problem(f"{name} of at least 1", repr(getattr(self, name))))
+        for build in (self.trimming, self.gibbs):  # which refuse what is wrong with theirs
+            try:
+                build()
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError("settings", problems)
 
     def trimming(self) -> Trimming:
         """How counts are bounded."""

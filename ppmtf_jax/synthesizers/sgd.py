@@ -30,7 +30,7 @@ class SGD(TraceModel):
     ----------
     row_start : int array, shape (slots * places + 1,)
         Where the row of (slot, place) begins in `next_place`.
-    next_place : int array, shape (seen transitions,), sorted within a row
+    next_place : int array, shape (seen transitions + 1,), sorted within a row; the last entry is of no row
     count_before : int array, shape (seen transitions + 1,)
         Running sum of their counts: sampling is exact integer arithmetic.
     first_count_before : int array, shape (places + 1,)
@@ -41,7 +41,7 @@ class SGD(TraceModel):
     """
 
     row_start: Int[Array, " row"]
-    next_place: Int[Array, " seen"]
+    next_place: Int[Array, " seen1"]
     count_before: Int[Array, " seen1"]
     first_count_before: Int[Array, " place1"]
     copied: Int[Array, "user copied"]
@@ -72,7 +72,8 @@ class SGD(TraceModel):
 
     def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
-        log_probability = jnp.log(count / self.first_count_before[-1])
+        # `float` is JAX's default: a quotient of int32 would stay in single precision where double was asked for.
+        log_probability = jnp.log(count.astype(float) / self.first_count_before[-1])
         return self._certain_if_copied(tables, jnp.zeros((), jnp.int32), place, log_probability)
 
     def log_next(
@@ -83,7 +84,8 @@ class SGD(TraceModel):
         at = self._find(begin, end, next_place)
         count = self.count_before[at + 1] - self.count_before[at]
         seen = (at < end) & (self.next_place[jnp.minimum(at, len(self.next_place) - 1)] == next_place)
-        probability = jnp.where(total > 0, jnp.where(seen, count, 0) / jnp.maximum(total, 1), 1 / self.n_places)
+        share = jnp.where(seen, count, 0).astype(float) / jnp.maximum(total, 1)
+        probability = jnp.where(total > 0, share, 1 / self.n_places)
         return self._certain_if_copied(tables, instant, next_place, jnp.log(probability))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -100,7 +102,7 @@ class SGD(TraceModel):
     def _find(self, begin: Array, end: Array, next_place: Array) -> Array:
         """First position in [begin, end) whose next place is not below `next_place`."""
 
-        def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
             low, high = bounds
             middle = (low + high) // 2
             below = (low < high) & (self.next_place[middle] < next_place)
@@ -152,6 +154,8 @@ def fit_trace_model(
     row = train.slot[after].astype(np.int64) * n_places + train.place[after - 1]
     seen, count = np.unique(row * n_places + train.place[after], return_counts=True)
     row, next_place = np.divmod(seen, n_places)
+    # JAX cannot index an empty array: a last entry that no row reaches.
+    next_place = np.append(next_place, n_places)
     in_first_slot = train.slot == period.slot_of_instant[0]
     first_count = np.bincount(train.place[in_first_slot], minlength=n_places)
     if not first_count.any():

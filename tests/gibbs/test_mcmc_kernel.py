@@ -78,6 +78,7 @@ def our_own(n_chains: int) -> GibbsResult:
     return run_gibbs(KEY, cells(), ROWS, SHARED, SETTINGS, n_sweeps=n_sweeps, n_chains=n_chains, keep=keep)
 
 
+@pytest.mark.slow
 def test_draws_and_diagnostics_are_those_of_our_own_driver():
     mcmc, ours = by_numpyro(2, chain_method="vectorized"), our_own(2)
     mcmc.run(keys_of(2), cells(), extra_fields=("rmse", "priors"))
@@ -133,10 +134,8 @@ def quick_step(
     del settings
     key = jax.random.fold_in(key, state.sweep)
     weight = {name: cells[name].total_weight for name, _ in coupling.tensors}
-    factors = {
-        name: state.factors[name] / 2 + jax.random.normal(jax.random.fold_in(key, i), state.factors[name].shape)
-        for i, name in enumerate(coupling.factors)
-    }
+    noise = jax.random.normal(key)
+    factors = {name: state.factors[name] / 2 + noise for name in coupling.factors}
     priors = {name: FactorPrior(rows.mean(axis=0) * weight["visits"], rows.T @ rows) for name, rows in factors.items()}
     info = SweepInfo(
         square_error={name: weight[name] * jnp.sum(factors["user"]) ** 2 for name in weight},
@@ -167,6 +166,7 @@ def by_loop(n_chains: int) -> dict[str, np.ndarray]:
     return jax.tree.map(lambda *rows: np.stack(rows), *chains)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("n_chains", "options"),
@@ -186,6 +186,7 @@ def test_every_chain_makes_its_own_sweeps(n_chains, options):
     assert int(np.max(mcmc.last_state.sweep)) == WARMUP + SAMPLES
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_parallel_chains_take_turns_where_there_is_one_device():
     if jax.local_device_count() > 1:
@@ -295,6 +296,7 @@ def test_the_sampler_can_be_pickled():
     assert_same_draws(mcmc, by_loop(1))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.filterwarnings("ignore:\nArviZ is undergoing a major refactor:FutureWarning")
 def test_arviz_takes_the_draws():

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from models import mtf_numpyro
-from models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.util import log_density
 from scipy import stats
 
+from models import mtf_numpyro
+from models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import (
@@ -55,6 +55,7 @@ EVERY_CELL = {
 }
 
 
+@pytest.mark.slow
 def test_examples_of_the_documentation():
     assert doctest.testmod(mtf_numpyro).failed == 0
 
@@ -83,7 +84,9 @@ def prior_z(draws: dict[str, np.ndarray], coupling: Coupling, settings: GibbsSet
     mean_covariance = row_covariance / hyper.mean_strength
     worst = 0.0
     for name in coupling.factors:
-        root, mean, rows = (np.asarray(draws[site], np.float64) for site in (f"{name}_precision_root", f"{name}_mean", name))
+        root, mean, rows = (
+            np.asarray(draws[site], np.float64) for site in (f"{name}_precision_root", f"{name}_mean", name)
+        )
         precision = root @ root.transpose(0, 2, 1)
         variance = hyper.degrees_of_freedom * (scale**2 + np.outer(np.diag(scale), np.diag(scale)))
         own, away = rows[:, 0] - mean, rows - hyper.mean
@@ -124,13 +127,17 @@ def cell_z(draws: dict[str, np.ndarray], shared: bool, settings: GibbsSettings) 
     )
 
 
+@pytest.mark.slow
 def test_prior_moments(prior_draws):
     coupling, draws = prior_draws
     assert prior_z(draws, coupling, SETTINGS) < 5
     assert cell_z(draws, coupling is SHARED, SETTINGS) < 5
 
 
-@pytest.mark.parametrize("change", [{"degrees_of_freedom": 11.0}, {"scale": 4.0}, {"mean_strength": 3.0}, {"mean": 0.45}])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "change", [{"degrees_of_freedom": 11.0}, {"scale": 4.0}, {"mean_strength": 3.0}, {"mean": 0.45}]
+)
 def test_prior_moments_of_another_prior_are_told_apart(prior_draws, change):
     coupling, draws = prior_draws
     assert prior_z(draws, coupling, replace(SETTINGS, hyper=replace(HYPER, **change))) > 5
@@ -341,6 +348,7 @@ def random_counts() -> CountTensors:
     return CountTensors(*tensors)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize(("zeros", "name"), [("sampled", "unshared"), ("weighted", "shared")])
 def test_listed_cells_are_those_that_the_sampler_sees(zeros, name):
@@ -383,11 +391,11 @@ def test_stochastic_variational_inference_finds_a_better_fit():
     assert predict(jax.random.key(1), unobserved, *arguments[1:])["transitions"].shape == (7, USERS * PLACES * PLACES)
 
 
+@pytest.mark.slow
 def test_predictive_draws_cells_about_their_expectation():
-    """Given the factors, cells are normal with the noise precision; the other sites come from the prior."""
-    rng = np.random.default_rng(0)
+    """Given the factors, cells are normal with the noise precision."""
     n_draws = 5000
-    factors = {name: jnp.asarray(rng.normal(size=(ROWS[name], RANK))) for name in SHARED.factors}
+    factors = jax.tree.map(jnp.asarray, random_parameters(SHARED, 0))
     repeated = {name: jnp.broadcast_to(rows, (n_draws, *rows.shape)) for name, rows in factors.items()}
     drawn = Predictive(mtf, repeated, parallel=True)(jax.random.key(2), EVERY_CELL, ROWS, SHARED, SETTINGS)
     for tensor, modes in SHARED.tensors:
