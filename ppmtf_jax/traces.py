@@ -204,8 +204,7 @@ class TimeGrid:
     def one_period(self) -> TimeGrid:
         """The shortest beginning of the grid after which the slots repeat: what one synthetic trace covers."""
         slots = self.slot_of_instant
-        # Only what is seen twice in full repeats: a day from 01:00 in two-hour slots ends in the slot that it began in.
-        for period in range(1, self.n_instants // 2 + 1):
+        for period in range(1, self.n_instants):
             if slots[period] == slots[0] and np.array_equal(slots[period:], slots[:-period]):
                 return replace(self, slot_of_instant=slots[:period])
         return self
@@ -601,9 +600,8 @@ def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np
     unknown = (pairs < 0).any(1)
     problems = []
     if unknown.any():
-        examples = first_examples(
-            [tuple(pair) for pair in friendships[["user", "friend"]].to_numpy()[unknown].tolist()]
-        )
+        strangers = friendships[["user", "friend"]].to_numpy()[unknown].tolist()
+        examples = first_examples([tuple(pair) for pair in strangers])
         problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
     pairs = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1)
     return np.unique(pairs, axis=0).astype(np.int32), problems

@@ -48,6 +48,10 @@ def cells() -> dict[str, ObservedCells]:
     return jax.tree.map(jnp.asarray, observe(CountTensors(*tensors), "weighted", 5, seed=0))
 
 
+# NumPyro's driver compiles a program for almost every test.
+pytestmark = pytest.mark.slow
+
+
 def by_numpyro(n_chains: int = 1, **options: Any) -> MCMC:
     options = {"num_warmup": WARMUP, "num_samples": SAMPLES, "progress_bar": False, "jit_model_args": True} | options
     return MCMC(MTFGibbs(SHARED, SETTINGS, ROWS), num_chains=n_chains, **options)
@@ -78,7 +82,6 @@ def our_own(n_chains: int) -> GibbsResult:
     return run_gibbs(KEY, cells(), ROWS, SHARED, SETTINGS, n_sweeps=n_sweeps, n_chains=n_chains, keep=keep)
 
 
-@pytest.mark.slow
 def test_draws_and_diagnostics_are_those_of_our_own_driver():
     mcmc, ours = by_numpyro(2, chain_method="vectorized"), our_own(2)
     mcmc.run(keys_of(2), cells(), extra_fields=("rmse", "priors"))
@@ -91,7 +94,6 @@ def test_draws_and_diagnostics_are_those_of_our_own_driver():
         np.testing.assert_allclose(fields["priors"][name].precision[:, -1], prior.precision, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n_chains", "options"),
     [
@@ -108,7 +110,6 @@ def test_draws_are_those_of_our_own_driver_whatever_the_options(n_chains, option
     assert_same_draws(mcmc, our_own(n_chains).draws)
 
 
-@pytest.mark.slow
 def test_parallel_chains_run_on_several_devices():
     """In a process of its own, since JAX counts devices when it starts."""
     code = (
@@ -166,7 +167,6 @@ def by_loop(n_chains: int) -> dict[str, np.ndarray]:
     return jax.tree.map(lambda *rows: np.stack(rows), *chains)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(
     ("n_chains", "options"),
@@ -186,7 +186,6 @@ def test_every_chain_makes_its_own_sweeps(n_chains, options):
     assert int(np.max(mcmc.last_state.sweep)) == WARMUP + SAMPLES
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_parallel_chains_take_turns_where_there_is_one_device():
     if jax.local_device_count() > 1:
@@ -296,7 +295,6 @@ def test_the_sampler_can_be_pickled():
     assert_same_draws(mcmc, by_loop(1))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 @pytest.mark.filterwarnings("ignore:\nArviZ is undergoing a major refactor:FutureWarning")
 def test_arviz_takes_the_draws():

@@ -143,6 +143,7 @@ def test_prior_moments_of_another_prior_are_told_apart(prior_draws, change):
     assert prior_z(draws, coupling, replace(SETTINGS, hyper=replace(HYPER, **change))) > 5
 
 
+@pytest.mark.slow
 def test_cells_that_share_factors_are_told_from_those_that_do_not(prior_draws):
     coupling, draws = prior_draws
     assert cell_z(draws, coupling is UNSHARED, SETTINGS) > 5
