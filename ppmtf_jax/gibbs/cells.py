@@ -120,6 +120,7 @@ def lay_out_cells(
     ----------
     index : int array, shape (cells, 3)
     value, weight : float arrays, shape (cells,)
+        A cell with a value other than 0 must weigh 1 in all, `weight` and `zero_weight` together.
     shape : (users, places, others)
     zero_weight : float array, shape (users,), optional
         See `ObservedCells`; cells with a positive value then weigh `weight + zero_weight` in all.
