@@ -59,9 +59,8 @@ def measure(case: dict) -> dict:
 
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs.cells import N_MODES, observe
-    from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+    from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
     from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _run_sweeps, init_state
-    from ppmtf_jax.synthesizers.ppmtf import rows_of_factors
     from ppmtf_jax.tensors import count_tensors
 
     counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])

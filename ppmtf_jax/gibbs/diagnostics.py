@@ -17,7 +17,7 @@ import pandas as pd
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
-from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings
+from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import KeepEvery, run_gibbs
 from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros
 
@@ -105,12 +105,10 @@ def diagnose(
         found = f"{n_chains} chains, {n_sweeps} sweeps, {held_out} held out"
         raise InputError("diagnose", [Problem("at least 2 chains and 20 sweeps, a held-out share in (0, 1)", found)])
     shown, hidden = hold_out(counts, held_out, seed=seed)
-    shapes = shown._asdict()
-    n_rows = {f: n for tensor, modes in coupling.tensors for f, n in zip(modes, shapes[tensor].shape, strict=True)}
     result = run_gibbs(
         jax.random.key(seed),
         observe(shown, zeros, n_zeros, seed=seed),
-        n_rows,
+        rows_of_factors(coupling, shown),
         coupling,
         settings,
         n_sweeps=n_sweeps,

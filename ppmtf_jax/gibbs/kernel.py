@@ -29,6 +29,7 @@ from ppmtf_jax.gibbs.conditionals import (
     row_conditional,
 )
 from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
+from ppmtf_jax.tensors import CountTensors
 
 Factors = dict[str, Array]
 
@@ -109,6 +110,14 @@ class SweepInfo(NamedTuple):
     log_joint: Float[Array, ""]
     square_size: dict[str, Float[Array, ""]]
     finite: Bool[Array, " factor"]
+
+
+def rows_of_factors(coupling: Coupling, counts: CountTensors) -> dict[str, int]:
+    """How many rows each factor has."""
+    shapes = counts._asdict()
+    return {
+        name: rows for tensor, modes in coupling.tensors for name, rows in zip(modes, shapes[tensor].shape, strict=True)
+    }
 
 
 def init_state(

@@ -11,11 +11,11 @@ from jaxtyping import Array
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
-from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.synthesizers.base import Synthesizer, register
 from ppmtf_jax.synthesizers.metropolis_hastings import FLOOR, MetropolisHastings
-from ppmtf_jax.tensors import CountTensors, Trimming, count_tensors
+from ppmtf_jax.tensors import Trimming, count_tensors
 from ppmtf_jax.traces import Traces
 
 
@@ -108,14 +108,6 @@ def factorize(
         progress=progress,
     )
     return {name: jnp.asarray(draws[0, -1]) for name, draws in result.draws.items()}
-
-
-def rows_of_factors(coupling: Coupling, counts: CountTensors) -> dict[str, int]:
-    """How many rows each factor has."""
-    shapes = counts._asdict()
-    return {
-        name: rows for tensor, modes in coupling.tensors for name, rows in zip(modes, shapes[tensor].shape, strict=True)
-    }
 
 
 def chains_of(
