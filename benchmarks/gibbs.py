@@ -56,24 +56,31 @@ def measure(case: dict) -> dict:
     """Time sweeps of one case in this process."""
     import jax
     import jax.numpy as jnp
+    from jax.sharding import Mesh
+
+    jax.config.update("jax_num_cpu_devices", case["threads"])
 
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs.cells import N_MODES, observe
     from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
-    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _run_sweeps, init_state
+    from ppmtf_jax.gibbs.run import DEVICES, SWEEPS_PER_CALL, _init_chains, _run_sweeps, _share_cells
     from ppmtf_jax.tensors import count_tensors
 
     counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])
     coupling = Coupling(SHARED.tensors[:1]) if case.get("one_tensor") else SHARED
-    cells = jax.tree.map(jnp.asarray, observe(counts, case["zeros"], 1000, seed=0))
+    cells = observe(counts, case["zeros"], 1000, seed=0)
     cells = {name: cells[name] for name, _ in coupling.tensors}
-    n_visits = N_MODES * sum(int((tiles.by_mode[0].weight > 0).sum()) for tiles in cells.values())
+    # A padded cell points past the last place or slot.
+    shapes = counts._asdict()
+    n_visits = N_MODES * sum(int(np.sum(own.by_mode[0].right < shapes[name].shape[2])) for name, own in cells.items())
     settings = GibbsSettings(rank=case["rank"])
-    keys = jax.random.split(jax.random.key(0), 1)
-    state = jax.vmap(lambda key: init_state(key, rows_of_factors(coupling, counts), coupling, settings))(keys)
+    mesh = Mesh(np.array(jax.devices()), (DEVICES,))
+    cells = _share_cells(cells, mesh)
+    key_data = jax.random.key_data(jax.random.key(0))
+    keys, state = _init_chains(key_data, 1, rows_of_factors(coupling, counts), coupling, settings, mesh)
 
     def run(state):
-        return jax.block_until_ready(_run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings)[0])
+        return jax.block_until_ready(_run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0])
 
     begin = time.perf_counter()
     state = run(state)

@@ -2,45 +2,56 @@
 
 For each mode of a tensor its cells are sorted by that mode's index and cut into tiles: each tile holds cells of one row
 only and is padded to a fixed width, so that a row's statistics are sums of small matrix products. A padded cell has
-weight 0 and value 0, hence counts nothing.
+a design vector of zeros and value 0, hence counts nothing.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
 from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
 
-# A chunk's design (64 bytes a cell at rank 16) should stay in the level-2 cache.
-CELLS_AT_A_TIME = 2**15
+N_MODES = 3
+# Runs of tiles whose statistics are summed one by one for the places and slots, then in a fixed order, so that the sum
+# does not depend on how many devices share the work.
+N_PARTS = 8
 MIN_TILE, MAX_TILE = 8, 320
 # What a tile costs beside its cells, in cells: its product's result is added to the row.
 TILE_COST = 16
-N_MODES = 3
 
 
 class Tiles(NamedTuple):
-    """Cells of one tensor grouped by one of its modes, in chunks that are processed one after another.
+    """Cells of one tensor grouped by one of its modes, in parts that devices share and chunks that follow each other.
+
+    Of the users (mode 0) a part holds some rows with all their cells, so it can draw them. Of the other modes, whose
+    rows are few and may be long, a part holds an equal run of the tiles, and the parts' statistics are summed.
 
     Attributes
     ----------
-    row : int32, shape (chunks, tiles)
-        Row of this mode's factor that each tile belongs to.
-    left, right : int32, shape (chunks, tiles, width)
-        Rows of the other two modes' factors, in the order of the modes.
-    value : float32, shape (chunks, tiles, width)
-    weight : float32, shape (chunks, tiles, width)
+    rows : int32, shape (parts, part_rows)
+        Rows of this mode's factor that a part may have statistics of; the number of rows where there is none.
+    n_chunks : int32, shape (parts,)
+        How many of a part's chunks hold cells.
+    row : int32, shape (parts, chunks, tiles)
+        Which of the part's rows each tile belongs to.
+    left, right : int32, shape (parts, chunks, tiles, width)
+        Rows of the other two modes' factors, in the order of the modes. For a padded cell `right` is one past the last
+        row, which reads as zeros.
+    value : float32, shape (parts, chunks, tiles, width)
     """
 
-    row: Int[Array, "chunk tile"]
-    left: Int[Array, "chunk tile width"]
-    right: Int[Array, "chunk tile width"]
-    value: Float[Array, "chunk tile width"]
-    weight: Float[Array, "chunk tile width"]
+    rows: Int[Array, "part part_row"]
+    n_chunks: Int[Array, " part"]
+    row: Int[Array, "part chunk tile"]
+    left: Int[Array, "part chunk tile width"]
+    right: Int[Array, "part chunk tile width"]
+    value: Float[Array, "part chunk tile width"]
 
 
 class ObservedCells(NamedTuple):
@@ -51,7 +62,8 @@ class ObservedCells(NamedTuple):
     by_mode : three `Tiles`
         The stored cells grouped by user, by place, and by next place or slot.
     zero_weight : float32, shape (users,), or None
-        Weight at which *every* cell of a user counts as a zero beside the stored cells; None where zeros are stored.
+        Weight at which *every* cell of a user counts as a zero beside the stored cells, which then weigh the rest of 1;
+        None where zeros are stored.
     square_sum : float32 scalar
         Weighted sum of squared values, for the reconstruction error.
     total_weight : float32 scalar
@@ -94,84 +106,118 @@ def _with_sampled_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int
     zeros = sample_zeros(counts, n_zeros, seed=seed)
     index = np.concatenate([_positive_index(counts), zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)]).astype(np.float32)
-    return lay_out_cells(index, value, np.ones_like(value), counts.shape)
+    return lay_out_cells(index, value, counts.shape)
 
 
 def _with_weighted_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> ObservedCells:
     del seed  # nothing is random here
-    zero_weight = zero_weights(counts, n_zeros)
-    # Every cell, positive ones too, counts as a zero of this weight in the dense part; the stored part makes up for it.
-    stored_weight = (1 - zero_weight[counts.user]).astype(np.float32)
     return lay_out_cells(
-        _positive_index(counts), counts.count.astype(np.float32), stored_weight, counts.shape, zero_weight
+        _positive_index(counts), counts.count.astype(np.float32), counts.shape, zero_weights(counts, n_zeros)
     )
 
 
 def lay_out_cells(
-    index: np.ndarray,
-    value: np.ndarray,
-    weight: np.ndarray,
-    shape: tuple[int, int, int],
-    zero_weight: np.ndarray | None = None,
+    index: np.ndarray, value: np.ndarray, shape: tuple[int, int, int], zero_weight: np.ndarray | None = None
 ) -> ObservedCells:
     """Tile stored cells along each mode.
 
     Parameters
     ----------
     index : int array, shape (cells, 3)
-    value, weight : float arrays, shape (cells,)
-        A cell with a value other than 0 must weigh 1 in all, `weight` and `zero_weight` together.
+    value : float array, shape (cells,)
     shape : (users, places, others)
     zero_weight : float array, shape (users,), optional
-        See `ObservedCells`; cells with a positive value then weigh `weight + zero_weight` in all.
+        Weight of each cell of a user that is not stored, at most 1; a stored cell weighs 1.
     """
-    total = float(weight.sum())
-    # With a dense part, a stored cell's residual is counted at weights w and 1 - w: the square of its value at 1.
-    squares = float(np.sum(np.square(value, dtype=np.float64) * (weight if zero_weight is None else 1)))
+    total = float(len(value))
     if zero_weight is not None:
-        total += float(zero_weight.sum()) * shape[1] * shape[2]
+        stored = np.bincount(index[:, 0], minlength=shape[0])
+        total += float(zero_weight @ (shape[1] * shape[2] - stored))
     return ObservedCells(
-        tuple(_tile(index, value, weight, mode, shape[mode]) for mode in range(N_MODES)),  # type: ignore[arg-type]
+        tuple(_tile(index, value, mode, shape) for mode in range(N_MODES)),  # type: ignore[arg-type]
         None if zero_weight is None else zero_weight.astype(np.float32),
-        np.float32(squares),  # type: ignore[arg-type]
+        np.float32(np.sum(np.square(value, dtype=np.float64))),  # type: ignore[arg-type]
         np.float32(total),  # type: ignore[arg-type]
     )
+
+
+def pad_parts(cells: dict[str, ObservedCells], multiple: int) -> dict[str, ObservedCells]:
+    """Add empty parts until each mode's number of them is a multiple, so that as many devices can share them."""
+
+    def pad(tiles: Tiles, n_rows: int) -> Tiles:
+        n_more = -len(tiles.n_chunks) % multiple
+        # None of the chunks of an empty part is read.
+        padded = (np.pad(leaf, [(0, n_more)] + [(0, 0)] * (np.ndim(leaf) - 1)) for leaf in tiles[1:])
+        rows = np.pad(tiles.rows, [(0, n_more), (0, 0)], constant_values=n_rows)
+        return Tiles(rows, *padded)
+
+    def pad_all(own: ObservedCells) -> ObservedCells:
+        by_mode = (pad(tiles, int(tiles.rows.max()) + 1) for tiles in own.by_mode)
+        return own._replace(by_mode=tuple(by_mode))
+
+    return {name: pad_all(own) for name, own in cells.items()}
 
 
 def _positive_index(counts: SparseCounts) -> np.ndarray:
     return np.stack([counts.user, counts.place, counts.other], axis=1)
 
 
-def _tile(index: np.ndarray, value: np.ndarray, weight: np.ndarray, mode: int, n_rows: int) -> Tiles:
+def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int, int]) -> Tiles:
+    n_rows = shape[mode]
     order = np.argsort(index[:, mode], kind="stable")
     row = index[order, mode]
     per_row = np.bincount(row, minlength=n_rows)
     width = _tile_width(per_row)
-    tiles_per_row = -(-per_row // width)
-    first_tile = np.concatenate([[0], np.cumsum(tiles_per_row)])
+    tiles_of_row = -(-per_row // width)
+    first_tile = np.concatenate([[0], np.cumsum(tiles_of_row)])
+    row_of_tile = np.repeat(np.arange(n_rows), tiles_of_row)
+
+    part_rows, part_of_tile = _split(row_of_tile, n_rows, owns_rows=mode == 0)
+    tiles_of_part = np.bincount(part_of_tile, minlength=len(part_rows))
+    most = max(1, int(tiles_of_part.max(initial=0)))
+    n_chunks = -(-most // max(1, cells_at_a_time() // width))
+    per_chunk = -(-most // n_chunks)
+    place_of_tile = np.arange(len(row_of_tile)) - np.concatenate([[0], np.cumsum(tiles_of_part)])[part_of_tile]
+    place_of_tile += part_of_tile * n_chunks * per_chunk
+
     within = np.arange(len(row)) - np.concatenate([[0], np.cumsum(per_row)])[row]
-    tile, lane = first_tile[row] + within // width, within % width
+    place_of_cell = place_of_tile[first_tile[row] + within // width] * width + within % width
+    chunks = (len(part_rows), n_chunks, per_chunk)
 
-    per_chunk = max(1, CELLS_AT_A_TIME // width)
-    n_tiles = int(first_tile[-1])
-    n_chunks = max(1, -(-n_tiles // per_chunk))
-    per_chunk = max(1, -(-n_tiles // n_chunks))
-    left, right = (index[order, other] for other in range(N_MODES) if other != mode)
+    def fill(shape: tuple[int, ...], place: np.ndarray, content: np.ndarray, empty: int, dtype: type) -> np.ndarray:
+        filled = np.full(int(np.prod(shape)), empty, dtype)
+        filled[place] = content
+        return filled.reshape(shape)
 
-    def fill(content: np.ndarray, dtype: type) -> np.ndarray:
-        padded = np.zeros((n_chunks * per_chunk, width), dtype)
-        padded[tile, lane] = content
-        return padded.reshape(n_chunks, per_chunk, width)
-
-    row_of_tile = np.zeros(n_chunks * per_chunk, np.int32)
-    row_of_tile[:n_tiles] = np.repeat(np.arange(n_rows, dtype=np.int32), tiles_per_row)
+    left, right = (other for other in range(N_MODES) if other != mode)
     return Tiles(
-        row_of_tile.reshape(n_chunks, per_chunk),
-        fill(left, np.int32),
-        fill(right, np.int32),
-        fill(value[order], np.float32),
-        fill(weight[order], np.float32),
+        part_rows,
+        (-(-tiles_of_part // per_chunk)).astype(np.int32),
+        fill(chunks, place_of_tile, row_of_tile - part_rows[part_of_tile, 0], 0, np.int32),
+        fill((*chunks, width), place_of_cell, index[order, left], 0, np.int32),
+        fill((*chunks, width), place_of_cell, index[order, right], shape[right], np.int32),
+        fill((*chunks, width), place_of_cell, value[order], 0, np.float32),
     )  # type: ignore[arg-type]
+
+
+def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of each part, and the part of each tile."""
+    if owns_rows:
+        size = min(rows_at_a_time(), n_rows)
+        n_parts = -(-n_rows // size)
+        rows = np.minimum(np.arange(n_parts * size), n_rows).reshape(n_parts, size)
+        return rows.astype(np.int32), row_of_tile // size
+    part_of_tile = np.arange(len(row_of_tile)) * N_PARTS // max(1, len(row_of_tile))
+    first, last = np.full(N_PARTS, n_rows), np.full(N_PARTS, n_rows)
+    first[part_of_tile[::-1]] = row_of_tile[::-1]
+    last[part_of_tile] = row_of_tile
+    rows = first[:, None] + np.arange((last - first).max() + 1)
+    return np.minimum(rows, n_rows).astype(np.int32), part_of_tile
+
+
+def cells_at_a_time() -> int:
+    """Cells whose design (64 bytes each at rank 16) stays in the level-2 cache; as many as keep an accelerator busy."""
+    return 2**12 if jax.default_backend() == "cpu" else 2**20
 
 
 def _tile_width(per_row: np.ndarray) -> int:

@@ -109,20 +109,24 @@ def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> No
 
 
 def cell_statistics(
-    design: Float[Array, "*tile cell rank"], value: Float[Array, "*tile cell"], weight: Float[Array, "*tile cell"]
+    design: Float[Array, "*tile cell rank"],
+    value: Float[Array, "*tile cell"],
+    weight: Float[Array, "*tile cell"] | None = None,
 ) -> CellStatistics:
-    """Statistics of some observed cells of one row; a padded cell has weight 0 and value 0.
+    """Statistics of some observed cells of one row; a padded cell has a design of zeros.
 
     Parameters
     ----------
     design : product of the other two modes' rows at each cell
     value : count at each cell
-    weight : 1 for an observed cell, or the stored part of its weight (see `cells.ObservedCells`)
+    weight : the stored part of each cell's weight (see `cells.ObservedCells`); None means 1
     """
-    # Formed once and transposed, the design makes both operands of the product contiguous: on CPU about twice as fast.
-    design = lax.optimization_barrier(design)
-    weighted = lax.optimization_barrier(jnp.swapaxes(design, -1, -2) * weight[..., None, :])
-    return CellStatistics(weighted @ design, jnp.einsum("...k,...kz->...z", value, design))
+    # With the cells along contiguous memory the product is twice as fast on CPU. The barrier keeps the transposed
+    # design from being formed once for each of its uses.
+    design = lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
+    weighted = design if weight is None else lax.optimization_barrier(design * weight[..., None, :])
+    gram = jnp.einsum("...zk,...yk->...zy", weighted, design)
+    return CellStatistics(gram, jnp.einsum("...k,...zk->...z", value, design))
 
 
 def dense_gram(
@@ -143,7 +147,7 @@ def row_conditional(
     Examples
     --------
     >>> prior = FactorPrior(jnp.zeros(1), jnp.eye(1))
-    >>> cells = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]), weight=jnp.ones(3))
+    >>> cells = cell_statistics(design=jnp.ones((3, 1)), value=jnp.array([1.0, 2.0, 3.0]))
     >>> conditional = row_conditional(prior, cells, noise_precision=2.0)
     >>> float(conditional.precision[0, 0]), float(conditional.linear[0])
     (7.0, 12.0)
@@ -183,5 +187,5 @@ def log_density_of_prior(prior: FactorPrior, hyper: HyperPrior) -> Float[Array, 
 
 def _log_determinant(matrix: Float[Array, "rank rank"]) -> Float[Array, ""]:
     rank = matrix.shape[0]
-    upper, _ = cholesky_and_solve(matrix[..., None], jnp.zeros((rank, 1), matrix.dtype))
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(upper[..., 0])))
+    lower, _ = cholesky_and_solve(matrix[..., None], jnp.zeros((rank, 1), matrix.dtype))
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(lower[..., 0])))

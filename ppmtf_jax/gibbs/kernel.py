@@ -7,7 +7,9 @@ knows nothing else about the model, so PPMTF (user and place shared) and ITF (no
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -142,6 +144,7 @@ def step(
     cells: dict[str, ObservedCells],
     coupling: Coupling,
     settings: GibbsSettings,
+    axis: str | None = None,
 ) -> tuple[GibbsState, SweepInfo]:
     """One sweep: every factor's prior given the factor, eqs. (14)-(17), then every factor in turn, eqs. (18)-(21).
 
@@ -151,6 +154,9 @@ def step(
         exactly as an unbroken one
     state : GibbsState
     cells : `ObservedCells` of each tensor of the coupling
+    axis : str, optional
+        Inside `jax.shard_map`: the mesh axis over which the cells' parts are split. Everything else is the same on all
+        devices.
 
     Returns
     -------
@@ -167,17 +173,17 @@ def step(
     factors = dict(state.factors)
     square_error = {}
     for name in coupling.factors:
-        by_tensor = {
-            tensor: _row_statistics(cells[tensor], modes, modes.index(name), factors)
-            for tensor, modes in coupling.tensors
-            if name in modes
-        }
-        total = jax.tree.map(lambda *parts: sum(parts), *by_tensor.values())
-        conditional = jax.vmap(row_conditional, (None, 0, None))(priors[name], total, settings.noise_precision)
-        factors[name] = sample_rows(keys[name][1], conditional)
-        for tensor, modes in coupling.tensors:
+        own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
+        designs = [_Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
+        sample = partial(_sample_factor, keys[name][1], priors[name], settings.noise_precision)
+        if name == own_tensors[0][1][0]:
+            factors[name] = _sample_by_parts(sample, designs, factors[name].shape[0], axis)
+            continue
+        by_tensor = [_total_statistics(design, factors[name].shape[0], axis) for design in designs]
+        factors[name] = sample(by_tensor, jnp.arange(factors[name].shape[0]))
+        for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
-                square_error[tensor] = _square_error(cells[tensor], factors[name], by_tensor[tensor])
+                square_error[tensor] = _square_error(cells[tensor], factors[name], statistics)
     info = SweepInfo(
         square_error,
         _log_joint(factors, priors, square_error, cells, settings),
@@ -187,34 +193,98 @@ def step(
     return GibbsState(factors, priors, state.sweep + 1), info
 
 
-def _row_statistics(cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> CellStatistics:
-    """Statistics of every row of one mode from one tensor, with a leading row axis."""
-    left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
-    statistics = _stored_statistics(cells.by_mode[mode], left, right, factors[modes[mode]].shape[0])
-    if cells.zero_weight is None:
-        return statistics
-    if mode == 0:
-        dense = cells.zero_weight[:, None, None] * dense_gram(left, right)
-    else:
-        # `left` is the user factor: it is the first of the remaining modes.
-        dense = dense_gram(left, right, cells.zero_weight.astype(left.dtype))
-    return CellStatistics(statistics.gram + dense, statistics.moment)
+class _Design(NamedTuple):
+    """What one tensor's cells are the products of, seen from one of its modes.
+
+    Attributes
+    ----------
+    left, right : the other modes' factors
+    dense : Gram matrix of all cells of one user or, for the other modes, of one place or slot by the users' weights;
+        None where zeros are stored
+    """
+
+    tiles: Tiles
+    left: Float[Array, "left rank"]
+    right: Float[Array, "right rank"]
+    zero_weight: Float[Array, " user"] | None
+    dense: Float[Array, "rank rank"] | None
+    of_users: bool
+
+    @classmethod
+    def of(cls, cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> _Design:
+        left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
+        if cells.zero_weight is None:
+            return cls(cells.by_mode[mode], left, right, None, None, mode == 0)
+        zero_weight = cells.zero_weight.astype(left.dtype)
+        # Of the modes after the first, `left` is the user factor.
+        dense = dense_gram(left, right, None if mode == 0 else zero_weight)
+        return cls(cells.by_mode[mode], left, right, zero_weight, dense, mode == 0)
 
 
-def _stored_statistics(
-    tiles: Tiles, left: Float[Array, "left rank"], right: Float[Array, "right rank"], n_rows: int
-) -> CellStatistics:
-    rank = left.shape[1]
-    dtype = left.dtype
+def _sample_factor(
+    key: Key[Array, ""],
+    prior: FactorPrior,
+    noise_precision: float,
+    statistics: list[CellStatistics],
+    rows: Int[Array, " row"],
+) -> Float[Array, "row rank"]:
+    """Draw some rows of a factor given the statistics of its tensors."""
+    total = jax.tree.map(lambda *parts: sum(parts), *statistics)
+    return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, total, noise_precision), rows)
 
-    def add_chunk(total: CellStatistics, chunk: Tiles) -> tuple[CellStatistics, None]:
-        design = left[chunk.left] * right[chunk.right]
-        part = cell_statistics(design, chunk.value.astype(dtype), chunk.weight.astype(dtype))
-        added = jax.tree.map(lambda t, p: t.at[chunk.row].add(p), total, part)
-        return added, None
 
+def _sample_by_parts(
+    sample: Callable[[list[CellStatistics], Array], Array], designs: list[_Design], n_rows: int, axis: str | None
+) -> Float[Array, "row rank"]:
+    """Draw all rows, a part at a time: no more than one part's statistics are ever held."""
+
+    def sample_part(tiles: list[Tiles]) -> Array:
+        statistics = [_part_statistics(own, design) for own, design in zip(tiles, designs, strict=True)]
+        return sample(statistics, tiles[0].rows)
+
+    drawn = _gathered(lax.map(sample_part, [design.tiles for design in designs]), axis)
+    return drawn.reshape(-1, drawn.shape[-1])[:n_rows]
+
+
+def _total_statistics(design: _Design, n_rows: int, axis: str | None) -> CellStatistics:
+    """Statistics of every row, with a leading row axis."""
+    parts = lax.map(lambda tiles: _part_statistics(tiles, design), design.tiles)
+    # Gathered before they are summed: in this order the sum is the same on any number of devices.
+    rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
+    rank, dtype = design.left.shape[1], design.left.dtype
+    total = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
+    if design.dense is not None and not design.of_users:
+        total = CellStatistics(total.gram + design.dense, total.moment)
+    return jax.tree.map(lambda t, part: t.at[rows].add(part, mode="drop"), total, parts)
+
+
+def _gathered(parts: Array, axis: str | None) -> Array:
+    return parts if axis is None else lax.all_gather(parts, axis, tiled=True)
+
+
+def _part_statistics(tiles: Tiles, design: _Design) -> CellStatistics:
+    """Statistics of the rows of one part, with a leading row axis, from the cells of that part."""
+    rank, dtype = design.left.shape[1], design.left.dtype
+    # The row after the last is what padded cells read.
+    right = jnp.concatenate([design.right, jnp.zeros((1, rank), dtype)])
+
+    def add_chunk(chunk: Array, total: CellStatistics) -> CellStatistics:
+        row, left, right_index, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
+        # `_tile` made the indices: clamping them again would cost as much as reading the rows.
+        rows = design.left.at[left].get(mode="promise_in_bounds") * right.at[right_index].get(mode="promise_in_bounds")
+        weight = None
+        if design.zero_weight is not None and not design.of_users:
+            weight = 1 - design.zero_weight.at[left].get(mode="promise_in_bounds")
+        part = cell_statistics(rows, value.astype(dtype), weight)
+        return jax.tree.map(lambda t, p: t.at[row].add(p), total, part)
+
+    n_rows = tiles.rows.shape[0]
     zero = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
-    return lax.scan(add_chunk, zero, tiles)[0]
+    stored = lax.fori_loop(0, tiles.n_chunks, add_chunk, zero)
+    if design.zero_weight is None or not design.of_users:
+        return stored
+    weight = design.zero_weight[jnp.minimum(tiles.rows, len(design.zero_weight) - 1), None, None]
+    return CellStatistics((1 - weight) * stored.gram + weight * design.dense, stored.moment)
 
 
 def _log_joint(

@@ -8,9 +8,13 @@ memory.
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
+
+# Columns that one pass over the rest of a matrix eliminates: more save passes and cost compile time.
+PANEL = 2
 
 
 def sample_gaussians(
@@ -21,41 +25,87 @@ def sample_gaussians(
     With precision = L L^T the draw is L^-T (L^-1 linear + noise), noise standard normal. An indefinite precision gives
     NaN.
     """
-    upper, forward = cholesky_and_solve(precision, linear)
-    return back_substitute(upper, forward + noise)
+    lower, forward = cholesky_and_solve(precision, linear)
+    return back_substitute(lower, forward + noise)
 
 
 def cholesky_and_solve(
     matrix: Float[Array, "rank rank batch"], right: Float[Array, "rank batch"]
 ) -> tuple[Float[Array, "rank rank batch"], Float[Array, "rank batch"]]:
-    """Transposed Cholesky factor L^T of each matrix L L^T, and L^-1 right, in one right-looking pass.
+    """Cholesky factor L of each matrix L L^T, and L^-1 right, in one right-looking pass over panels of columns.
 
-    Row k of the result is column k of L; what lies below the diagonal is zero.
+    What lies above the diagonal is zero.
     """
-    rows = jnp.arange(matrix.shape[0])[:, None]
+    rank, _, batch = matrix.shape
+    padded, n_panels = _pad_to_panels(matrix), -(-rank // PANEL)
+    n = n_panels * PANEL
+    # The right-hand side is one more row of the matrix: the factor's row below is then L^-1 right.
+    rest = jnp.concatenate([padded, jnp.zeros((1, n, batch), matrix.dtype).at[0, :rank].set(right)])
 
-    def eliminate(k, carry):
-        rest, right = carry
-        column, value = rest[k], right[k]
-        pivot = lax.rsqrt(column[k])
-        column = jnp.where(rows >= k, column * pivot, 0)
-        solved = value * pivot
-        below = jnp.where(rows > k, column, 0)
-        # Row k is final and will not be read again as a part of the rest: it can hold the factor.
-        return (rest - below[:, None] * below).at[k].set(column), (right - below * solved).at[k].set(solved)
+    def eliminate(panel: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, lower = carry
+        columns = lax.dynamic_slice_in_dim(rest, panel * PANEL, PANEL, axis=1)
+        factor = _factor_panel(columns, lax.dynamic_slice_in_dim(columns, panel * PANEL, PANEL, axis=0))
+        # Rows and columns before the panel turn to nonsense here, but nothing reads them again.
+        rest = rest - sum(factor[:, None, j] * factor[None, :n, j] for j in range(PANEL))
+        return rest, lax.dynamic_update_slice_in_dim(lower, factor, panel * PANEL, axis=1)
 
-    return lax.fori_loop(0, matrix.shape[0], eliminate, (matrix, right))
+    lower = lax.fori_loop(0, n_panels, eliminate, (rest, jnp.zeros_like(rest)))[1]
+    below = jnp.tril(jnp.ones((rank, rank), bool))[..., None]
+    return jnp.where(below, lower[:rank, :rank], 0), lower[n, :rank]
+
+
+def _factor_panel(
+    columns: Float[Array, "row panel batch"], pivot: Float[Array, "panel panel batch"]
+) -> Float[Array, "row panel batch"]:
+    """Columns of the Cholesky factor, given what is left of the matrix in them and in their diagonal block."""
+    corner: dict[tuple[int, int], Array] = {}
+    for j in range(PANEL):
+        for i in range(j, PANEL):
+            left = pivot[i, j] - sum(corner[i, m] * corner[j, m] for m in range(j))
+            corner[i, j] = lax.rsqrt(left) if i == j else left * corner[j, j]
+    # The diagonal holds reciprocals. The barrier keeps these few numbers from being found again for every row.
+    corner = dict(zip(corner, lax.optimization_barrier(tuple(corner.values())), strict=True))
+    factor: list[Array] = []
+    for j in range(PANEL):
+        left = columns[:, j] - sum(factor[m] * corner[j, m] for m in range(j))
+        factor.append(left * corner[j, j])
+    return lax.optimization_barrier(jnp.stack(factor, axis=1))
 
 
 def back_substitute(
-    upper: Float[Array, "rank rank #batch"], right: Float[Array, "rank batch"]
+    lower: Float[Array, "rank rank #batch"], right: Float[Array, "rank batch"]
 ) -> Float[Array, "rank batch"]:
-    """upper^-1 right for upper triangular matrices."""
-    rank = upper.shape[0]
+    """L^-T right for lower triangular matrices L."""
+    rank = lower.shape[0]
+    padded, n_panels = _pad_to_panels(lower), -(-rank // PANEL)
+    left = jnp.zeros((n_panels * PANEL, right.shape[1]), right.dtype).at[:rank].set(right)
 
-    def substitute(step, solved):
-        k = rank - 1 - step
-        # Entries of `solved` above k still hold zeros, so the whole row can be used.
-        return solved.at[k].set((right[k] - jnp.sum(upper[k] * solved, axis=0)) / upper[k, k])
+    def substitute(step: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        left, solved = carry
+        first = (n_panels - 1 - step) * PANEL
+        rows = lax.dynamic_slice_in_dim(padded, first, PANEL, axis=0)
+        corner = lax.dynamic_slice_in_dim(rows, first, PANEL, axis=1)
+        own = lax.dynamic_slice_in_dim(left, first, PANEL, axis=0)
+        found: dict[int, Array] = {}
+        for j in reversed(range(PANEL)):
+            found[j] = (own[j] - sum(corner[m, j] * found[m] for m in range(j + 1, PANEL))) / corner[j, j]
+        own = lax.optimization_barrier(jnp.stack([found[j] for j in range(PANEL)]))
+        left = left - sum(rows[j] * own[j] for j in range(PANEL))
+        return left, lax.dynamic_update_slice_in_dim(solved, own, first, axis=0)
 
-    return lax.fori_loop(0, rank, substitute, jnp.zeros_like(right))
+    return lax.fori_loop(0, n_panels, substitute, (left, jnp.zeros_like(left)))[1][:rank]
+
+
+def rows_at_a_time() -> int:
+    """Matrices of a batch that stays in the level-2 cache at rank 16; as many as keep an accelerator busy."""
+    return 128 if jax.default_backend() == "cpu" else 2**14
+
+
+def _pad_to_panels(matrix: Float[Array, "rank rank batch"]) -> Float[Array, "padded padded batch"]:
+    """Extended by rows and columns of the identity to whole panels."""
+    n_more = -matrix.shape[0] % PANEL
+    if not n_more:
+        return matrix
+    extended = jnp.pad(matrix, ((0, n_more), (0, n_more), (0, 0)))
+    return extended + jnp.diag(jnp.arange(len(extended)) >= matrix.shape[0])[..., None].astype(matrix.dtype)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,16 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.files import atomic_file
-from ppmtf_jax.gibbs.cells import ObservedCells
+from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
 from ppmtf_jax.progress import progress_bar
 
 # Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5
+DEVICES = "devices"
+SAME = PartitionSpec()
 WAY_OUT = "Delete it to start anew, or give another name"
 
 
@@ -108,6 +112,7 @@ def run_gibbs(
     keep: Keep = KeepLast(),
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
+    devices: Sequence[jax.Device] | None = None,
 ) -> GibbsResult:
     """Run `n_sweeps` sweeps of `n_chains` chains.
 
@@ -118,6 +123,9 @@ def run_gibbs(
     n_rows : rows of each factor
     keep : which draws to keep
     checkpoints : resume from and write to a file; a resumed run equals an unbroken one bit for bit
+    devices : share the cells and the work; by default all that JAX has, of every process where there are several. The
+        draws do not depend on their number: what a device draws has keys of its own, and sums over devices are taken
+        in a fixed order.
 
     Raises
     ------
@@ -128,20 +136,21 @@ def run_gibbs(
     """
     if n_sweeps < 1 or n_chains < 1:
         raise InputError("run", [Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains")])
-    chain_keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
-    cells = jax.tree.map(jnp.asarray, cells)
-    start = jax.vmap(lambda k: init_state(k, n_rows, coupling, settings))(chain_keys)
-    history = _History(start, [], [], [])
+    mesh = jax.sharding.Mesh(np.array(jax.devices() if devices is None else devices), (DEVICES,))
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains)
+    cells = _share_cells(cells, mesh)
+    chain_keys, start = _init_chains(jax.random.key_data(key), n_chains, n_rows, coupling, settings, mesh)
+    history = _History(start, [], [], [])
     if checkpoints and checkpoints.path.is_file():
         history = _read_checkpoint(checkpoints.path, history, fingerprint).keeping(keep, n_sweeps, checkpoints.path)
+        history = history._replace(state=jax.jit(lambda s: s, out_shardings=NamedSharding(mesh, SAME))(history.state))
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
     done = int(history.state.sweep[0])
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
-            state, info = _run_sweeps(chain_keys, history.state, cells, n, coupling, settings)
+            state, info = _run_sweeps(chain_keys, history.state, cells, n, coupling, settings, mesh)
             _check_finite(info, n, done, coupling, checkpoints)
             done += n
             advance(n)
@@ -179,13 +188,48 @@ class _History(NamedTuple):
 
     def result(self, coupling: Coupling) -> GibbsResult:
         draws = {f: np.stack([draw[f] for draw in self.kept], axis=1) for f in coupling.factors} if self.kept else {}
-        return GibbsResult(self.state, draws, np.array(self.kept_sweeps, np.int64), self.joined_trace())
+        # Of several devices' equal copies one is enough for whatever comes next.
+        state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), self.state)
+        return GibbsResult(state, draws, np.array(self.kept_sweeps, np.int64), self.joined_trace())
 
     def joined_trace(self) -> dict[str, np.ndarray]:
         return {name: np.concatenate([part[name] for part in self.trace], axis=1) for name in self.trace[0]}
 
 
-@partial(jax.jit, static_argnames=("coupling", "settings"))
+def _share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
+    """Put the parts of all tiles on the devices of a mesh in turn, and the rest on each of them."""
+    cells = pad_parts(cells, mesh.size)
+
+    def put(leaf: np.ndarray | np.generic | Array, spec: PartitionSpec) -> Array:
+        # Of an array over several processes each one gives what its own devices hold.
+        return jax.make_array_from_callback(np.shape(leaf), NamedSharding(mesh, spec), lambda i: np.asarray(leaf)[i])
+
+    return jax.tree.map(put, cells, _partition(cells))
+
+
+def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
+    """How each array of the cells lies on the devices."""
+
+    def of(own: ObservedCells) -> ObservedCells:
+        by_mode = jax.tree.map(lambda _: PartitionSpec(DEVICES), own.by_mode)
+        return jax.tree.map(lambda _: SAME, own)._replace(by_mode=by_mode)
+
+    return {name: of(own) for name, own in cells.items()}
+
+
+def _init_chains(
+    key_data: Array, n_chains: int, n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, mesh: Mesh
+) -> tuple[Array, GibbsState]:
+    """The key and the first state of each chain, on every device of the mesh."""
+
+    def init(key_data: Array) -> tuple[Array, GibbsState]:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.wrap_key_data(key_data), jnp.arange(n_chains))
+        return keys, jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys)
+
+    return jax.jit(init, out_shardings=NamedSharding(mesh, SAME))(np.asarray(key_data))
+
+
+@partial(jax.jit, static_argnames=("coupling", "settings", "mesh"))
 def _run_sweeps(
     chain_keys: Array,
     state: GibbsState,
@@ -193,20 +237,30 @@ def _run_sweeps(
     n_active: int | Int[Array, ""],
     coupling: Coupling,
     settings: GibbsSettings,
+    mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
     """`n_active` (at most SWEEPS_PER_CALL) sweeps of every chain; their number does not change the program."""
 
-    def sweep_chains(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
-        # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills, and a
-        # chain's draws are then the same however many there are.
-        return lax.map(lambda chain: step(chain[0], chain[1], cells, coupling, settings), (chain_keys, state))
+    def run(
+        chain_keys: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array
+    ) -> tuple[GibbsState, SweepInfo]:
+        def sweep_chains(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
+            # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills, and
+            # a chain's draws are then the same however many there are.
+            return lax.map(lambda chain: step(*chain, cells, coupling, settings, DEVICES), (chain_keys, state))
 
-    idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(sweep_chains, state)[1])
+        info_shape = jax.eval_shape(sweep_chains, state)[1]
+        idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info_shape)
 
-    def body(state: GibbsState, number: Array) -> tuple[GibbsState, SweepInfo]:
-        return lax.cond(number < n_active, sweep_chains, lambda s: (s, idle_info), state)
+        def body(state: GibbsState, number: Array) -> tuple[GibbsState, SweepInfo]:
+            return lax.cond(number < n_active, sweep_chains, lambda s: (s, idle_info), state)
 
-    state, info = lax.scan(body, state, jnp.arange(SWEEPS_PER_CALL))
+        return lax.scan(body, state, jnp.arange(SWEEPS_PER_CALL))
+
+    specs = (SAME, SAME, _partition(cells), SAME)
+    state, info = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=SAME, check_vma=False)(
+        chain_keys, state, cells, n_active
+    )
     return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), info)
 
 
@@ -278,7 +332,7 @@ def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
         expected = "the checkpoint of this run"
         raise InputError(str(path), [Problem(expected, "one of other data, settings or seed", way_out=WAY_OUT)])
     structure = jax.tree.structure(fresh.state)
-    state = jax.tree.unflatten(structure, [jnp.asarray(arrays[f"state_{i}"]) for i in range(structure.num_leaves)])
+    state = jax.tree.unflatten(structure, [arrays[f"state_{i}"] for i in range(structure.num_leaves)])
     kept_sweeps = arrays["kept_sweeps"].tolist()
     kept = [{name: arrays[f"kept_{i}_{name}"] for name in fresh.state.factors} for i in range(len(kept_sweeps))]
     prefix = "trace_"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells
-from ppmtf_jax.gibbs.cells import CELLS_AT_A_TIME, MAX_TILE, MIN_TILE, TILE_COST, lay_out_cells, observe
+from ppmtf_jax.gibbs.cells import MAX_TILE, MIN_TILE, N_PARTS, TILE_COST, Tiles, lay_out_cells, observe, pad_parts
 from ppmtf_jax.tensors import CountTensors, SparseCounts, Trimming, count_tensors, zero_weights
 
 SHAPE = (5, 4, 6)
@@ -28,37 +28,52 @@ def sparse(dense: np.ndarray) -> SparseCounts:
     return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
 
 
+def held_cells(tiles: Tiles, mode: int, shape: tuple[int, int, int] = SHAPE) -> list[tuple[list[int], float]]:
+    """Index and value of every cell that the chunks in use hold; a padded cell points past the last row."""
+    found = []
+    right = shape[2] if mode < 2 else shape[1]
+    for rows, n_chunks, *chunks in zip(*tiles, strict=True):
+        for row, lefts, rights, values in zip(*(leaf[:n_chunks] for leaf in chunks), strict=True):
+            for tile, lane in zip(*np.nonzero(rights < right), strict=True):
+                index = [int(lefts[tile, lane]), int(rights[tile, lane])]
+                index.insert(mode, int(rows[row[tile]]))
+                found.append((index, float(values[tile, lane])))
+            assert (values[rights >= right] == 0).all()
+    return sorted(found)
+
+
 @given(
     seed=st.integers(0, 10**6),
     min_tile=st.sampled_from([1, 4, 8]),
-    at_a_time=st.sampled_from([1, 16, CELLS_AT_A_TIME]),
+    at_a_time=st.sampled_from([1, 16, 2**14]),
+    rows_at_a_time=st.sampled_from([1, 2, 128]),
+    n_devices=st.sampled_from([1, 3, 5]),
     n_cells=st.integers(0, 60),
 )
-def test_tiles_hold_every_cell_once_for_each_mode(seed, min_tile, at_a_time, n_cells):
+def test_tiles_hold_every_cell_once_for_each_mode(seed, min_tile, at_a_time, rows_at_a_time, n_devices, n_cells):
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(int(np.prod(SHAPE)))[:n_cells]
     index = np.stack(np.unravel_index(chosen, SHAPE), axis=1).astype(np.int32)
-    value, weight = rng.random((2, n_cells)).astype(np.float32) + np.float32(0.5)
+    value = rng.random(n_cells).astype(np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells, "MIN_TILE", min_tile)
-        patch.setattr(cells, "CELLS_AT_A_TIME", at_a_time)
-        observed = lay_out_cells(index, value, weight, SHAPE)
-    wanted = sorted(zip(index.tolist(), value.tolist(), weight.tolist(), strict=True))
+        patch.setattr(cells, "cells_at_a_time", lambda: at_a_time)
+        patch.setattr(cells, "rows_at_a_time", lambda: rows_at_a_time)
+        observed = pad_parts({"own": lay_out_cells(index, value, SHAPE)}, n_devices)["own"]
+    wanted = sorted(zip(index.tolist(), value.tolist(), strict=True))
     for mode, tiles in enumerate(observed.by_mode):
-        assert tiles.left.shape == tiles.right.shape == tiles.value.shape == tiles.weight.shape
-        assert tiles.row.shape == tiles.value.shape[:2]
-        width = tiles.value.shape[2]
+        assert len({len(leaf) for leaf in tiles}) == 1
+        assert len(tiles.rows) % n_devices == 0
+        width = tiles.value.shape[-1]
         assert min_tile <= width <= MAX_TILE
-        assert tiles.value.shape[1] * width <= max(at_a_time, width)
-        # Weights are at least 0.5 here, so a weight of 0 marks padding.
-        real = tiles.weight > 0
-        assert (tiles.value[~real] == 0).all()
-        row = np.broadcast_to(tiles.row[..., None], real.shape)[real]
-        place = np.stack([tiles.left[real], tiles.right[real]], axis=1)
-        found = np.insert(place, mode, row, axis=1)
-        assert (
-            sorted(zip(found.tolist(), tiles.value[real].tolist(), tiles.weight[real].tolist(), strict=True)) == wanted
-        )
+        assert tiles.value.shape[2] * width <= max(at_a_time, width)
+        assert held_cells(tiles, mode) == wanted
+    users = observed.by_mode[0].rows
+    assert users[users < SHAPE[0]].tolist() == list(range(SHAPE[0]))
+    for tiles, right in zip(observed.by_mode[1:], (SHAPE[2], SHAPE[1]), strict=True):
+        assert not tiles.n_chunks[N_PARTS:].any()
+        tiles_of_part = np.count_nonzero((tiles.right[:N_PARTS] < right).any(axis=-1), axis=(1, 2))
+        assert np.ptp(tiles_of_part) <= 1
 
 
 def dense_objective(dense: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
@@ -72,9 +87,8 @@ def test_sampled_zeros_are_stored_beside_the_counts():
         own = observed[name]
         tiles = own.by_mode[0]
         assert own.zero_weight is None
-        zero = (tiles.weight == 1) & (tiles.value == 0)
-        per_user = np.zeros(5, int)
-        np.add.at(per_user, tiles.row, zero.sum(axis=-1))
+        zeros = [index[0] for index, value in held_cells(tiles, 0, tensor.shape) if value == 0]
+        per_user = np.bincount(zeros, minlength=5)
         np.testing.assert_array_equal(per_user, np.minimum(7, tensor.cells_per_user - tensor.positive_per_user()))
         assert float(own.square_sum) == (tensor.count**2).sum()
         assert float(own.total_weight) == len(tensor.user) + per_user.sum()
@@ -87,11 +101,7 @@ def test_weighted_zeros_are_not_stored():
     stored = own.by_mode[0]
     weights = zero_weights(counts.transitions, 7)
     np.testing.assert_allclose(own.zero_weight, weights, rtol=1e-7)
-    assert (stored.value > 0).sum() == (dense > 0).sum()
-    # A cell of positive count weighs 1 in all, its stored part and its share in the dense part.
-    held = stored.value > 0
-    user = np.broadcast_to(stored.row[..., None], held.shape)[held]
-    np.testing.assert_allclose(stored.weight[held] + weights[user], 1, rtol=1e-6)
+    assert held_cells(stored, 0) == [([int(i) for i in cell], float(dense[tuple(cell)])) for cell in np.argwhere(dense)]
     full = np.where(dense > 0, 1.0, weights[:, None, None])
     squares, total = dense_objective(dense, full)
     np.testing.assert_allclose([own.square_sum, own.total_weight], [squares, total], rtol=1e-6)

@@ -84,10 +84,10 @@ class Planted:
             degrees_of_freedom=good.degrees_of_freedom - self.degrees,
         )
 
-    def row_statistics(self, original, cells, modes, mode, factors):
+    def total_statistics(self, original, design, n_rows, axis):
         """The place block is the one that could forget a tensor without being noticed by its size."""
-        statistics = original(cells, modes, mode, factors)
-        forgotten = self.visits if modes[mode] == "place" and modes[2] == "slot" else 0.0
+        statistics = original(design, n_rows, axis)
+        forgotten = self.visits if n_rows == ROWS["place"] and len(design.right) == ROWS["slot"] else 0.0
         return jax.tree.map(lambda x: x * (1 - forgotten), statistics)
 
     def row_conditional(self, prior: FactorPrior, cells: CellStatistics, alpha: float) -> GaussianPrecisionForm:
@@ -102,14 +102,15 @@ def observe_everything(others: int) -> ObservedCells:
     """Every cell of a tensor observed; the value is the cell's number."""
     shape = (ROWS["user"], ROWS["place"], others)
     index = np.stack(np.unravel_index(np.arange(np.prod(shape)), shape), axis=1)
-    laid_out = lay_out_cells(index, np.arange(len(index), dtype=np.float32), np.ones(len(index), np.float32), shape)
+    laid_out = lay_out_cells(index, np.arange(len(index), dtype=np.float32), shape)
     return jax.tree.map(jnp.asarray, laid_out)
 
 
 def with_values(numbered: ObservedCells, values: jax.Array) -> ObservedCells:
+    past_the_last = values.shape[2], values.shape[2], values.shape[1]
     by_mode = tuple(
-        tiles._replace(value=jnp.where(tiles.weight > 0, values.ravel()[tiles.value.astype(int)], 0))
-        for tiles in numbered.by_mode
+        tiles._replace(value=jnp.where(tiles.right < end, values.ravel()[tiles.value.astype(int)], 0))
+        for tiles, end in zip(numbered.by_mode, past_the_last, strict=True)
     )
     return numbered._replace(by_mode=by_mode)
 
@@ -140,7 +141,7 @@ def sweep_z():
         {name: prior for name, (prior, _) in drawn.items()},
         jnp.zeros(n_chains, jnp.int32),
     )
-    original = kernel._row_statistics
+    original = kernel._total_statistics
 
     def one_sweep(state, key):
         data_key, sweep_key = jax.random.split(key)
@@ -156,7 +157,7 @@ def sweep_z():
         planted = Planted(bugs)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel, "hyper_conditional", planted.hyper_conditional)
-            patch.setattr(kernel, "_row_statistics", partial(planted.row_statistics, original))
+            patch.setattr(kernel, "_total_statistics", partial(planted.total_statistics, original))
             patch.setattr(kernel, "row_conditional", planted.row_conditional)
             return jax.vmap(lambda key, s: lax.scan(one_sweep, s, jax.random.split(key, n_sweeps))[0])(keys, state)
 

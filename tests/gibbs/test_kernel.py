@@ -13,7 +13,7 @@ from scipy import stats
 
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells, kernel
-from ppmtf_jax.gibbs.cells import ObservedCells, observe
+from ppmtf_jax.gibbs.cells import ObservedCells, observe, pad_parts
 from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, row_conditional
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, init_state
 from ppmtf_jax.gibbs.linear_algebra import sample_gaussians
@@ -53,6 +53,16 @@ def sparse(dense: np.ndarray) -> SparseCounts:
     return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
 
 
+def held_cells(tiles, mode, shape):
+    """User, place, other and value of each cell that tiles hold, padding left out."""
+    right = max(other for other in range(3) if other != mode)
+    held = np.asarray(tiles.right) < shape[right]
+    own = np.asarray(tiles.rows)[np.arange(len(tiles.rows))[:, None, None], tiles.row]
+    row = np.broadcast_to(own[..., None], held.shape)[held]
+    others = np.stack([np.asarray(tiles.left)[held], np.asarray(tiles.right)[held]], axis=1)
+    return *np.insert(others, mode, row, axis=1).T, np.asarray(tiles.value)[held]
+
+
 def make_problem(zeros: str) -> Problem:
     dense = {"transitions": random_counts(0, PLACES), "visits": random_counts(1, SLOTS)}
     counts = CountTensors(sparse(dense["transitions"]), sparse(dense["visits"]))
@@ -64,14 +74,12 @@ def make_problem(zeros: str) -> Problem:
             # Which zeros were drawn is read off the layout; `sample_zeros` has its own tests.
             weight = (value > 0).astype(float)
             tiles = own.by_mode[0]
-            user = np.broadcast_to(np.asarray(tiles.row)[..., None], tiles.weight.shape)
-            real = np.asarray(tiles.weight) > 0
-            weight[user[real], np.asarray(tiles.left)[real], np.asarray(tiles.right)[real]] = 1
+            cell = np.stack(held_cells(tiles, 0, value.shape)[:3])
+            weight[tuple(cell)] = 1
         else:
-            # The layout keeps both parts of a weight in single precision.
-            exact = zero_weights(sparse(value), N_ZEROS)[:, None, None] * np.ones(value.shape)
-            zero = np.float32(exact).astype(float)
-            weight = np.where(value > 0, np.float32(1 - exact) + zero, zero)
+            # The layout keeps it in single precision.
+            zero = np.float32(zero_weights(sparse(value), N_ZEROS)).astype(float)
+            weight = np.where(value > 0, 1.0, zero[:, None, None])
         weighted[name] = Dense(value.astype(float), weight)
     return Problem(observed, weighted)
 
@@ -104,7 +112,6 @@ def dense_conditional(
                 design = design * factors[modes[m]][cell[m]]
             alpha = SETTINGS.noise_precision
             precision[cell[mode]] += alpha * dense[tensor].weight[cell] * np.outer(design, design)
-            # A cell with a count weighs 1; the sum of its two stored parts does so only to single precision.
             linear[cell[mode]] += alpha * dense[tensor].value[cell] * design
     return precision, linear
 
@@ -115,7 +122,9 @@ def all_conditionals(observed, factors, priors):
     result = {}
     for name in SHARED.factors:
         parts = [
-            kernel._row_statistics(observed[tensor], modes, modes.index(name), factors)
+            kernel._total_statistics(
+                kernel._Design.of(observed[tensor], modes, modes.index(name), factors), factors[name].shape[0], None
+            )
             for tensor, modes in SHARED.tensors
             if name in modes
         ]
@@ -150,7 +159,7 @@ def sweep_without_randomness(monkeypatch, problem: Problem, start: dict[str, np.
     def some_prior(key, posterior):
         return FactorPrior(posterior.mean, posterior.degrees_of_freedom * posterior.inverse_scale_matrix)
 
-    def mean_rows(key, conditional):
+    def mean_rows(key, conditional, rows):
         precision, linear = jnp.transpose(conditional.precision, (1, 2, 0)), conditional.linear.T
         return sample_gaussians(precision, linear, jnp.zeros_like(linear)).T
 
@@ -203,10 +212,16 @@ def test_a_whole_sweep_equals_a_loop_over_the_dense_tensors(monkeypatch, problem
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("min_tile", "max_tile", "at_a_time"), [(1, 2, 6), (64, 64, 64)])
-def test_tiling_and_padding_change_nothing(monkeypatch, factors, min_tile, max_tile, at_a_time):
+@pytest.mark.parametrize(
+    ("min_tile", "max_tile", "at_a_time", "rows_at_a_time", "n_parts"), [(1, 2, 6, 2, 3), (64, 64, 64, 1, 20)]
+)
+def test_tiling_and_padding_change_nothing(
+    monkeypatch, factors, min_tile, max_tile, at_a_time, rows_at_a_time, n_parts
+):
     plain = make_problem("sampled").cells
-    for name, value in (("MIN_TILE", min_tile), ("MAX_TILE", max_tile), ("CELLS_AT_A_TIME", at_a_time)):
+    sizes = {"MIN_TILE": min_tile, "MAX_TILE": max_tile, "N_PARTS": n_parts}
+    sizes |= {"cells_at_a_time": lambda: at_a_time, "rows_at_a_time": lambda: rows_at_a_time}
+    for name, value in sizes.items():
         monkeypatch.setattr(cells, name, value)
     other = make_problem("sampled").cells
     assert other["visits"].by_mode[0].value.shape != plain["visits"].by_mode[0].value.shape
@@ -217,6 +232,16 @@ def test_tiling_and_padding_change_nothing(monkeypatch, factors, min_tile, max_t
         strict=True,
     ):
         np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("float64")
+def test_empty_parts_change_nothing(problem, factors):
+    arguments = jax.tree.map(jnp.asarray, factors), random_priors()
+    padded = all_conditionals(pad_parts(problem.cells, 7), *arguments)
+    for ours, expected in zip(
+        jax.tree.leaves(padded), jax.tree.leaves(all_conditionals(problem.cells, *arguments)), strict=True
+    ):
+        np.testing.assert_array_equal(ours, expected)
 
 
 def test_the_sweep_never_calls_lapack():

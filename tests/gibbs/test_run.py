@@ -77,7 +77,8 @@ def test_last_error_is_that_of_the_dense_tensors(unbroken):
     for name, modes in SHARED.tensors:
         tiles, zero = CELLS[name].by_mode[0], CELLS[name].zero_weight
         value, weight = np.zeros((2, *(ROWS[mode] for mode in modes)))
-        user = np.broadcast_to(tiles.row[..., None], tiles.value.shape)
+        row = tiles.rows[np.arange(len(tiles.rows))[:, None, None], tiles.row]
+        user = np.broadcast_to(row[..., None], tiles.value.shape)
         held = tiles.value > 0
         value[user[held], tiles.left[held], tiles.right[held]] = tiles.value[held]
         weight = np.where(value > 0, 1.0, zero[:, None, None])

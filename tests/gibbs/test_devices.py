@@ -1,0 +1,99 @@
+"""Draws do not depend on how many devices or processes share the work."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+SWEEPS = """
+import os, sys
+import jax
+import numpy as np
+
+n_local, n_processes, process, port, path, *zeros = *map(int, sys.argv[1:5]), *sys.argv[5:]
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", n_local)
+if n_processes > 1:
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(f"127.0.0.1:{port}", n_processes, process)
+
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.gibbs import cells
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.run import run_gibbs
+from ppmtf_jax.tensors import count_tensors
+
+cells.rows_at_a_time = lambda: 8  # several parts
+counts = count_tensors(toy_city(n_users=50, seed=0).traces)
+settings = GibbsSettings(rank=3)
+found = {}
+devices = jax.devices()
+for n in sorted({1, len(devices)} if n_processes == 1 else {len(devices)}):
+    for kind in zeros:
+        observed = cells.observe(counts, kind, 50, seed=0)
+        result = run_gibbs(
+            jax.random.key(0), observed, rows_of_factors(SHARED, counts), SHARED, settings, n_sweeps=8,
+            devices=devices[:n],
+        )
+        for name, draw in result.draws.items():
+            found[f"{n} {kind} {name}"] = draw
+        found[f"{n} {kind} log_joint"] = result.trace["log_joint"]
+if process == 0:
+    np.savez(path, **found)
+"""
+
+
+def run(tmp_path, zeros: str, n_local: int, n_processes: int = 1) -> dict[str, np.ndarray]:
+    """Draws by "number of devices, zeros, factor" from processes of their own."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = tmp_path / f"{n_local}_{n_processes}.npz"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", SWEEPS, *map(str, (n_local, n_processes, number, port, path)), zeros],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"XLA_FLAGS": ""},
+        )
+        for number in range(n_processes)
+    ]
+    for process in processes:
+        output = process.communicate(timeout=300)[0].decode()
+        assert process.returncode == 0, output[-3000:]
+    with np.load(path) as stored:
+        return dict(stored)
+
+
+def assert_same_draws(ours: dict[str, np.ndarray], n: int, others: dict[str, np.ndarray], n_others: int) -> None:
+    names = [name.split(" ", 1)[1] for name in ours if name.startswith(f"{n} ")]
+    assert len(names) == 5
+    for name in names:
+        np.testing.assert_array_equal(ours[f"{n} {name}"], others[f"{n_others} {name}"], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def on_four(tmp_path_factory):
+    return run(tmp_path_factory.mktemp("four"), "weighted", n_local=4)
+
+
+def test_four_devices_draw_what_one_does(on_four):
+    assert_same_draws(on_four, 4, on_four, 1)
+
+
+@pytest.mark.slow
+def test_three_devices_draw_what_one_does(tmp_path):
+    """A number that divides neither the users' parts nor the others'; the other kind of zeros."""
+    found = run(tmp_path, "sampled", n_local=3)
+    assert_same_draws(found, 3, found, 1)
+
+
+@pytest.mark.slow
+def test_two_processes_draw_what_one_does(tmp_path, on_four):
+    found = run(tmp_path, "weighted", n_local=1, n_processes=2)
+    assert_same_draws(found, 2, on_four, 1)
