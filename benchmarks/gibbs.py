@@ -56,14 +56,14 @@ def measure(case: dict) -> dict:
     """Time sweeps of one case in this process."""
     import jax
     import jax.numpy as jnp
-    from jax.sharding import Mesh
 
     jax.config.update("jax_num_cpu_devices", case["threads"])
 
     from ppmtf_jax.datasets.people_flow import read_people_flow
+    from ppmtf_jax.devices import mesh_of
     from ppmtf_jax.gibbs.cells import N_MODES, observe
     from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
-    from ppmtf_jax.gibbs.run import DEVICES, SWEEPS_PER_CALL, _init_chains, _run_sweeps, _share_cells
+    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _init_chains, _run_sweeps, _share_cells
     from ppmtf_jax.tensors import count_tensors
 
     counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])
@@ -74,7 +74,7 @@ def measure(case: dict) -> dict:
     shapes = counts._asdict()
     n_visits = N_MODES * sum(int(np.sum(own.by_mode[0].right < shapes[name].shape[2])) for name, own in cells.items())
     settings = GibbsSettings(rank=case["rank"])
-    mesh = Mesh(np.array(jax.devices()), (DEVICES,))
+    mesh = mesh_of()
     cells = _share_cells(cells, mesh)
     key_data = jax.random.key_data(jax.random.key(0))
     keys, state = _init_chains(key_data, 1, rows_of_factors(coupling, counts), coupling, settings, mesh)

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.devices import use_all_cores
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.evaluation.metrics import evaluate
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
@@ -32,4 +33,5 @@ __all__ = [
     "read_checkins",
     "synthesize",
     "toy_city",
+    "use_all_cores",
 ]

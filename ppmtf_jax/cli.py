@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ from typer.core import TyperGroup
 
 from ppmtf_jax import pipeline
 from ppmtf_jax.datasets.people_flow import read_synthetic
+from ppmtf_jax.devices import is_first_process, join_processes, use_all_cores
 from ppmtf_jax.errors import InputError, PpmtfError, Problem
 from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
@@ -32,6 +34,7 @@ from ppmtf_jax.traces import Traces
 
 COMMANDS = ("demo", "import", "fit", "synthesize", "test", "evaluate", "run")
 STEPS = "Step by step"
+MANY = "Several processes or machines"
 WHOLE = "All steps at once"
 FORMAT = "From check-ins to traces"
 
@@ -47,6 +50,8 @@ class _FriendlyGroup(TyperGroup):
         return sorted(names, key=lambda name: COMMANDS.index(name) if name in COMMANDS else len(COMMANDS))
 
     def invoke(self, ctx: Any) -> Any:
+        with suppress(InputError):  # where this is called from a program that has used JAX already
+            use_all_cores()
         try:
             return super().invoke(ctx)
         except PpmtfError as error:
@@ -340,16 +345,43 @@ def fit(
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            "--coordinator",
+            metavar="HOST:PORT",
+            help="Share the fit with other processes, each called with the same command: where process 0 listens.",
+            rich_help_panel=MANY,
+        ),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
+    ] = 1,
+    process: Annotated[
+        int,
+        typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY),
+    ] = 0,
 ) -> None:
     """Learn a generative model of traces."""
     _check_out(out, overwrite, "model.json")
+    if coordinator is not None:
+        join_processes(coordinator, processes, process)
+    elif processes > 1:
+        raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
     chosen = build_settings(
         base.synthesizer_named(system).settings, parse_assignments(settings or [], "--set"), "--set"
     )
     checkpoint = out.absolute().with_name(f".{out.absolute().name}.checkpoint.npz")
     model = base.fit(
-        Traces.load(train), system, chosen, seed=seed, progress=not quiet, checkpoints=Checkpoints(checkpoint)
+        Traces.load(train),
+        system,
+        chosen,
+        seed=seed,
+        progress=not quiet and process == 0,
+        checkpoints=Checkpoints(checkpoint),
     )
+    if not is_first_process():
+        return
     model.save(out, overwrite=overwrite)
     checkpoint.unlink(missing_ok=True)
     _tell(f"{system} model of {model.n_users} users in {out}")

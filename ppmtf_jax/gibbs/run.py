@@ -16,9 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh, NamedSharding
 from jaxtyping import Array, Int, Key
 
+from ppmtf_jax.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.files import atomic_file
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
@@ -27,8 +28,6 @@ from ppmtf_jax.progress import progress_bar
 
 # Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5
-DEVICES = "devices"
-SAME = PartitionSpec()
 WAY_OUT = "Delete it to start anew, or give another name"
 
 
@@ -136,7 +135,7 @@ def run_gibbs(
     """
     if n_sweeps < 1 or n_chains < 1:
         raise InputError("run", [Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains")])
-    mesh = jax.sharding.Mesh(np.array(jax.devices() if devices is None else devices), (DEVICES,))
+    mesh = mesh_of(devices)
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains)
     cells = _share_cells(cells, mesh)
     chain_keys, start = _init_chains(jax.random.key_data(key), n_chains, n_rows, coupling, settings, mesh)
@@ -159,7 +158,7 @@ def run_gibbs(
             if keep.keeps(done, n_sweeps):
                 history.kept.append(jax.tree.map(np.asarray, state.factors))
                 history.kept_sweeps.append(done)
-            if checkpoints and (done % checkpoints.every == 0 or done == n_sweeps):
+            if checkpoints and is_first_process() and (done % checkpoints.every == 0 or done == n_sweeps):
                 _write_checkpoint(checkpoints.path, history, fingerprint)
     return history.result(coupling)
 
@@ -199,19 +198,14 @@ class _History(NamedTuple):
 def _share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
     """Put the parts of all tiles on the devices of a mesh in turn, and the rest on each of them."""
     cells = pad_parts(cells, mesh.size)
-
-    def put(leaf: np.ndarray | np.generic | Array, spec: PartitionSpec) -> Array:
-        # Of an array over several processes each one gives what its own devices hold.
-        return jax.make_array_from_callback(np.shape(leaf), NamedSharding(mesh, spec), lambda i: np.asarray(leaf)[i])
-
-    return jax.tree.map(put, cells, _partition(cells))
+    return put(cells, _partition(cells), mesh)
 
 
 def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
     """How each array of the cells lies on the devices."""
 
     def of(own: ObservedCells) -> ObservedCells:
-        by_mode = jax.tree.map(lambda _: PartitionSpec(DEVICES), own.by_mode)
+        by_mode = jax.tree.map(lambda _: SPLIT, own.by_mode)
         return jax.tree.map(lambda _: SAME, own)._replace(by_mode=by_mode)
 
     return {name: of(own) for name, own in cells.items()}
@@ -247,7 +241,7 @@ def _run_sweeps(
         def sweep_chains(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
             # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills, and
             # a chain's draws are then the same however many there are.
-            return lax.map(lambda chain: step(*chain, cells, coupling, settings, DEVICES), (chain_keys, state))
+            return lax.map(lambda chain: step(*chain, cells, coupling, settings, AXIS), (chain_keys, state))
 
         info_shape = jax.eval_shape(sweep_chains, state)[1]
         idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info_shape)
