@@ -4,6 +4,7 @@
     python benchmarks/gibbs.py city
     python benchmarks/gibbs.py ranks
     python benchmarks/gibbs.py smurff
+    python benchmarks/gibbs.py parts
 
 Every measurement runs in a process of its own, so that peak memory is its own. Prints CSV; --csv appends it to a file.
 """
@@ -102,6 +103,72 @@ def measure(case: dict) -> dict:
     }
 
 
+def measure_parts(case: dict) -> dict:
+    """Where the time of a sweep goes on one device, in nanoseconds a cell visit and microseconds a drawn row."""
+    import jax
+    import jax.numpy as jnp
+
+    from ppmtf_jax.datasets.people_flow import read_people_flow
+    from ppmtf_jax.gibbs import kernel
+    from ppmtf_jax.gibbs.cells import observe
+    from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior, cell_statistics
+    from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, init_state, rows_of_factors
+    from ppmtf_jax.tensors import count_tensors
+
+    counts = count_tensors(read_people_flow(case["data"])[0])
+    cells = jax.tree.map(jnp.asarray, observe(counts, case["zeros"], 1000, seed=0))
+    n_rows, settings, key = rows_of_factors(SHARED, counts), GibbsSettings(rank=case["rank"]), jax.random.key(0)
+    state = init_state(key, n_rows, SHARED, settings)
+
+    def seconds(function):
+        compiled = jax.jit(function)
+        jax.block_until_ready(compiled(state, cells))
+        taken = []
+        for _ in range(20):
+            begin = time.perf_counter()
+            jax.block_until_ready(compiled(state, cells))
+            taken.append(time.perf_counter() - begin)
+        return min(taken)
+
+    def all_statistics(state, cells):
+        return [
+            kernel._total_statistics(
+                kernel._Design.of(cells[tensor], modes, mode, state.factors), n_rows[modes[mode]], None
+            )
+            for tensor, modes in SHARED.tensors
+            for mode in range(3)
+        ]
+
+    def all_draws(state, cells):
+        prior = FactorPrior(jnp.zeros(case["rank"]), jnp.eye(case["rank"]))
+        return [
+            kernel._sample_factor(
+                key, prior, 200.0, [CellStatistics(rows[:, :, None] * rows[:, None], rows)], jnp.arange(len(rows))
+            )
+            for rows in state.factors.values()
+        ]
+
+    whole = seconds(lambda state, cells: kernel.step(key, state, cells, SHARED, settings))
+    statistics, draws = seconds(all_statistics), seconds(all_draws)
+
+    def only_moments(design, value, weight=None):
+        design = jax.lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
+        gram = jnp.zeros((len(design), case["rank"], case["rank"]))
+        return CellStatistics(gram, jnp.einsum("...k,...zk->...z", value, design))
+
+    kernel.cell_statistics = only_moments
+    gathered = seconds(all_statistics)
+    kernel.cell_statistics = cell_statistics
+    n_visits = 3 * sum(float(own.total_weight) for own in cells.values())  # sampled zeros weigh 1 each
+    return {
+        "seconds_per_sweep": round(whole, 4),
+        "gather_ns_per_visit": round(gathered / n_visits * 1e9, 1),
+        "product_ns_per_visit": round((statistics - gathered) / n_visits * 1e9, 1),
+        "draw_us_per_row": round(draws / sum(n_rows.values()) * 1e6, 2),
+        "statistics_share": round(statistics / whole, 2),
+    }
+
+
 def measure_smurff(case: dict) -> dict:
     """Time SMURFF (normal-Wishart priors, fixed noise) on the transition tensor with the same sampled zeros."""
     import smurff
@@ -150,6 +217,8 @@ def cases(which: str, data: str) -> list[dict]:
         return [flow | {"data": "city", "zeros": "weighted"}]
     if which == "ranks":
         return [flow | {"rank": rank} for rank in (8, 16, 32, 64)]
+    if which == "parts":
+        return [flow | {"rank": rank, "threads": 1, "parts": True} for rank in (16, 32)]
     one = flow | {"one_tensor": True}
     return [case | {"threads": n, "peer": peer} for n in (1, 2) for case in (one,) for peer in (False, True)]
 
@@ -158,7 +227,7 @@ def in_a_process(case: dict) -> dict:
     """Run one case on as many cores as it says."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import gibbs, json, os; "
     code += f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{case['threads']}]); "
-    function = "measure_smurff" if case.get("peer") else "measure"
+    function = "measure_smurff" if case.get("peer") else "measure_parts" if case.get("parts") else "measure"
     code += f"print(json.dumps(gibbs.{function}({case!r})))"
     environment = os.environ | {"OMP_NUM_THREADS": str(case["threads"])}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
@@ -169,12 +238,13 @@ def in_a_process(case: dict) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff"])
+    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff", "parts"])
     parser.add_argument("--data", default=str(Path(__file__).parents[2] / "shared" / "reference" / "people_flow"))
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     columns = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
-    columns += ["million_visits_per_second", "compile_s", "peak_mb", "finite", "error", "load"]
+    columns += ["million_visits_per_second", "gather_ns_per_visit", "product_ns_per_visit", "draw_us_per_row"]
+    columns += ["statistics_share", "compile_s", "peak_mb", "finite", "error", "load"]
     rows = []
     for case in cases(arguments.which, arguments.data):
         row = {

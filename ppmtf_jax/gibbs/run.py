@@ -223,9 +223,30 @@ def _init_chains(
     return jax.jit(init, out_shardings=NamedSharding(mesh, SAME))(np.asarray(key_data))
 
 
-@partial(jax.jit, static_argnames=("coupling", "settings", "mesh"))
 def _run_sweeps(
     chain_keys: Array,
+    state: GibbsState,
+    cells: dict[str, ObservedCells],
+    n_active: int,
+    coupling: Coupling,
+    settings: GibbsSettings,
+    mesh: Mesh,
+) -> tuple[GibbsState, SweepInfo]:
+    """`n_active` (at most SWEEPS_PER_CALL) sweeps of every chain; all arrays have a leading chain axis."""
+    # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills. And as all
+    # chains run the same program, a chain's draws are the same however many there are.
+    after = [
+        _run_sweeps_of_chain(
+            chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, coupling, settings, mesh
+        )
+        for chain in range(len(chain_keys))
+    ]
+    return jax.tree.map(lambda *chains: jnp.stack(chains), *after)
+
+
+@partial(jax.jit, static_argnames=("coupling", "settings", "mesh"))
+def _run_sweeps_of_chain(
+    key: Array,
     state: GibbsState,
     cells: dict[str, ObservedCells],
     n_active: int | Int[Array, ""],
@@ -233,29 +254,24 @@ def _run_sweeps(
     settings: GibbsSettings,
     mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
-    """`n_active` (at most SWEEPS_PER_CALL) sweeps of every chain; their number does not change the program."""
+    """The same number of sweeps whatever is asked for, some of them idle, so that it is one program."""
 
     def run(
-        chain_keys: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array
+        key: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array
     ) -> tuple[GibbsState, SweepInfo]:
-        def sweep_chains(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
-            # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills, and
-            # a chain's draws are then the same however many there are.
-            return lax.map(lambda chain: step(*chain, cells, coupling, settings, AXIS), (chain_keys, state))
+        def sweep(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
+            return step(key, state, cells, coupling, settings, AXIS)
 
-        info_shape = jax.eval_shape(sweep_chains, state)[1]
-        idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), info_shape)
+        idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(sweep, state)[1])
 
         def body(state: GibbsState, number: Array) -> tuple[GibbsState, SweepInfo]:
-            return lax.cond(number < n_active, sweep_chains, lambda s: (s, idle_info), state)
+            return lax.cond(number < n_active, sweep, lambda s: (s, idle_info), state)
 
         return lax.scan(body, state, jnp.arange(SWEEPS_PER_CALL))
 
     specs = (SAME, SAME, _partition(cells), SAME)
-    state, info = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=SAME, check_vma=False)(
-        chain_keys, state, cells, n_active
-    )
-    return state, jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), info)
+    share = jax.shard_map(run, mesh=mesh, in_specs=specs, out_specs=SAME, check_vma=False)
+    return share(key, state, cells, n_active)
 
 
 def _traced(info: SweepInfo, n: int, weights: dict[str, float]) -> dict[str, np.ndarray]:

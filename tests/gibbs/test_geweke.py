@@ -35,7 +35,7 @@ from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, GibbsState
 # The whole sweep takes many seconds to compile.
 pytestmark = pytest.mark.slow
 RANK = 2
-ROWS = {"user": 3, "place": 2, "next_place": 2, "slot": 2}
+ROWS = {"user": 3, "place": 2, "next_place": 2, "slot": 3}
 HYPER = HyperPrior(mean=0.5, mean_strength=2.0, scale=0.25, degrees_of_freedom=12.0)
 SETTINGS = GibbsSettings(RANK, 2.0, HYPER)
 LIMIT = 5.0
@@ -87,6 +87,7 @@ class Planted:
     def total_statistics(self, original, design, n_rows, axis):
         """The place block is the one that could forget a tensor without being noticed by its size."""
         statistics = original(design, n_rows, axis)
+        # Only the place block has this many rows of its own and this many slots beside it.
         forgotten = self.visits if n_rows == ROWS["place"] and len(design.right) == ROWS["slot"] else 0.0
         return jax.tree.map(lambda x: x * (1 - forgotten), statistics)
 

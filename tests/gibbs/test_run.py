@@ -116,11 +116,11 @@ def test_keep_every():
 
 
 def test_nothing_is_compiled_again_for_other_seeds_numbers_of_sweeps_and_data(unbroken):
-    size = run._run_sweeps._cache_size()
+    size = run._run_sweeps_of_chain._cache_size()
     for seed, n_sweeps in ((2, 1), (3, 4), (4, 7)):
         start(seed, n_sweeps)
     start(cells=observed(seed=9), keep=KeepEvery(2))
-    assert run._run_sweeps._cache_size() == size
+    assert run._run_sweeps_of_chain._cache_size() == size
 
 
 # Checkpoints
