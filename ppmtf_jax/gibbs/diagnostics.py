@@ -33,7 +33,7 @@ SETTLED = 0.02
 # How many times the sweeps an estimate of the sweeps needed may go: beyond that it would be a guess.
 MAX_EXTRAPOLATION = 10
 # Streams of random numbers beside those of `observe`, which takes 1 and 2, and of trimming, which takes the bare seed.
-HIDING, HIDDEN_ZEROS, PREDICTED = 3, 4, 5
+HIDING, HIDDEN_ZEROS, PREDICTED, UNOBSERVED = 3, 4, 5, 6
 
 
 class HeldOut(NamedTuple):
@@ -243,6 +243,73 @@ def predict_cells(factors: tuple[np.ndarray, np.ndarray, np.ndarray], index: np.
     """
     first, second, third = (factor[..., rows, :] for factor, rows in zip(factors, index.T, strict=True))
     return np.einsum("cdnz,cdnz,cdnz->cdn", first, second, third)
+
+
+class ReconstructionErrors(NamedTuple):
+    """Sums of absolute differences between a count tensor and its reconstruction, in counts.
+
+    Attributes
+    ----------
+    observed : float
+        Over the positive cells and the zeros that the sampler saw.
+    unobserved : float
+        Over all other cells, which are zeros too: estimated from a sample.
+    """
+
+    observed: float
+    unobserved: float
+
+
+def reconstruction_errors(
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray],
+    counts: SparseCounts,
+    zeros: np.ndarray,
+    *,
+    n_sampled: int = 1000,
+    seed: int = 0,
+) -> ReconstructionErrors:
+    """How far one draw's reconstruction is from the counts, Murakami et al. 2021, App. E (Fig. 14).
+
+    The unobserved cells are too many to visit: `n_sampled` of each user are drawn, and their mean counts for all of the
+    user's. A user with fewer has all of them visited.
+
+    Parameters
+    ----------
+    factors : three arrays, shapes (users, rank), (places, rank), (others, rank)
+    counts : SparseCounts
+        As seen by the sampler, hence trimmed.
+    zeros : int array, shape (zero cells, 3)
+        The zeros that the sampler saw, from `sample_zeros`; each once.
+
+    Examples
+    --------
+    One user, who was at the first of three places twice; one zero was observed and two cells are left:
+
+    >>> one = np.array([0], np.int32)
+    >>> counts = SparseCounts(one, one, one, np.array([2], np.int32), (1, 3, 1))
+    >>> factors = (np.array([[1.0]]), np.array([[1.5], [0.25], [-1.0]]), np.array([[1.0]]))
+    >>> reconstruction_errors(factors, counts, np.array([[0, 1, 0]]))
+    ReconstructionErrors(observed=0.75, unobserved=1.0)
+    """
+    positive = np.stack([counts.user, counts.place, counts.other], axis=1)
+    index = np.concatenate([positive, zeros]).astype(np.int32)
+    value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)])
+    order = np.lexsort(index.T[::-1])
+    # What is zero in a tensor of all observed cells is unobserved.
+    seen = SparseCounts(*index[order].T, np.ones(len(index), np.int32), counts.shape)
+    sampled = sample_zeros(seen, n_sampled, seed=(seed, UNOBSERVED))
+    n_unobserved = seen.cells_per_user - seen.positive_per_user()
+    n_visited = np.bincount(sampled[:, 0], minlength=counts.shape[0])
+    weight = (n_unobserved / np.maximum(n_visited, 1))[sampled[:, 0]]
+    observed = np.abs(value - _reconstruct(factors, index))
+    unobserved = np.abs(_reconstruct(factors, sampled))
+    return ReconstructionErrors(float(observed.sum()), float(weight @ unobserved))
+
+
+def _reconstruct(factors: tuple[np.ndarray, np.ndarray, np.ndarray], index: np.ndarray) -> np.ndarray:
+    """Cells of one draw, shape (cells,)."""
+    draw = tuple(np.asarray(factor, np.float64)[None, None] for factor in factors)
+    return predict_cells(draw, index)[0, 0]  # type: ignore[arg-type]
 
 
 def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half: int) -> dict[str, np.ndarray]:

@@ -17,10 +17,11 @@ from ppmtf_jax.gibbs.diagnostics import (
     diagnose,
     hold_out,
     predict_cells,
+    reconstruction_errors,
     summarize,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
-from ppmtf_jax.tensors import count_tensors
+from ppmtf_jax.tensors import SparseCounts, count_tensors, sample_zeros
 
 
 @pytest.fixture(scope="module")
@@ -166,3 +167,52 @@ def test_chains_differ_and_each_is_the_same_however_many_there_are(counts):
 def test_impossible_diagnoses(counts, options):
     with pytest.raises(InputError, match="at least 2 chains"):
         diagnose(counts, SHARED, GibbsSettings(rank=2), **options)
+
+
+# Reconstruction errors
+
+
+@pytest.fixture(scope="module")
+def reconstructed():
+    """A small tensor with observed zeros, factors, and the l1 errors of the dense tensors by loops over all cells."""
+    rng = np.random.default_rng(1)
+    shape = (6, 5, 4)
+    dense = rng.poisson(0.3, shape)
+    counts = SparseCounts(*(i.astype(np.int32) for i in np.nonzero(dense)), dense[dense > 0].astype(np.int32), shape)
+    zeros = sample_zeros(counts, 3, seed=2)
+    factors = tuple(rng.normal(size=(n, 2)) for n in shape)
+    is_zero = {tuple(cell) for cell in zeros.tolist()}
+    observed = unobserved = 0.0
+    for u, i, j in np.ndindex(shape):
+        rebuilt = sum(factors[0][u, z] * factors[1][i, z] * factors[2][j, z] for z in range(2))
+        if dense[u, i, j] or (u, i, j) in is_zero:
+            observed += abs(dense[u, i, j] - rebuilt)
+        else:
+            unobserved += abs(rebuilt)
+    return factors, counts, zeros, observed, unobserved
+
+
+def test_reconstruction_errors_are_those_of_the_dense_tensor(reconstructed):
+    factors, counts, zeros, observed, unobserved = reconstructed
+    # Every unobserved cell is sampled: nothing is left to chance.
+    found = reconstruction_errors(factors, counts, zeros, n_sampled=1000)
+    assert found == pytest.approx((observed, unobserved), rel=1e-12)
+
+
+def test_a_sample_of_the_unobserved_cells_estimates_their_error(reconstructed):
+    factors, counts, zeros, observed, unobserved = reconstructed
+    found = [reconstruction_errors(factors, counts, zeros, n_sampled=4, seed=seed) for seed in range(400)]
+    estimates = np.array([each.unobserved for each in found])
+    standard_error = estimates.std(ddof=1) / np.sqrt(len(estimates))
+    assert abs(estimates.mean() - unobserved) < 5 * standard_error
+    # As many sampled cells as there are would be 40 % off, which this tells apart.
+    assert 5 * standard_error < 0.1 * unobserved
+    assert {each.observed for each in found} == {found[0].observed}
+    assert found[0].observed == pytest.approx(observed, rel=1e-12)
+
+
+def test_forgotten_zeros_are_noticed(reconstructed):
+    factors, counts, zeros, observed, unobserved = reconstructed
+    found = reconstruction_errors(factors, counts, zeros[:0])
+    assert found.observed < observed - 0.1
+    assert sum(found) == pytest.approx(observed + unobserved, rel=1e-12)
