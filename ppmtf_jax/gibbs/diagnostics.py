@@ -390,4 +390,4 @@ def _held_out_advice(tensor: str, error: np.ndarray) -> str:
             f"Held-out error of the {tensor} rose from {mean.min():.3g} after sweep {best} to {last:.3g}: the model "
             "fits the shown counts more closely than it can know. A lower noise_precision predicts better."
         )
-    return f"Held-out error of the {tensor} has settled at {last:.3g}: more sweeps do not help."
+    return f"Held-out error of the {tensor} has settled at {last:.3g}: more sweeps do not lower it."
