@@ -35,7 +35,7 @@ from ppmtf_jax.gibbs.diagnostics import reconstruction_errors
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
 from ppmtf_jax.synthesizers.itf import UNSHARED
-from ppmtf_jax.tensors import CountTensors, count_tensors, sample_zeros
+from ppmtf_jax.tensors import CountTensors, SparseCounts, count_tensors, sample_zeros
 from ppmtf_jax.traces import Traces
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,6 +48,7 @@ class Row:
     """One fit of one system, and one tensor of it."""
 
     data: str
+    share_of_transitions: float
     scatter: str
     system: str
     noise_precision: float
@@ -69,14 +70,15 @@ def main() -> None:
     parser.add_argument("--precisions", type=float, nargs="+", default=[200.0], help="noise precisions alpha")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--as-printed", action="store_true", help="the uncentred scatter of eqs. (25) and (28)")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the positive transition cells to keep")
     arguments = parser.parse_args()
     if arguments.as_printed:
         kernel.hyper_conditional = uncentred
-    about = (arguments.data, "as printed" if arguments.as_printed else "centred")
+    about = (arguments.data, arguments.share, "as printed" if arguments.as_printed else "centred")
     train = DATA[arguments.data](arguments.shared)
     for precision in arguments.precisions:
         for seed in arguments.seeds:
-            counts = count_tensors(train, seed=seed)
+            counts = thinned(count_tensors(train, seed=seed), arguments.share, seed)
             for system in COUPLINGS:
                 for found in errors(system, counts, precision, seed):
                     row = {name: short(value) for name, value in asdict(Row(*about, *found)).items()}
@@ -104,6 +106,14 @@ def people_flow(shared: Path) -> Traces:
 
 
 DATA = {"nyc": nyc, "nyc-friends": nyc_friends, "people-flow": people_flow}
+
+
+def thinned(counts: CountTensors, share: float, seed: int) -> CountTensors:
+    """Fewer transitions of the same kind: what is left out counts as a zero."""
+    own = counts.transitions
+    keep = np.random.default_rng((seed, 7)).random(len(own.user)) < share
+    columns = (own.user, own.place, own.other, own.count)
+    return counts._replace(transitions=SparseCounts(*(column[keep] for column in columns), own.shape))
 
 
 def uncentred(factor: Array, hyper: HyperPrior) -> NormalWishart:
