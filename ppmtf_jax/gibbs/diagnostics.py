@@ -32,6 +32,8 @@ N_PREDICTED = 50
 SETTLED = 0.02
 # How many times the sweeps an estimate of the sweeps needed may go: beyond that it would be a guess.
 MAX_EXTRAPOLATION = 10
+# Twice the sweeps halve R-hat^2 - 1 of chains that mix; where they leave more than this of it, it hardly falls.
+FALLS = 0.75
 # Streams of random numbers beside those of `observe`, which takes 1 and 2, and of trimming, which takes the bare seed.
 HIDING, HIDDEN_ZEROS, PREDICTED, UNOBSERVED = 3, 4, 5, 6
 
@@ -359,10 +361,10 @@ def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_c
     if factor <= MAX_EXTRAPOLATION:
         n_needed = _rounded_up(factor * n_sweeps)
         return said + f"At this rate they meet after about {n_needed} sweeps: set n_sweeps={n_needed}."
-    if r_hat.max() < before:
+    if r_hat.max() ** 2 - 1 < FALLS * (before**2 - 1):
         return said + f"They come nearer, too slowly to foretell when they meet: try n_sweeps={4 * n_sweeps}."
     return said + (
-        f"They do not come nearer: each chain is in a mode of its own, where it may stay. Try n_sweeps={4 * n_sweeps} "
+        f"They hardly come nearer: each chain is in a mode of its own, where it may stay. Try n_sweeps={4 * n_sweeps} "
         "once; if they stay apart, one draw is a model whose worth the held-out error tells, but not a draw of the "
         "posterior."
     )
@@ -388,6 +390,6 @@ def _held_out_advice(tensor: str, error: np.ndarray) -> str:
     if last > mean.min() * (1 + SETTLED):
         return (
             f"Held-out error of the {tensor} rose from {mean.min():.3g} after sweep {best} to {last:.3g}: the model "
-            "fits the shown counts more closely than it can know. A lower noise_precision predicts better."
+            "fits the shown counts more closely than it can know. Compare with a lower noise_precision."
         )
     return f"Held-out error of the {tensor} has settled at {last:.3g}: more sweeps do not lower it."
