@@ -349,9 +349,11 @@ def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_c
     worst = str(r_hat.idxmax())
     half, quarter = n_sweeps // 2, n_sweeps // 4
     before = float(summarize({worst: trace[worst][:, quarter:half]}).loc[worst, "r_hat"])
+    cells = r_hat[r_hat.index.str.startswith("cell_")]
+    of_cells = f", {cells.max():.2f} for the worst predicted cell" if len(cells) else ""
     said = (
         f"{n_sweeps} sweeps were not enough: the chains have not met. R-hat is {r_hat.max():.2f} for the "
-        f"{quantity_title(worst)} ({before:.2f} after half the sweeps) and above {MAX_R_HAT} for "
+        f"{quantity_title(worst)} ({before:.2f} after half the sweeps){of_cells} and above {MAX_R_HAT} for "
         f"{int((r_hat > MAX_R_HAT).sum())} of {len(table)} quantities. "
     )
     # The variance between the means of chains that mix falls as 1 / sweeps, and R-hat^2 - 1 with it; effective draws
@@ -364,9 +366,9 @@ def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_c
     if r_hat.max() ** 2 - 1 < FALLS * (before**2 - 1):
         return said + f"They come nearer, too slowly to foretell when they meet: try n_sweeps={4 * n_sweeps}."
     return said + (
-        f"They hardly come nearer: each chain is in a mode of its own, where it may stay. Try n_sweeps={4 * n_sweeps} "
-        "once; if they stay apart, one draw is a model whose worth the held-out error tells, but not a draw of the "
-        "posterior."
+        "They hardly come nearer: they mix very slowly, or each is in a mode of its own. Try "
+        f"n_sweeps={4 * n_sweeps} once; if they stay apart, one draw is a model whose worth the held-out error tells, "
+        "but not a draw of the posterior."
     )
 
 

@@ -64,7 +64,13 @@ def test_advice_names_the_worst_quantity(chains):
     assert not_met.startswith("500 sweeps were not enough: the chains have not met.")
     assert "for the mean square of place" in not_met
     assert "above 1.01 for 1 of 2 quantities" in not_met
+    assert "predicted cell" not in not_met
     assert "1 of 2 quantities have fewer than 400 effective draws" in few
+
+
+def test_advice_tells_how_far_the_predictions_are(chains):
+    trace = watched(place=chains + np.arange(4)[:, None]) | {"cell_visits_1": chains, "cell_visits_2": -chains}
+    assert re.search(r"after half the sweeps\), 1\.0\d for the worst predicted cell and above", advice_on(trace)[0])
 
 
 def test_advice_tells_chains_that_come_nearer_from_those_that_stay_apart(chains):
