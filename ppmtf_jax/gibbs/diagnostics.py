@@ -298,7 +298,8 @@ def reconstruction_errors(
     value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)])
     order = np.lexsort(index.T[::-1])
     # What is zero in a tensor of all observed cells is unobserved.
-    seen = SparseCounts(*index[order].T, np.ones(len(index), np.int32), counts.shape)
+    user, place, other = index[order].T
+    seen = SparseCounts(user, place, other, np.ones_like(user), counts.shape)
     sampled = sample_zeros(seen, n_sampled, seed=(seed, UNOBSERVED))
     n_unobserved = seen.cells_per_user - seen.positive_per_user()
     n_visited = np.bincount(sampled[:, 0], minlength=counts.shape[0])
