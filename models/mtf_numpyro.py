@@ -171,7 +171,7 @@ def list_cells(
     list_one = _list_sampled if zeros == "sampled" else _list_weighted
     return {
         name: list_one(tensor, n_zeros, (seed, number))
-        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True))
+        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True), start=1)
     }
 
 

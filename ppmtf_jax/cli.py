@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import typer
 from jax.errors import JaxRuntimeError
 from rich.box import SIMPLE_HEAD
@@ -25,18 +26,21 @@ from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
 from ppmtf_jax.evaluation.report import format_table, write_json
 from ppmtf_jax.files import atomic_folder
+from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
 from ppmtf_jax.synthesizers import base
+from ppmtf_jax.synthesizers.convergence import diagnose_model
 from ppmtf_jax.traces import Traces
 
-COMMANDS = ("demo", "import", "fit", "synthesize", "test", "evaluate", "run")
+COMMANDS = ("demo", "import", "fit", "diagnose", "synthesize", "test", "evaluate", "run")
 STEPS = "Step by step"
 MANY = "Several processes or machines"
 WHOLE = "All steps at once"
 FORMAT = "From check-ins to traces"
+SUMMARY = "summary.csv"
 
 console = Console()
 complaints = Console(stderr=True)
@@ -387,6 +391,47 @@ def fit(
     _tell(f"{system} model of {model.n_users} users in {out}")
 
 
+@app.command(rich_help_panel=STEPS, epilog=_example("ppmtf diagnose model --train city/train --out diagnosis"))
+def diagnose(
+    model: Model,
+    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set that the model was fitted to.")],
+    out: Out,
+    chains: Annotated[int, typer.Option("--chains", metavar="N", min=2, help="How many chains to compare.")] = 4,
+    sweeps: Annotated[
+        int | None,
+        typer.Option("--sweeps", metavar="N", min=20, help="Sweeps of each chain; by default those of the model."),
+    ] = None,
+    seed: Seed = 0,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell whether a ppmtf or itf model had enough sweeps.
+
+    Fits it several times more from other starts, with some counts held out, and compares the chains by what does not
+    depend on the order of the factors' columns. Writes summary.csv (a row for each quantity), sweeps.csv (a row for
+    each sweep of each chain) and traces.png into the folder.
+    """
+    _check_out(out, overwrite, SUMMARY)
+    fitted = base.FittedModel.load(model)
+    diagnosis = diagnose_model(
+        fitted, Traces.load(train), n_sweeps=sweeps, n_chains=chains, seed=seed, progress=not quiet
+    )
+    # Drawing needs Matplotlib, which nothing else does.
+    from ppmtf_jax.evaluation.plots import DPI, trace_plots
+
+    with atomic_folder(out, overwrite=overwrite) as partial:
+        diagnosis.table.rename_axis("quantity").to_csv(partial / SUMMARY)
+        diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
+        shown = {name: values for name, values in diagnosis.trace.items() if not name.startswith("cell_")}
+        trace_plots(shown).savefig(partial / "traces.png", dpi=DPI, format="png")
+    title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
+    console.print(_agreement(diagnosis.overview(), title))
+    console.print(_held_out(diagnosis.held_out()))
+    for advice in diagnosis.advice:
+        _tell(f"- {advice}")
+    _tell(f"summary.csv, sweeps.csv and traces.png in {out}")
+
+
 @app.command(rich_help_panel=STEPS, epilog=_example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))
 def synthesize(
     model: Model,
@@ -532,6 +577,35 @@ def _summary(result: pipeline.RunResult) -> Table:
 
 def _tell(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _agreement(overview: pd.DataFrame, title: str) -> Table:
+    """How the chains agree on each quantity, over the second half of the sweeps."""
+    table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.caption = f"Second half of the sweeps. R-hat to be {MAX_R_HAT} at most; ESS: effective draws."
+    table.caption_justify = "left"
+    table.add_column("Quantity")
+    for heading in ("Mean", "SD", "R-hat", "ESS bulk", "tail"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in overview.iterrows():
+        numbers = [f"{row['mean']:.4g}", f"{row['sd']:.2g}", f"{row['r_hat']:.3f}"]
+        numbers += [f"{row[column]:.0f}" for column in ("ess_bulk", "ess_tail")]
+        table.add_row(str(name), *("-" if number == "nan" else number for number in numbers))
+    return table
+
+
+def _held_out(errors: pd.DataFrame) -> Table:
+    """How the error at the held-out cells went."""
+    table = Table(title="Error at cells held out", box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table.caption = "Root mean square, half of the cells zeros; each draw, by quarter of the run."
+    table.caption_justify = "left"
+    table.add_column("Tensor")
+    for heading in ("1st", "2nd", "3rd", "4th quarter", "Best sweep", "Average of draws"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for tensor, row in errors.iterrows():
+        quarters = [f"{row[f'{which}_quarter']:.3f}" for which in ("first", "second", "third", "last")]
+        table.add_row(str(tensor), *quarters, f"{row['best_sweep']:.0f}", f"{row['of_average']:.3f}")
+    return table
 
 
 def _import_values(

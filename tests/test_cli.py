@@ -8,9 +8,11 @@ import os
 import re
 import shlex
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,10 +21,13 @@ from typer.testing import CliRunner, Result
 from ppmtf_jax import cli, pipeline
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.evaluation.metrics import METRICS
+from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
 from ppmtf_jax.synthesizers.base import SYNTHESIZERS, FittedModel
+from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.traces import Traces
 
-COMMANDS = ["demo", "import", "fit", "synthesize", "test", "evaluate", "run"]
+COMMANDS = ["demo", "import", "fit", "diagnose", "synthesize", "test", "evaluate", "run"]
 READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 
@@ -45,6 +50,16 @@ def refused(*words: object) -> str:
     return result.stderr
 
 
+def factorized_model(train: Traces) -> FittedModel:
+    """A model of ppmtf that nothing was fitted for: any factors will do."""
+    sizes = (train.n_users, train.n_places, train.n_places, train.n_users, train.n_places, train.time_grid.n_slots)
+    grid = train.time_grid.one_period()
+    factors = [jnp.ones((n, 2)) for n in sizes]
+    chains = MetropolisHastings(*factors, jnp.asarray(grid.slot_of_instant))
+    settings = PPMTFSettings(rank=2, n_sweeps=20, zeros="weighted", n_zeros=50)
+    return FittedModel("ppmtf", asdict(settings), 0, train.user_ids, train.places, grid, chains)
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Path:
     """A folder in which every command was called once. Tests leave it as it is."""
@@ -53,6 +68,7 @@ def made(tmp_path_factory) -> Path:
         patch.chdir(folder)
         works("import", "toy-city", "--users", 40, "--places", 12, "--days", 1, "--out", "city")
         works("fit", "city/train", "--system", "uniform", "--out", "model")
+        factorized_model(Traces.load("city/train")).save("factorized")
         works("synthesize", "model", "--traces-per-user", 2, "--out", "synthetic")
         works("test", "model", "synthetic", "--k", 2, "--out", "released")
         shutil.copytree("city/train", "other/train")
@@ -103,7 +119,7 @@ def test_without_a_command_there_is_help(words):
 
 def test_commands_are_listed_in_the_order_of_their_use():
     listed = re.findall(r"│ (\w+) ", works("--help"))
-    assert listed == ["demo", "run", "import", "fit", "synthesize", "test", "evaluate"]
+    assert listed == ["demo", "run", "import", "fit", "diagnose", "synthesize", "test", "evaluate"]
 
 
 def test_version():
@@ -152,6 +168,44 @@ def test_test_writes_verdicts_and_what_passed(here):
     passed = set(verdicts.loc[verdicts["passed"], ["user", "trace"]].itertuples(index=False, name=None))
     released = Traces.load("released").to_frame()
     assert set(released[["user", "trace"]].itertuples(index=False, name=None)) == passed
+
+
+@pytest.mark.parametrize(("apart", "said"), [(0.0, "40 sweeps were enough"), (9.0, "40 sweeps were not enough")])
+def test_diagnose_shows_and_writes_what_the_chains_did(copied, monkeypatch, apart, said):
+    def diagnosis(model, train, *, n_sweeps, n_chains, **_):
+        rng = np.random.default_rng(0)
+        names = ["log_joint", "rmse_visits", "size_next_place", "cell_visits_3", "cell_visits_7", "held_out_visits"]
+        trace = {name: rng.normal(size=(n_chains, n_sweeps)) + apart * np.arange(n_chains)[:, None] for name in names}
+        trace["held_out_average_visits"] = np.where(np.arange(n_sweeps) < 20, np.nan, trace["held_out_visits"])
+        table = summarize({name: trace[name][:, 20:] for name in names[:-1]})
+        return Diagnosis(table, trace, n_sweeps, [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"])
+
+    monkeypatch.setattr(cli, "diagnose_model", diagnosis)
+    text = works("diagnose", "factorized", "--train", "city/train", "--chains", 3, "--sweeps", 40, "--out", "d")
+    assert "ppmtf, 3 chains of 40 sweeps" in text
+    assert re.search(r"log joint density +\S+ +\S+ +\d\.\d\d\d +\d+ +\d+", text)
+    assert re.search(r"2 predicted visits, worst +- +- +\d\.\d\d\d", text)
+    assert f"- {said}\n" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert sorted(path.name for path in Path("d").iterdir()) == ["summary.csv", "sweeps.csv", "traces.png"]
+    summary = pd.read_csv("d/summary.csv", index_col="quantity")
+    assert list(summary.columns) == ["mean", "sd", "r_hat", "ess_bulk", "ess_tail"]
+    assert len(pd.read_csv("d/sweeps.csv")) == 3 * 40
+    assert Path("d/traces.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["ppmtf", "itf"])
+def test_diagnose_of_a_fitted_model(copied, system):
+    settings = ("rank=2", "zeros=weighted", "n_sweeps=20")
+    works("fit", "city/train", "--system", system, *(w for s in settings for w in ("--set", s)), "--out", "fitted")
+    text = works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "d", "--seed", 3)
+    assert f"{system}, 2 chains of 20 sweeps" in text
+    assert "20 sweeps were" in text
+    works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "e", "--seed", 3)
+    assert files(Path("d")) == files(Path("e"))
+    works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "e", "--seed", 4, "--overwrite")
+    assert files(Path("d"))["summary.csv"] != files(Path("e"))["summary.csv"]
 
 
 def test_evaluate_prints_a_table_and_writes_json(copied):
@@ -260,6 +314,16 @@ BAD = [
     ("fit city/train --out x --seed a", "Invalid value for '--seed'"),
     ("fit city/train", "Missing option '--out'"),
     ("fit --out x", "Missing argument"),
+    ("diagnose model --train city/train --out x", "a model of ppmtf or itf; found uniform"),
+    ("diagnose city --train city/train --out x", "expected a model folder"),
+    ("diagnose factorized --out x", "Missing option '--train'"),
+    ("diagnose factorized --train city/test --out x", "model's 32 users; found 8 users, 8 of them unknown to it, "),
+    ("diagnose factorized --train other/train --out x", "expected the model's time grid; found another"),
+    ("diagnose factorized --train factorized --out x", "expected a trace set"),
+    ("diagnose factorized --train city/train --out x --chains 1", "Invalid value for '--chains'"),
+    ("diagnose factorized --train city/train --out x --sweeps 19", "Invalid value for '--sweeps'"),
+    ("diagnose factorized --train city/train --out synthetic", "a name that is free"),
+    ("diagnose factorized --train city/train --out city --overwrite", "with summary.csv.*Nothing was changed"),
     ("synthesize city/train --out x", "expected a model folder.*Make one with `ppmtf fit`"),
     ("synthesize nowhere --out x", "expected a model folder"),
     ("synthesize model --out x --traces-per-user 0", "Invalid value for '--traces-per-user'"),

@@ -230,6 +230,16 @@ def test_a_user_with_fewer_zeros_gets_all_of_them():
     np.testing.assert_array_equal(np.sort(cell_numbers(counts, sample_zeros(counts, 1000, seed=0))), everything)
 
 
+def test_cells_of_many_users_are_numbered_beyond_32_bits():
+    """Every user's first cell is positive, so the zero of rank r is cell r + 1: of the last user as of the first."""
+    n_users = 3000
+    user, zero = np.arange(n_users, dtype=np.int32), np.zeros(n_users, np.int32)
+    counts = SparseCounts(user, zero, zero, zero + 1, (n_users, 1000, 1000))
+    assert n_users * counts.cells_per_user > np.iinfo(np.int32).max
+    rank = np.random.default_rng(0).integers(0, counts.cells_per_user - 1, (n_users, 2))
+    np.testing.assert_array_equal(tensors._nth_zero_cell(counts, 0, rank), rank + 1)
+
+
 def test_zeros_are_seeded():
     counts = many_zeros()
     np.testing.assert_array_equal(sample_zeros(counts, 5, seed=1), sample_zeros(counts, 5, seed=1))

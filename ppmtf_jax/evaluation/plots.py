@@ -22,6 +22,7 @@ import numpy as np
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics import METRICS, check_comparable, population_by_slot, transition_counts
 from ppmtf_jax.files import atomic_file
+from ppmtf_jax.gibbs.diagnostics import quantity_title
 from ppmtf_jax.traces import PlaceTable, Traces
 
 if TYPE_CHECKING:
@@ -255,10 +256,13 @@ def utility_bars(metrics: Mapping[str, float]) -> matplotlib.figure.Figure:
 def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     """What a sampler's chains did, sweep by sweep: one panel for each quantity, one line for each chain.
 
+    The second half of the sweeps, from which convergence is judged, has a grey ground. Values of the first tenth, which
+    would dwarf all others, may lie outside a panel.
+
     Parameters
     ----------
     trace : mapping to float arrays, shape (chains, sweeps)
-        Such as `Diagnosis.trace`; NaN is not drawn.
+        By the names of `Diagnosis.trace`; NaN is not drawn.
 
     Examples
     --------
@@ -270,17 +274,17 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
 
     n_columns = min(3, len(trace))
     n_rows = -(-len(trace) // n_columns)
-    figure = Figure(figsize=(3.6 * n_columns, 2.2 * n_rows), layout="constrained")
+    figure = Figure(figsize=(3.6 * n_columns, 1.9 * n_rows + 0.8), layout="constrained")
     axes = np.ravel(figure.subplots(n_rows, n_columns, squeeze=False))
     for ax, (name, chains) in zip(axes, trace.items(), strict=False):
-        for number, (values, colour) in enumerate(zip(chains, _CHAIN_COLOURS * len(chains), strict=False)):
-            ax.plot(np.arange(1, len(values) + 1), values, color=colour, linewidth=1, label=f"chain {number + 1}")
-        ax.set_title(name.replace("_", " "))
+        _draw_chains(ax, chains)
+        ax.set_title(quantity_title(name))
+    for ax in axes[max(0, len(trace) - n_columns) : len(trace)]:
         ax.set_xlabel("sweep")
     for ax in axes[len(trace) :]:
         ax.set_axis_off()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
-    figure.suptitle("Chains of the Gibbs sampler")
+    figure.suptitle("Chains of the Gibbs sampler (grey: sweeps from which convergence is judged)")
     return figure
 
 
@@ -537,6 +541,20 @@ def _draw_bars(ax: matplotlib.axes.Axes, values: Sequence[float]) -> None:
     ax.locator_params(axis="y", nbins=4)
     if not finite:
         ax.set_yticks([])
+
+
+def _draw_chains(ax: matplotlib.axes.Axes, chains: np.ndarray) -> None:
+    """A line for each chain, scaled to what comes after the first tenth of the sweeps."""
+    n_sweeps = chains.shape[1]
+    ax.axvspan(n_sweeps // 2 + 0.5, n_sweeps + 0.5, color=_NOTHING, linewidth=0, zorder=0)
+    for number, (values, colour) in enumerate(zip(chains, _CHAIN_COLOURS * len(chains), strict=False)):
+        ax.plot(np.arange(1, n_sweeps + 1), values, color=colour, linewidth=1, label=f"chain {number + 1}")
+    settled = chains[:, n_sweeps // 10 :]
+    low, high = np.nanmin(settled), np.nanmax(settled)
+    margin = 0.06 * (high - low) or 0.01 * abs(high) or 1.0
+    ax.set(xlim=(0.5, n_sweeps + 0.5), ylim=(low - margin, high + margin))
+    ax.locator_params(axis="y", nbins=5)
+    ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
 
 
 def _draw_slots(ax: matplotlib.axes.Axes, values: np.ndarray, labels: Sequence[str]) -> None:

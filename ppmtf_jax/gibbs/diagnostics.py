@@ -8,6 +8,8 @@ predicted cells, observed and held out. Rank-normalized R-hat and effective samp
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -28,6 +30,12 @@ MIN_ESS_PER_CHAIN = 100
 N_PREDICTED = 50
 # A held-out error that still falls by more than this share in the second half has not settled.
 SETTLED = 0.02
+# How many times the sweeps an estimate of the sweeps needed may go: beyond that it would be a guess.
+MAX_EXTRAPOLATION = 10
+# Twice the sweeps halve R-hat^2 - 1 of chains that mix; where they leave more than this of it, it hardly falls.
+FALLS = 0.75
+# Streams of random numbers beside those of `observe`, which takes 1 and 2, and of trimming, which takes the bare seed.
+HIDING, HIDDEN_ZEROS, PREDICTED, UNOBSERVED = 3, 4, 5, 6
 
 
 class HeldOut(NamedTuple):
@@ -65,6 +73,59 @@ class Diagnosis:
     n_sweeps: int
     advice: list[str]
 
+    def overview(self) -> pd.DataFrame:
+        """The table with one row for all predicted cells of a tensor: the greatest R-hat, the least sample sizes."""
+        tensor_of = {name: name.split("_")[1] for name in self.table.index if name.startswith("cell_")}
+        rows = {quantity_title(name): row for name, row in self.table.iterrows() if name not in tensor_of}
+        for tensor in dict.fromkeys(tensor_of.values()):
+            cells = self.table.loc[[name for name in tensor_of if tensor_of[name] == tensor]]
+            worst = pd.Series({"mean": np.nan, "sd": np.nan, "r_hat": cells["r_hat"].max()})
+            least = cells[["ess_bulk", "ess_tail"]].min()
+            rows[f"{len(cells)} predicted {tensor}, worst"] = pd.concat([worst, least])
+        return pd.DataFrame(rows).T
+
+    def held_out(self) -> pd.DataFrame:
+        """Root mean square error at held-out cells of each tensor, over the chains' average.
+
+        Columns: of single draws after a quarter, a half, three quarters and all of the sweeps (each the mean of the
+        quarter before), the best sweep, and the error of the average of the second half's predictions.
+        """
+        singles = [name for name in self.trace if _is_single(name)]
+        rows = {name.removeprefix("held_out_"): self._held_out_row(name) for name in singles}
+        return pd.DataFrame.from_dict(rows, orient="index")
+
+    def sweeps(self) -> pd.DataFrame:
+        """What was watched after each sweep of each chain but the predicted cells, one row for each."""
+        shown = {name: values.ravel() for name, values in self.trace.items() if not name.startswith("cell_")}
+        chain, sweep = (1 + index.ravel() for index in np.indices(self.trace["log_joint"].shape))
+        return pd.DataFrame({"chain": chain, "sweep": sweep} | shown)
+
+    def _held_out_row(self, name: str) -> dict[str, float]:
+        mean = self.trace[name].mean(axis=0)
+        quarters = [float(quarter.mean()) for quarter in np.array_split(mean, 4)]
+        average = self.trace[name.replace("held_out_", "held_out_average_")]
+        row = dict(zip(("first_quarter", "second_quarter", "third_quarter", "last_quarter"), quarters, strict=True))
+        return row | {"best_sweep": int(mean.argmin()) + 1, "of_average": float(average[:, -1].mean())}
+
+
+def quantity_title(name: str) -> str:
+    """What a watched quantity is, in words.
+
+    Examples
+    --------
+    >>> quantity_title("size_next_place"), quantity_title("held_out_average_visits")
+    ('mean square of next_place', 'error at held-out visits, averaged')
+    """
+    titles = {
+        "log_joint": "log joint density",
+        "rmse_": "error at {}",
+        "size_": "mean square of {}",
+        "held_out_average_": "error at held-out {}, averaged",
+        "held_out_": "error at held-out {}",
+        "cell_": "predicted cell {}",
+    }
+    return next(title.format(name.removeprefix(start)) for start, title in titles.items() if name.startswith(start))
+
 
 def diagnose(
     counts: CountTensors,
@@ -80,6 +141,8 @@ def diagnose(
     progress: bool = False,
 ) -> Diagnosis:
     """Run several chains on most of the cells and see whether they agree, and predict the rest.
+
+    The chains run one after another. The draws of one chain are held at a time: sweeps x rows x rank x 4 bytes.
 
     Parameters
     ----------
@@ -105,23 +168,25 @@ def diagnose(
         found = f"{n_chains} chains, {n_sweeps} sweeps, {held_out} held out"
         raise InputError("diagnose", [Problem("at least 2 chains and 20 sweeps, a held-out share in (0, 1)", found)])
     shown, hidden = hold_out(counts, held_out, seed=seed)
-    result = run_gibbs(
-        jax.random.key(seed),
-        observe(shown, zeros, n_zeros, seed=seed),
-        rows_of_factors(coupling, shown),
-        coupling,
-        settings,
-        n_sweeps=n_sweeps,
-        n_chains=n_chains,
-        keep=KeepEvery(1),
-        progress=progress,
-    )
-    trace = dict(result.trace)
+    cells = jax.tree.map(jax.numpy.asarray, observe(shown, zeros, n_zeros, seed=seed))
+    n_rows = rows_of_factors(coupling, shown)
+    chains = []
+    for number in range(n_chains):
+        chain_key = jax.random.fold_in(jax.random.key(seed), number)
+        result = run_gibbs(
+            chain_key, cells, n_rows, coupling, settings, n_sweeps=n_sweeps, keep=KeepEvery(1), progress=progress
+        )
+        predicted = {
+            tensor: predict_cells(tuple(result.draws[name] for name in modes), hidden[tensor].index)
+            for tensor, modes in coupling.tensors
+        }
+        chains.append((result.trace, predicted))
+    trace = {name: np.concatenate([each[name] for each, _ in chains]) for name in chains[0][0]}
     half = n_sweeps // 2
-    for tensor, modes in coupling.tensors:
-        predicted = predict_cells(tuple(result.draws[name] for name in modes), hidden[tensor].index)
+    for tensor, _ in coupling.tensors:
+        predicted = np.concatenate([each[tensor] for _, each in chains])
         trace |= _held_out_errors(tensor, predicted, hidden[tensor].value, half)
-        for number in np.random.default_rng(seed).permutation(predicted.shape[-1])[:N_PREDICTED]:
+        for number in np.random.default_rng((seed, PREDICTED)).permutation(predicted.shape[-1])[:N_PREDICTED]:
             trace[f"cell_{tensor}_{number}"] = predicted[..., number]
     watched = {name: values for name, values in trace.items() if not name.startswith("held_out")}
     table = summarize({name: values[:, half:] for name, values in watched.items()})
@@ -130,7 +195,10 @@ def diagnose(
 
 def summarize(trace: dict[str, np.ndarray]) -> pd.DataFrame:
     """Mean, sd, rank-normalized R-hat, bulk and tail effective sample size of each quantity, shapes (chains, draws)."""
-    import arviz
+    with warnings.catch_warnings():
+        # Once a day ArviZ tells whoever imports it of its next version.
+        warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
+        import arviz
 
     data = arviz.convert_to_dataset({name: np.asarray(values, np.float64) for name, values in trace.items()})
     columns = {"r_hat": arviz.rhat(data), "ess_bulk": arviz.ess(data), "ess_tail": arviz.ess(data, method="tail")}
@@ -148,7 +216,7 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
     """
     shown, hidden = {}, {}
     for number, (name, tensor) in enumerate(counts._asdict().items()):
-        rng = np.random.default_rng((seed, number))
+        rng = np.random.default_rng((seed, HIDING, number))
         hide = rng.random(len(tensor.user)) < share
         hide[rng.integers(len(hide))] = True
         index = np.stack([tensor.user, tensor.place, tensor.other], axis=1)
@@ -157,7 +225,7 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
             tensor.user[left], tensor.place[left], tensor.other[left], tensor.count[left], tensor.shape
         )
         # One zero cell of each user is drawn, and as many of them are used as positive cells are hidden.
-        zeros = rng.permutation(sample_zeros(tensor, 1, seed=(seed, number)))[: hide.sum()]
+        zeros = rng.permutation(sample_zeros(tensor, 1, seed=(seed, HIDDEN_ZEROS, number)))[: hide.sum()]
         value = np.concatenate([tensor.count[hide], np.zeros(len(zeros))])
         hidden[name] = HeldOut(np.concatenate([index[hide], zeros]), value)
     return CountTensors(**shown), hidden
@@ -179,6 +247,74 @@ def predict_cells(factors: tuple[np.ndarray, np.ndarray, np.ndarray], index: np.
     return np.einsum("cdnz,cdnz,cdnz->cdn", first, second, third)
 
 
+class ReconstructionErrors(NamedTuple):
+    """Sums of absolute differences between a count tensor and its reconstruction, in counts.
+
+    Attributes
+    ----------
+    observed : float
+        Over the positive cells and the zeros that the sampler saw.
+    unobserved : float
+        Over all other cells, which are zeros too: estimated from a sample.
+    """
+
+    observed: float
+    unobserved: float
+
+
+def reconstruction_errors(
+    factors: tuple[np.ndarray, np.ndarray, np.ndarray],
+    counts: SparseCounts,
+    zeros: np.ndarray,
+    *,
+    n_sampled: int = 1000,
+    seed: int = 0,
+) -> ReconstructionErrors:
+    """How far one draw's reconstruction is from the counts, Murakami et al. 2021, App. E (Fig. 14).
+
+    The unobserved cells are too many to visit: `n_sampled` of each user are drawn, and their mean counts for all of the
+    user's. A user with fewer has all of them visited.
+
+    Parameters
+    ----------
+    factors : three arrays, shapes (users, rank), (places, rank), (others, rank)
+    counts : SparseCounts
+        As seen by the sampler, hence trimmed.
+    zeros : int array, shape (zero cells, 3)
+        The zeros that the sampler saw, from `sample_zeros`; each once.
+
+    Examples
+    --------
+    One user, who was at the first of three places twice; one zero was observed and two cells are left:
+
+    >>> one = np.array([0], np.int32)
+    >>> counts = SparseCounts(one, one, one, np.array([2], np.int32), (1, 3, 1))
+    >>> factors = (np.array([[1.0]]), np.array([[1.5], [0.25], [-1.0]]), np.array([[1.0]]))
+    >>> reconstruction_errors(factors, counts, np.array([[0, 1, 0]]))
+    ReconstructionErrors(observed=0.75, unobserved=1.0)
+    """
+    positive = np.stack([counts.user, counts.place, counts.other], axis=1)
+    index = np.concatenate([positive, zeros]).astype(np.int32)
+    value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)])
+    order = np.lexsort(index.T[::-1])
+    # What is zero in a tensor of all observed cells is unobserved.
+    user, place, other = index[order].T
+    seen = SparseCounts(user, place, other, np.ones_like(user), counts.shape)
+    sampled = sample_zeros(seen, n_sampled, seed=(seed, UNOBSERVED))
+    n_unobserved = seen.cells_per_user - seen.positive_per_user()
+    n_visited = np.bincount(sampled[:, 0], minlength=counts.shape[0])
+    weight = (n_unobserved / np.maximum(n_visited, 1))[sampled[:, 0]]
+    observed = np.abs(value - _reconstruct(factors, index))
+    unobserved = np.abs(_reconstruct(factors, sampled))
+    return ReconstructionErrors(float(observed.sum()), float(weight @ unobserved))
+
+
+def _reconstruct(factors: tuple[np.ndarray, np.ndarray, np.ndarray], index: np.ndarray) -> np.ndarray:
+    """Cells of one draw, shape (cells,)."""
+    draw = tuple(np.asarray(factor, np.float64)[None, None] for factor in factors)
+    return predict_cells(draw, index)[0, 0]  # type: ignore[arg-type]
+
+
 def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half: int) -> dict[str, np.ndarray]:
     single = np.sqrt(np.mean((predicted - value) ** 2, axis=-1))
     average = np.full(single.shape, np.nan)
@@ -189,24 +325,58 @@ def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half
 
 
 def _advice(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_chains: int) -> list[str]:
-    advice = []
-    r_hat = table["r_hat"]
-    if r_hat.max() > MAX_R_HAT:
-        n_bad = int((r_hat > MAX_R_HAT).sum())
-        advice.append(
-            f"The chains have not met: R-hat is {r_hat.max():.2f} for {r_hat.idxmax()} and above {MAX_R_HAT} for "
-            f"{n_bad} of {len(table)} quantities after {n_sweeps} sweeps. Try n_sweeps={4 * n_sweeps}. If they stay "
-            "apart, each chain is in a mode of its own: one draw is then a model, but not a draw of the posterior."
-        )
-    few = table["ess_bulk"] < MIN_ESS_PER_CHAIN * n_chains
+    least = MIN_ESS_PER_CHAIN * n_chains
+    few = table["ess_bulk"] < least
+    if table["r_hat"].max() > MAX_R_HAT:
+        advice = [_apart(table, trace, n_sweeps, n_chains)]
+    else:
+        advice = [
+            f"{n_sweeps} sweeps were enough for the chains to meet: R-hat is at most {MAX_R_HAT} for all {len(table)} "
+            "quantities."
+        ]
     if few.any():
         advice.append(
-            f"{int(few.sum())} of {len(table)} quantities have fewer than {MIN_ESS_PER_CHAIN * n_chains} effective "
-            "draws: do not report posterior means or intervals of them."
+            f"{int(few.sum())} of {len(table)} quantities have fewer than {least} effective draws: do not report "
+            "posterior means or intervals of them."
         )
     return advice + [
         _held_out_advice(name.removeprefix("held_out_"), trace[name]) for name in trace if _is_single(name)
     ]
+
+
+def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_chains: int) -> str:
+    """What to do about chains that have not met: how far they are, whether they come nearer, how many sweeps to try."""
+    r_hat = table["r_hat"]
+    worst = str(r_hat.idxmax())
+    half, quarter = n_sweeps // 2, n_sweeps // 4
+    before = float(summarize({worst: trace[worst][:, quarter:half]}).loc[worst, "r_hat"])
+    cells = r_hat[r_hat.index.str.startswith("cell_")]
+    of_cells = f", {cells.max():.2f} for the worst predicted cell" if len(cells) else ""
+    said = (
+        f"{n_sweeps} sweeps were not enough: the chains have not met. R-hat is {r_hat.max():.2f} for the "
+        f"{quantity_title(worst)} ({before:.2f} after half the sweeps){of_cells} and above {MAX_R_HAT} for "
+        f"{int((r_hat > MAX_R_HAT).sum())} of {len(table)} quantities. "
+    )
+    # The variance between the means of chains that mix falls as 1 / sweeps, and R-hat^2 - 1 with it; effective draws
+    # grow with the sweeps.
+    short_of_draws = MIN_ESS_PER_CHAIN * n_chains / table["ess_bulk"].min()
+    factor = max(2.0, (r_hat.max() ** 2 - 1) / (MAX_R_HAT**2 - 1), short_of_draws)
+    if factor <= MAX_EXTRAPOLATION:
+        n_needed = _rounded_up(factor * n_sweeps)
+        return said + f"At this rate they meet after about {n_needed} sweeps: set n_sweeps={n_needed}."
+    if r_hat.max() ** 2 - 1 < FALLS * (before**2 - 1):
+        return said + f"They come nearer, too slowly to foretell when they meet: try n_sweeps={4 * n_sweeps}."
+    return said + (
+        "They hardly come nearer: they mix very slowly, or each is in a mode of its own. Try "
+        f"n_sweeps={4 * n_sweeps} once; if they stay apart, one draw is a model whose worth the held-out error tells, "
+        "but not a draw of the posterior."
+    )
+
+
+def _rounded_up(number: float) -> int:
+    """Up to two significant digits."""
+    unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return math.ceil(number / unit) * unit
 
 
 def _is_single(name: str) -> bool:
@@ -223,6 +393,6 @@ def _held_out_advice(tensor: str, error: np.ndarray) -> str:
     if last > mean.min() * (1 + SETTLED):
         return (
             f"Held-out error of the {tensor} rose from {mean.min():.3g} after sweep {best} to {last:.3g}: the model "
-            "fits the shown counts more closely than it can know. A lower noise_precision predicts better."
+            "fits the shown counts more closely than it can know. Compare with a lower noise_precision."
         )
-    return f"Held-out error of the {tensor} has settled at {last:.3g}: more sweeps do not help."
+    return f"Held-out error of the {tensor} has settled at {last:.3g}: more sweeps do not lower it."

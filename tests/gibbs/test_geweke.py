@@ -63,14 +63,21 @@ def largest_z(before: dict[str, np.ndarray], after: dict[str, np.ndarray]) -> fl
     return worst
 
 
-BUGS = ("uncentred scatter", "degrees of freedom", "mean term dropped", "visits forgotten", "prior mean dropped")
+BUGS = (
+    "uncentred scatter",
+    "degrees of freedom",
+    "scale for inverse",
+    "mean term dropped",
+    "visits forgotten",
+    "prior mean dropped",
+)
 
 
 class Planted:
     """The blocks of the sweep with bugs that numbers switch on, so that one compiled program serves all of them."""
 
     def __init__(self, switches: jax.Array):
-        self.uncentred, self.degrees, self.mean_term, self.visits, self.prior_mean = switches
+        self.uncentred, self.degrees, self.scale, self.mean_term, self.visits, self.prior_mean = switches
 
     def hyper_conditional(self, factor: jax.Array, hyper: HyperPrior) -> NormalWishart:
         """Eqs. (25) and (28) as printed take the scatter about zero, beside the mean term."""
@@ -79,6 +86,7 @@ class Planted:
         shift = centre - hyper.mean
         mean_term = hyper.mean_strength * n / (hyper.mean_strength + n) * jnp.outer(shift, shift)
         wrong = self.uncentred * n * jnp.outer(centre, centre) - self.mean_term * mean_term
+        wrong += self.scale * (hyper.scale - 1 / hyper.scale) * jnp.eye(len(centre))
         return good._replace(
             inverse_scale_matrix=good.inverse_scale_matrix + wrong,
             degrees_of_freedom=good.degrees_of_freedom - self.degrees,

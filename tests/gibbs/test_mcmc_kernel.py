@@ -296,7 +296,7 @@ def test_the_sampler_can_be_pickled():
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.filterwarnings("ignore:\nArviZ is undergoing a major refactor:FutureWarning")
+@pytest.mark.filterwarnings(r"ignore:\s*ArviZ is undergoing a major refactor:FutureWarning")
 def test_arviz_takes_the_draws():
     arviz = importlib.import_module("arviz")
     mcmc = by_numpyro(2, chain_method="vectorized", num_samples=20)

@@ -32,8 +32,13 @@ def test_few_zeros_make_the_other_side_of_the_minimum():
     assert epsilon_of_user(1.0, few, few, kappa=2.0) == pytest.approx(2 * 150 * 12**2)
 
 
-def test_budget_of_a_location_is_the_published_one():
-    assert epsilon_of_location(0.4) == pytest.approx(45.6)
+@pytest.mark.parametrize(
+    ("noise_precision", "epsilon"),
+    # alpha * (8 * 10 + 4 * 10 - 6); the paper states that of 0.4.
+    [(1e-6, 1.14e-4), (1e-2, 1.14), (0.4, 45.6), (200.0, 22_800.0)],
+)
+def test_budget_of_a_location(noise_precision, epsilon):
+    assert epsilon_of_location(noise_precision) == pytest.approx(epsilon, rel=1e-12)
 
 
 def visit_cells(trace: tuple[int, ...], n_places: int) -> np.ndarray:

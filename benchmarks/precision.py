@@ -1,0 +1,161 @@
+"""How far single precision moves the sampler's conditionals: float32 against float64 on the same numbers, by size.
+
+    python benchmarks/precision.py --csv benchmarks/precision.csv
+
+Deviations have no meaning but beside a scale:
+
+- `matrix`: of an entry (i, j) of the row precision, or of the hyper-prior's inverse scale matrix, over the root of the
+  product of the diagonal entries i and i, j and j;
+- `mean`: of a conditional mean, in standard deviations of that conditional (Mahalanobis distance), since a draw adds
+  noise of that size.
+
+Both are the largest of all rows, entries and repeats. `noise` is what a draw itself scatters by on the scale of
+`matrix`: sqrt(2 / degrees of freedom) for the hyper-prior, nothing for a row, whose precision is not drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ppmtf_jax.gibbs.conditionals import (
+    CellStatistics,
+    FactorPrior,
+    HyperPrior,
+    cell_statistics,
+    dense_gram,
+    hyper_conditional,
+    row_conditional,
+)
+from ppmtf_jax.gibbs.linear_algebra import sample_gaussians
+
+RANKS = (2, 16, 32, 64)
+ALPHA = 200.0
+REPEATS = 4
+# Of weighted zeros: 1,000 zeros' worth of weight among a user's 1,000 x 12 visit cells.
+N_SLOTS, ZERO_WEIGHT = 12, 1000 / 12_000
+
+
+def factor(rng: np.random.Generator, n_rows: int, rank: int) -> np.ndarray:
+    """Rows that are alike, as those of fitted factors are: mean and spread of one size."""
+    return rng.normal(rng.normal(0.3, 0.1, rank), 0.3, (n_rows, rank)).astype(np.float32)
+
+
+def both(compute: Any, *arrays: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """What `compute` gives in float32 and in float64."""
+    found = []
+    for dtype in ("float32", "float64"):
+        with jax.enable_x64(dtype == "float64"):
+            result = jax.jit(compute)(*(jnp.asarray(array, dtype) for array in arrays))
+            found.append([np.asarray(leaf, np.float64) for leaf in result])
+    return found[0], found[1]
+
+
+def matrix_deviation(single: np.ndarray, double: np.ndarray) -> float:
+    root = np.sqrt(np.diagonal(double))
+    return float((np.abs(single - double) / np.outer(root, root)).max())
+
+
+def mean_deviation(single: np.ndarray, double: np.ndarray, precision: np.ndarray) -> float:
+    """In standard deviations of a Gaussian of that precision."""
+    off = single - double
+    return float(np.sqrt(off @ precision @ off))
+
+
+def hyper(rng: np.random.Generator, n_rows: int, rank: int) -> tuple[float, float]:
+    def compute(rows):
+        posterior = hyper_conditional(rows, HyperPrior())
+        return posterior.inverse_scale_matrix, posterior.mean
+
+    (matrix, mean), (exact, exact_mean) = both(compute, factor(rng, n_rows, rank))
+    # The mean given the expected precision, nu times the inverse, at its strength.
+    precision = (n_rows + 2) * (n_rows + rank) * np.linalg.inv(exact)
+    return matrix_deviation(matrix, exact), mean_deviation(mean, exact_mean, precision)
+
+
+def row(rng: np.random.Generator, n_cells: int, rank: int) -> tuple[float, float]:
+    """A row that sees `n_cells` cells, one in twenty of them positive."""
+    design = factor(rng, n_cells, rank) * factor(rng, n_cells, rank)
+    value = np.where(rng.random(n_cells) < 0.05, rng.integers(1, 11, n_cells), 0).astype(np.float32)
+
+    def compute(design, value):
+        return solved(cell_statistics(design, value, jnp.ones_like(value)))
+
+    return deviations(*both(compute, design, value))
+
+
+def row_with_weighted_zeros(rng: np.random.Generator, n_users: int, rank: int) -> tuple[float, float]:
+    """A place, whose zeros are all users' at all slots, and a twentieth of the users visited it."""
+    users, slots = factor(rng, n_users, rank), factor(rng, N_SLOTS, rank)
+    design = users[: n_users // 20 + 1] * slots[rng.integers(0, N_SLOTS, n_users // 20 + 1)]
+    value = rng.integers(1, 11, len(design)).astype(np.float32)
+
+    def compute(users, slots, design, value):
+        stored = cell_statistics(design, value, jnp.full_like(value, 1 - ZERO_WEIGHT))
+        dense = dense_gram(users, slots, jnp.full(len(users), ZERO_WEIGHT, users.dtype))
+        return solved(CellStatistics(stored.gram + dense, stored.moment))
+
+    return deviations(*both(compute, users, slots, design, value))
+
+
+def solved(statistics: CellStatistics) -> tuple[Any, Any]:
+    """Precision and mean of the row's conditional; without noise a draw is the mean."""
+    rank = statistics.moment.shape[-1]
+    prior = FactorPrior(jnp.zeros(rank, statistics.gram.dtype), jnp.eye(rank, dtype=statistics.gram.dtype))
+    precision, linear = row_conditional(prior, statistics, ALPHA)
+    mean = sample_gaussians(precision[..., None], linear[..., None], jnp.zeros((rank, 1), precision.dtype))
+    return precision, mean[:, 0]
+
+
+def deviations(single: list[np.ndarray], double: list[np.ndarray]) -> tuple[float, float]:
+    return matrix_deviation(single[0], double[0]), mean_deviation(single[1], double[1], double[0])
+
+
+CASES = {
+    "hyper-prior, by rows": (hyper, (10, 1_000, 20_000, 200_000)),
+    "row, by cells": (row, (20, 200, 2_000, 20_000, 200_000)),
+    "row with weighted zeros, by users": (row_with_weighted_zeros, (500, 20_000, 200_000)),
+}
+
+
+def table() -> Iterator[dict[str, Any]]:
+    for number, (name, (measure, sizes)) in enumerate(CASES.items()):
+        for size in sizes:
+            for rank in RANKS:
+                found = [measure(np.random.default_rng((number, size, rank, i)), size, rank) for i in range(REPEATS)]
+                matrix, mean = np.max(found, axis=0)
+                noise = f"{np.sqrt(2 / (size + rank)):.1e}" if measure is hyper else ""
+                yield {
+                    "conditional": name,
+                    "size": size,
+                    "rank": rank,
+                    "matrix": f"{matrix:.1e}",
+                    "mean": f"{mean:.1e}",
+                    "noise": noise,
+                }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--csv", type=Path, help="file for the table")
+    arguments = parser.parse_args()
+    rows = []
+    for line in table():
+        rows.append(line)
+        print(*line.values(), sep="\t", flush=True)
+    if arguments.csv:
+        with arguments.csv.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, rows[0], lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

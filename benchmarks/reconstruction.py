@@ -1,0 +1,182 @@
+"""Reconstruction errors of PPMTF and ITF, after App. E (Fig. 14) of Murakami et al. 2021.
+
+    python benchmarks/reconstruction.py ../shared --csv benchmarks/reconstruction.csv
+
+The l1 error of both count tensors, over the observed cells and, estimated, over all others, of the last of 100 draws at
+the published settings. Without anything learned (all factors zero) the error of the observed cells is the sum of the
+counts, and that of the others zero.
+
+Data: `nyc` are the check-ins in New York of TSMC2014; `nyc-friends` a part of those that the paper used: more users,
+fewer check-ins of each; `people-flow` has many transitions of every user.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jax import Array
+
+from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.gibbs import kernel
+from ppmtf_jax.gibbs.cells import observe
+from ppmtf_jax.gibbs.conditionals import HyperPrior, NormalWishart, hyper_conditional
+from ppmtf_jax.gibbs.diagnostics import reconstruction_errors
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.run import run_gibbs
+from ppmtf_jax.synthesizers.itf import UNSHARED
+from ppmtf_jax.tensors import CountTensors, SparseCounts, count_tensors, sample_zeros
+from ppmtf_jax.traces import Traces
+
+ROOT = Path(__file__).resolve().parents[1]
+COUPLINGS = {"PPMTF": SHARED, "ITF": UNSHARED}
+N_ZEROS, N_SWEEPS = 1000, 100
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fit of one system, and one tensor of it."""
+
+    data: str
+    share_of_transitions: float
+    scatter: str
+    system: str
+    noise_precision: float
+    seed: int
+    tensor: str
+    observed: float
+    unobserved: float
+    sum_of_counts: int
+    cells_observed: int
+    cells_unobserved: int
+    cpu_seconds_fit: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
+    parser.add_argument("--csv", type=Path, help="file for the figures")
+    parser.add_argument("--data", choices=DATA, default="nyc")
+    parser.add_argument("--precisions", type=float, nargs="+", default=[200.0], help="noise precisions alpha")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--as-printed", action="store_true", help="the uncentred scatter of eqs. (25) and (28)")
+    parser.add_argument("--share", type=float, default=1.0, help="share of the positive transition cells to keep")
+    arguments = parser.parse_args()
+    if arguments.as_printed:
+        kernel.hyper_conditional = uncentred
+    about = (arguments.data, arguments.share, "as printed" if arguments.as_printed else "centred")
+    train = DATA[arguments.data](arguments.shared)
+    for precision in arguments.precisions:
+        for seed in arguments.seeds:
+            counts = thinned(count_tensors(train, seed=seed), arguments.share, seed)
+            for system in COUPLINGS:
+                for found in errors(system, counts, precision, seed):
+                    row = {name: short(value) for name, value in asdict(Row(*about, *found)).items()}
+                    print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
+                    if arguments.csv:
+                        append(arguments.csv, row)
+
+
+def nyc(shared: Path) -> Traces:
+    traces, _ = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")
+    return traces.split_users(0.8, 0)[0]
+
+
+def nyc_friends(shared: Path) -> Traces:
+    """Local hours are known, minutes are not; venues without coordinates are left out."""
+    table = pd.read_csv(shared / "data" / "foursquare-www2019-lbsn2vec" / "nyc_checkins.csv.gz").dropna(subset="lat")
+    names = {"user": "user", "time": "local_time_hour", "latitude": "lat", "longitude": "lon", "place": "venue_id"}
+    table["local_time_hour"] += ":00:00"
+    traces, _ = read_checkins(table, names, time_zone="America/New_York")
+    return traces.split_users(0.8, 0)[0]
+
+
+def people_flow(shared: Path) -> Traces:
+    return read_people_flow(shared / "reference" / "people_flow")[0]
+
+
+DATA = {"nyc": nyc, "nyc-friends": nyc_friends, "people-flow": people_flow}
+
+
+def thinned(counts: CountTensors, share: float, seed: int) -> CountTensors:
+    """Fewer transitions of the same kind: what is left out counts as a zero."""
+    own = counts.transitions
+    keep = np.random.default_rng((seed, 7)).random(len(own.user)) < share
+    columns = (own.user, own.place, own.other, own.count)
+    return counts._replace(transitions=SparseCounts(*(column[keep] for column in columns), own.shape))
+
+
+def uncentred(factor: Array, hyper: HyperPrior) -> NormalWishart:
+    good, centre = hyper_conditional(factor, hyper), factor.mean(axis=0)
+    return good._replace(inverse_scale_matrix=good.inverse_scale_matrix + factor.shape[0] * jnp.outer(centre, centre))
+
+
+def errors(system: str, counts: CountTensors, noise_precision: float, seed: int) -> Iterator[tuple]:
+    """Fit one system and measure the reconstruction of both tensors."""
+    coupling = COUPLINGS[system]
+    begin = time.process_time()
+    cells = observe(counts, "sampled", N_ZEROS, seed=seed)
+    result = run_gibbs(
+        jax.random.key(seed),
+        cells,
+        rows_of_factors(coupling, counts),
+        coupling,
+        GibbsSettings(noise_precision=noise_precision),
+        n_sweeps=N_SWEEPS,
+    )
+    seconds = time.process_time() - begin
+    for number, (tensor, modes) in enumerate(coupling.tensors, start=1):
+        own = counts._asdict()[tensor]
+        zeros = sample_zeros(own, N_ZEROS, seed=(seed, number))
+        factors = tuple(result.draws[name][0, -1] for name in modes)
+        check_zeros(factors, own, zeros, float(result.trace[f"rmse_{tensor}"][0, -1]))
+        found = reconstruction_errors(factors, own, zeros, seed=seed)
+        n_observed = len(own.user) + len(zeros)
+        n_left = int(np.prod(own.shape, dtype=np.int64)) - n_observed
+        yield (
+            system,
+            noise_precision,
+            seed,
+            tensor,
+            *found,
+            int(own.count.sum()),
+            n_observed,
+            n_left,
+            round(seconds, 1),
+        )
+
+
+def check_zeros(factors, counts, zeros, rmse) -> None:
+    """The zeros are those that the sampler saw: else its own error of the observed cells would be another."""
+    index = np.concatenate([np.stack(counts[:3], axis=1), zeros])
+    value = np.concatenate([counts.count, np.zeros(len(zeros))])
+    rows = [np.asarray(factor, np.float64)[index[:, mode]] for mode, factor in enumerate(factors)]
+    ours = np.sqrt(np.mean((value - (rows[0] * rows[1] * rows[2]).sum(axis=1)) ** 2))
+    assert abs(ours - rmse) < 1e-3 * rmse, f"root mean square error {ours}, but the sampler says {rmse}"
+
+
+def short(value: float | int | str) -> float | int | str:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def append(file: Path, row: dict[str, float | int | str]) -> None:
+    new = not file.exists()
+    with file.open("a", newline="") as stream:
+        writer = csv.DictWriter(stream, row, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+if __name__ == "__main__":
+    main()

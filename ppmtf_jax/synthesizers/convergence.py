@@ -1,0 +1,94 @@
+"""Have the chains behind a factorization run long enough? `gibbs.diagnostics` for a fitted model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.gibbs.diagnostics import Diagnosis, diagnose
+from ppmtf_jax.gibbs.kernel import SHARED
+from ppmtf_jax.settings import build_settings
+from ppmtf_jax.synthesizers.base import FittedModel
+from ppmtf_jax.synthesizers.itf import UNSHARED
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
+from ppmtf_jax.tensors import count_tensors
+from ppmtf_jax.traces import Traces
+
+COUPLINGS = {"ppmtf": SHARED, "itf": UNSHARED}
+
+
+def diagnose_model(
+    model: FittedModel,
+    train: Traces,
+    *,
+    n_sweeps: int | None = None,
+    n_chains: int = 4,
+    seed: int = 0,
+    progress: bool = False,
+) -> Diagnosis:
+    """Run several new chains with a model's settings on its training traces, and see whether they agree.
+
+    The model's own draw is not looked at: a single chain cannot tell whether it has converged. A part of the counts is
+    held out from the chains, so they see a little less than the model saw.
+
+    Parameters
+    ----------
+    model : FittedModel
+        Of a system that is fitted by Gibbs sampling.
+    train : Traces
+        Those that the model was fitted to; of the model it is known which users, places and slots these had.
+    n_sweeps : int, optional
+        Of each chain, at least 20; by default as many as the model's.
+    n_chains : int
+        At least 2.
+    seed : int
+        Of the chains, the zeros they observe and the held-out cells. Counts are trimmed as for the model.
+
+    Raises
+    ------
+    InputError
+        The system has no chains, or the traces are not those of the model.
+
+    Examples
+    --------
+    ::
+
+        train = toy_city(n_users=100, seed=0).traces
+        model = fit(train, "ppmtf", PPMTFSettings(rank=8, n_sweeps=100, zeros="weighted"))
+        diagnosis = diagnose_model(model, train)
+        print(diagnosis.overview())
+        print(*diagnosis.advice)
+    """
+    if model.system not in COUPLINGS:
+        problem = Problem(f"a model of {' or '.join(COUPLINGS)}", model.system, way_out="Others draw no Gibbs chains")
+        raise InputError("model", [problem])
+    _check_trained_on(model, train)
+    settings = build_settings(PPMTFSettings, model.settings, "settings of the model")
+    return diagnose(
+        count_tensors(train, settings.trimming(), seed=model.seed),
+        COUPLINGS[model.system],
+        settings.gibbs(),
+        zeros=settings.zeros,
+        n_zeros=settings.n_zeros,
+        n_sweeps=settings.n_sweeps if n_sweeps is None else n_sweeps,
+        n_chains=n_chains,
+        seed=seed,
+        progress=progress,
+    )
+
+
+def _check_trained_on(model: FittedModel, train: Traces) -> None:
+    problems: list[Problem | str] = []
+    for name, of_model, of_train in (
+        ("users", model.user_ids, train.user_ids),
+        ("places", model.places.ids, train.places.ids),
+    ):
+        if not np.array_equal(of_model, of_train):
+            others = pd.Index(of_train).difference(pd.Index(of_model), sort=False)
+            found = f"{len(of_train)} {name}, {len(others)} of them unknown to it"
+            problems.append(Problem(f"the model's {len(of_model)} {name}", found, 0, first_examples(others.tolist())))
+    if model.time_grid != train.time_grid.one_period():
+        problems.append(Problem("the model's time grid", "another"))
+    if problems:
+        raise InputError("traces that the model was fitted to", problems)
