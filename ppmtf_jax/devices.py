@@ -40,7 +40,9 @@ def use_all_cores() -> None:
     >>> jax.device_count()  # doctest: +SKIP
     2
     """
-    chosen = jax.config.jax_num_cpu_devices != -1 or "host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
+    chosen = jax.config.values["jax_num_cpu_devices"] != -1 or "host_platform_device_count" in os.environ.get(
+        "XLA_FLAGS", ""
+    )
     if chosen:
         return
     # Not every system says which cores a process may use.
@@ -79,8 +81,8 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         raise InputError("processes", [Problem("all processes", str(error), way_out=way_out)]) from error
 
 
-def mesh_of(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh of one axis over some devices; by default all, of every process where there are several."""
+def mesh_of(devices: Sequence[Any] | None = None) -> Mesh:
+    """A mesh of one axis over some JAX devices; by default all, of every process where there are several."""
     return Mesh(np.array(jax.devices() if devices is None else devices), (AXIS,))
 
 

@@ -18,16 +18,16 @@ FIT = "from ppmtf_jax.cli import app; app()"
 def test_devices_are_chosen_before_jax_is_used(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     jax.devices()
-    if jax.config.jax_num_cpu_devices == -1:
+    if jax.config.values["jax_num_cpu_devices"] == -1:
         with pytest.raises(InputError, match="first in the program"):
             use_all_cores()
 
 
 def test_a_choice_of_devices_is_left_alone(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
-    before = jax.config.jax_num_cpu_devices
+    before = jax.config.values["jax_num_cpu_devices"]
     use_all_cores()
-    assert jax.config.jax_num_cpu_devices == before
+    assert jax.config.values["jax_num_cpu_devices"] == before
 
 
 @pytest.mark.parametrize(("n_processes", "process"), [(2, 2), (2, -1), (0, 0)])

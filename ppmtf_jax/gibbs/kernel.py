@@ -281,7 +281,7 @@ def _part_statistics(tiles: Tiles, design: _Design) -> CellStatistics:
     n_rows = tiles.rows.shape[0]
     zero = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
     stored = lax.fori_loop(0, tiles.n_chunks, add_chunk, zero)
-    if design.zero_weight is None or not design.of_users:
+    if design.zero_weight is None or design.dense is None or not design.of_users:
         return stored
     weight = design.zero_weight[jnp.minimum(tiles.rows, len(design.zero_weight) - 1), None, None]
     return CellStatistics((1 - weight) * stored.gram + weight * design.dense, stored.moment)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -111,7 +111,7 @@ def run_gibbs(
     keep: Keep = KeepLast(),
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
-    devices: Sequence[jax.Device] | None = None,
+    devices: Sequence[Any] | None = None,
 ) -> GibbsResult:
     """Run `n_sweeps` sweeps of `n_chains` chains.
 
@@ -122,7 +122,7 @@ def run_gibbs(
     n_rows : rows of each factor
     keep : which draws to keep
     checkpoints : resume from and write to a file; a resumed run equals an unbroken one bit for bit
-    devices : share the cells and the work; by default all that JAX has, of every process where there are several. The
+    devices : JAX devices, which share the cells and the work; by default all that JAX has, of every process where there are several. The
         draws do not depend on their number: what a device draws has keys of its own, and sums over devices are taken
         in a fixed order.
 
