@@ -5,6 +5,7 @@
     python benchmarks/gibbs.py ranks
     python benchmarks/gibbs.py smurff
     python benchmarks/gibbs.py parts
+    python benchmarks/gibbs.py devices
 
 Every measurement runs in a process of its own, so that peak memory is its own. Prints CSV; --csv appends it to a file.
 """
@@ -99,6 +100,7 @@ def measure(case: dict) -> dict:
         "million_visits_per_second": round(n_visits / sweep / 1e6, 1),
         "compile_s": round(first - SWEEPS_PER_CALL * sweep, 1),
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "cells_mb_per_device": round(sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(cells)) / 1e6, 1),
         "finite": finite,
     }
 
@@ -177,7 +179,7 @@ def measure_smurff(case: dict) -> dict:
     from ppmtf_jax.tensors import count_tensors, sample_zeros
 
     counts = count_tensors(read_people_flow(case["data"])[0]).transitions
-    zeros = sample_zeros(counts, 1000, seed=(0, 0))
+    zeros = sample_zeros(counts, 1000, seed=(0, 1))
     index = np.concatenate([np.stack([counts.user, counts.place, counts.other], axis=1), zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float64)
     tensor = smurff.SparseTensor((value, tuple(index.T.astype(np.int32))), counts.shape)
@@ -215,6 +217,8 @@ def cases(which: str, data: str) -> list[dict]:
         return [flow, flow | {"zeros": "weighted"}]
     if which == "city":
         return [flow | {"data": "city", "zeros": "weighted"}]
+    if which == "devices":
+        return [flow | {"data": "city", "zeros": "weighted", "threads": n} for n in (1, 2, 4)]
     if which == "ranks":
         return [flow | {"rank": rank} for rank in (8, 16, 32, 64)]
     if which == "parts":
@@ -224,7 +228,7 @@ def cases(which: str, data: str) -> list[dict]:
 
 
 def in_a_process(case: dict) -> dict:
-    """Run one case on as many cores as it says."""
+    """Run one case on as many cores and devices as it says."""
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import gibbs, json, os; "
     code += f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{case['threads']}]); "
     function = "measure_smurff" if case.get("peer") else "measure_parts" if case.get("parts") else "measure"
@@ -238,13 +242,13 @@ def in_a_process(case: dict) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff", "parts"])
+    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff", "parts", "devices"])
     parser.add_argument("--data", default=str(Path(__file__).parents[2] / "shared" / "reference" / "people_flow"))
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     columns = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
     columns += ["million_visits_per_second", "gather_ns_per_visit", "product_ns_per_visit", "draw_us_per_row"]
-    columns += ["statistics_share", "compile_s", "peak_mb", "finite", "error", "load"]
+    columns += ["statistics_share", "compile_s", "peak_mb", "cells_mb_per_device", "finite", "error", "load"]
     rows = []
     for case in cases(arguments.which, arguments.data):
         row = {

@@ -122,9 +122,9 @@ def run_gibbs(
     n_rows : rows of each factor
     keep : which draws to keep
     checkpoints : resume from and write to a file; a resumed run equals an unbroken one bit for bit
-    devices : JAX devices, which share the cells and the work; by default all that JAX has, of every process where there are several. The
-        draws do not depend on their number: what a device draws has keys of its own, and sums over devices are taken
-        in a fixed order.
+    devices : JAX devices, which share the cells and the work; by default all that JAX has, of every process where there
+        are several. The draws do not depend on their number: each row is drawn with a key of its own, and sums over
+        devices are taken in a fixed order.
 
     Raises
     ------
