@@ -400,8 +400,8 @@ def check_deniability(
 ) -> None:
     """Test synthetic traces for plausible deniability and keep those that pass.
 
-    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, passed) and the traces that passed, as a
-    trace set, into the folder.
+    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, passed) and the traces that passed,
+    as a trace set, into the folder.
     """
     _check_out(out, overwrite, pipeline.VERDICTS)
     fitted, traces = base.FittedModel.load(model), Traces.load(synthetic)
