@@ -28,10 +28,13 @@ def add_laplace(values: Int[np.ndarray, "..."], sensitivity: int, epsilon: float
     if not 0 < epsilon < np.inf or sensitivity < 1:
         expected = "a positive, finite epsilon and a sensitivity of at least 1"
         raise InputError("noise", [Problem(expected, f"{epsilon} and {sensitivity}")])
-    import opendp.prelude as dp  # takes a second that nobody else should pay
+    # Loading the library takes a second that nobody else should pay.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
 
-    dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l1_distance(T="i64")
-    mechanism = dp.m.make_laplace(*space, scale=sensitivity / epsilon)
-    noisy = mechanism(values.ravel().tolist())
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+    noisy = make_laplace(*space, scale=sensitivity / epsilon)(values.ravel().tolist())
     return np.asarray(noisy, np.int64).reshape(values.shape)

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,7 +36,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
     >>> list(map_in_threads(lambda x: x * x, range(4)))
     [0, 1, 4, 9]
     """
-    double = bool(jax.config.jax_enable_x64)
+    double = jnp.result_type(float) == jnp.float64
 
     def call(item: Item) -> Result:
         # JAX keeps this setting by thread.

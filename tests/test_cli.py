@@ -147,7 +147,7 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
 
 def test_test_writes_verdicts_and_what_passed(here):
     verdicts = pd.read_parquet("released/verdicts.parquet")
-    assert list(verdicts) == ["user", "trace", "log_likelihood", "plausible_users", "passed"]
+    assert list(verdicts) == ["user", "trace", "log_likelihood", "plausible_users", "verifiers", "passed"]
     assert len(verdicts) == 64
     passed = set(verdicts.loc[verdicts["passed"], ["user", "trace"]].itertuples(index=False, name=None))
     released = Traces.load("released").to_frame()
