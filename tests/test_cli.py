@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 from ppmtf_jax import cli, pipeline
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.evaluation.metrics import METRICS
+from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.synthesizers.base import SYNTHESIZERS, FittedModel
 from ppmtf_jax.traces import Traces
 
@@ -152,6 +153,17 @@ def test_test_writes_verdicts_and_what_passed(here):
     passed = set(verdicts.loc[verdicts["passed"], ["user", "trace"]].itertuples(index=False, name=None))
     released = Traces.load("released").to_frame()
     assert set(released[["user", "trace"]].itertuples(index=False, name=None)) == passed
+
+
+@pytest.mark.usefixtures("copied")
+def test_test_with_noise_and_in_single_precision(monkeypatch):
+    works("test", "model", "synthetic", "--out", "single", "--precision", "float32", "--verifiers", "20")
+    verdicts = pd.read_parquet("single/verdicts.parquet")
+    assert verdicts["log_likelihood"].dtype == "float32"
+    assert verdicts["verifiers"].max() <= 20
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda k, *noise: k + (1000 if noise == (1, 0.5) else 0))
+    works("test", "model", "synthetic", "--out", "noisy", "--noise-epsilon", "0.5")
+    assert not pd.read_parquet("noisy/verdicts.parquet")["passed"].any()
 
 
 def test_evaluate_prints_a_table_and_writes_json(copied):
