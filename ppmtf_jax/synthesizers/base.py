@@ -61,7 +61,10 @@ class TraceModel(abc.ABC):
 
     @abc.abstractmethod
     def tables(self, users: Int[Array, " user"]) -> Any:
-        """What the log-probabilities of some users need again and again: a pytree of arrays, users along axis 0."""
+        """What the log-probabilities of some users need again and again: arrays with the users along the last axis.
+
+        So that what is done for a block of users is done side by side, and moves as one piece of memory.
+        """
 
     @abc.abstractmethod
     def log_first(self, tables: Any, place: Int[Array, ""]) -> Float[Array, ""]:
@@ -87,10 +90,8 @@ class TraceModel(abc.ABC):
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
         """`log_next` of many steps, each to another place, for all users of the tables."""
-        over_users = jax.vmap(self.log_next, (0, None, None, None))
-        return map_chunks(
-            lambda steps: jax.vmap(over_users, (None, 0, 0, 0))(tables, *steps), (instants, places, next_places)
-        )
+        over_users = jax.vmap(self.log_next, (-1, None, None, None))
+        return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, places, next_places)
 
     def log_stays(
         self, tables: Any, instants: Int[Array, " step"], places: Int[Array, " step"]
@@ -411,10 +412,24 @@ def distinct_steps(model: TraceModel, places: np.ndarray) -> tuple[Steps, np.nda
 def log_step_table(model: TraceModel, users: Int[Array, " user"], steps: Steps) -> Float[Array, "row user"]:
     """Log-probability of every step under every user, in the order that `distinct_steps` counts them."""
     tables = model.tables(users)
-    first = jax.vmap(jax.vmap(model.log_first, (0, None)), (None, 0))(tables, steps.first_place)
+    first = jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
     stays = model.log_stays(tables, steps.stay_instant, steps.stay_place)
-    moves = model.log_moves(tables, steps.move_instant, steps.move_place, steps.move_next_place)
-    return jnp.concatenate([first, stays, moves])
+    n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
+    table = jnp.zeros((n_first + n_stays + n_moves, len(users)), first.dtype)
+    table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
+    # In chunks, so that what is made in between stays in the cache, and each into its place, which saves a copy.
+    chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
+
+    def write(number: Array, table: Array) -> Array:
+        begin = number * chunk
+        of_chunk = (
+            jax.lax.dynamic_slice_in_dim(column, begin, chunk)
+            for column in (steps.move_instant, steps.move_place, steps.move_next_place)
+        )
+        rows = model.log_moves(tables, *of_chunk).astype(table.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
+
+    return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
 
 
 def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
@@ -447,7 +462,7 @@ def _log_likelihoods(model: TraceModel, users: Array, steps: Steps, rows: Array)
 def _own_steps(
     model: TraceModel, users: Int[Array, " user"], which: Int[Array, " trace"], places: Int[Array, "trace instant"]
 ) -> Float[Array, "trace instant"]:
-    tables = model.tables(users)
+    tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.tables(users))
     instants = jnp.arange(1, places.shape[1])
 
     def one(pair: tuple[Array, Array]) -> Array:
@@ -456,14 +471,6 @@ def _own_steps(
         return jnp.concatenate([model.log_first(table, trace[0])[None], rest])
 
     return jax.lax.map(one, (which, places))
-
-
-def map_chunks(function: Callable[[Any], Array], arrays: Any) -> Array:
-    """Apply a function to arrays a chunk at a time, so that what it makes in between stays in the cache."""
-    size = len(jax.tree.leaves(arrays)[0])
-    chunk = CHUNK if size % CHUNK == 0 else size
-    result = jax.lax.map(function, jax.tree.map(lambda x: x.reshape(-1, chunk), arrays))
-    return result.reshape(size, *result.shape[2:])
 
 
 def padded_size(size: int) -> int:

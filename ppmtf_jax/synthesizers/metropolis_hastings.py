@@ -15,27 +15,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.synthesizers.base import TraceModel, map_chunks, sample_index
+from ppmtf_jax.synthesizers.base import TraceModel, sample_index
 
 FLOOR = 1e-8
 
 
 class UserTables(NamedTuple):
-    """What the log-probabilities of some users need again and again.
+    """What the log-probabilities of some users, or of one, need again and again.
 
     Attributes
     ----------
-    transition_row : (users, rank)
+    transition_row : (rank, users)
         The users' rows of the transitions' user factor.
-    row_sum : (users, places)
+    row_sum : (places, users)
         Sum of each row of the floored transitions: the normalizers of the personal proposal.
-    visits : (users, slots, places)
+    visits : (slots, places, users)
         Floored visits: the target of each slot up to its normalizer.
     """
 
-    transition_row: Float[Array, "*user rank"]
-    row_sum: Float[Array, "*user place"]
-    visits: Float[Array, "*user slot place"]
+    transition_row: Float[Array, "rank *user"]
+    row_sum: Float[Array, "place *user"]
+    visits: Float[Array, "slot place *user"]
 
 
 @jax.tree_util.register_dataclass
@@ -94,14 +94,12 @@ class MetropolisHastings(TraceModel):
 
     def tables(self, users: Int[Array, " user"]) -> UserTables:
         """Row sums and targets: O(places^2 rank) for each user."""
-        rows, visit_rows = self.user[users], self.visit_user[users]
+        rows, visit_rows = self.user[users].T, self.visit_user[users]
         ones = jnp.ones(len(self.next_place), rows.dtype)
-        # Users last: sums over places are then vector operations.
-        row_sum = jax.lax.map(
-            lambda place_row: ones @ self._floored((self.next_place * place_row) @ rows.T), self.place
-        )
-        visits = jnp.einsum("ur,sr,pr->usp", visit_rows, self.slot, self.visit_place)
-        return UserTables(rows, row_sum.T, self._floored_visits(visits))
+        # A product with ones, since a sum along an axis is slower.
+        row_sum = jax.lax.map(lambda place_row: ones @ self._floored((self.next_place * place_row) @ rows), self.place)
+        visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
+        return UserTables(rows, row_sum, self._floored_visits(visits))
 
     def log_first(self, tables: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
         target = tables.visits[self.slot_of_instant[0]]
@@ -141,33 +139,26 @@ class MetropolisHastings(TraceModel):
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        rows, reciprocal = tables.transition_row.T, (1 / tables.row_sum).T
-        n_places = len(self.place)
-        visits = _users_last(tables.visits)
+        rows, slots = tables.transition_row, self.slot_of_instant[instants]
 
-        def chunk(step: tuple[Array, Array, Array]) -> Array:
-            slot, a, b = step
-            mix = (None, None) if self.population is None else (self.population[a, b], self.population[b, a])
-            forth, back = (
-                self._mixed(
-                    self._floored((self.place[x] * self.next_place[y]) @ rows) * reciprocal[x],
-                    None if shared is None else shared[:, None],
-                )
-                for x, y, shared in ((a, b, mix[0]), (b, a, mix[1]))
+        def propose(place: Array, next_place: Array) -> Array:
+            design = self.place[place] * self.next_place[next_place]
+            personal = self._floored(design @ rows) / tables.row_sum[place]
+            return self._mixed(
+                personal, None if self.population is None else self.population[place, next_place][:, None]
             )
-            return jnp.log(jnp.minimum(forth, back * (visits[slot * n_places + b] / visits[slot * n_places + a])))
 
-        return map_chunks(chunk, (self.slot_of_instant[instants], places, next_places))
+        forth, back = propose(places, next_places), propose(next_places, places)
+        return jnp.log(jnp.minimum(forth, back * (tables.visits[slots, next_places] / tables.visits[slots, places])))
 
     def log_stays(
         self, tables: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
         """One place after the other, with two rows of the proposal for all its slots."""
-        rows, row_sum = tables.transition_row.T, tables.row_sum.T
-        if not len(places):  # JAX cannot index an empty array
-            return jnp.zeros((0, len(tables.row_sum)), rows.dtype)
+        rows, row_sum, visits = tables
         n_places, n_users = row_sum.shape
-        visits = _users_last(tables.visits).reshape(-1, n_places, n_users)
+        if not len(places):  # JAX cannot index an empty array
+            return jnp.zeros((0, n_users), rows.dtype)
         slots = self.slot_of_instant[instants]
         ones = jnp.ones(n_places, rows.dtype)
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
@@ -233,8 +224,3 @@ class MetropolisHastings(TraceModel):
     def _floored_visits(self, visits: Array) -> Array:
         # A visit of exactly 0 would forbid the place for ever; it is floored with the negative ones.
         return jnp.where(visits > 0, visits, self.floor)
-
-
-def _users_last(visits: Float[Array, "user slot place"]) -> Float[Array, "cell user"]:
-    """Rows by slot and place, so that a step finds all users side by side."""
-    return visits.transpose(1, 2, 0).reshape(-1, len(visits))

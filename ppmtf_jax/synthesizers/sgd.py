@@ -66,9 +66,9 @@ class SGD(TraceModel):
         drawn = jnp.where(total > 0, self.next_place[jnp.minimum(seen, len(self.next_place) - 1)], target)
         return self._copied_or(user, instant, drawn)
 
-    def tables(self, users: Int[Array, " user"]) -> Int[Array, "user copied"]:
+    def tables(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
         """The users' copied events: all that distinguishes them."""
-        return self.copied[users]
+        return self.copied[users].T
 
     def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
@@ -83,14 +83,14 @@ class SGD(TraceModel):
 
     def log_moves(
         self,
-        tables: Int[Array, "user copied"],
+        tables: Int[Array, "copied user"],
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
         """What all users share is looked up once."""
         shared = jax.vmap(self._log_shared)(instants, places, next_places)
-        over_users = jax.vmap(self._certain_if_copied, (0, None, None, None))
+        over_users = jax.vmap(self._certain_if_copied, (-1, None, None, None))
         return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, next_places, shared)
 
     def _log_shared(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:

@@ -91,9 +91,9 @@ def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
     model = make_model(factors, mix=mix)
     tables = model.tables(jnp.arange(USERS))
     every = jnp.arange(PLACES)
-    first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (0, None)))(tables, every)
+    first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None)))(tables, every)
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
-    over_all = jax.jit(jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (0, None, None, None)))
+    over_all = jax.jit(jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (-1, None, None, None)))
     step = over_all(tables, jnp.arange(1, 4), every, every)
     assert step.dtype == first.dtype == jnp.float64
     for user in range(USERS):
@@ -121,7 +121,7 @@ def test_many_steps_of_many_users_at_once(factors, mix):
     for steps, many in ((moves, model.log_moves), (stays, model.log_stays)):
         steps = tuple(steps)
         ours = jax.jit(many)(tables, *steps)
-        one = jax.vmap(jax.vmap(model.log_next, (0, None, None, None)), (None, 0, 0, 0))
+        one = jax.vmap(jax.vmap(model.log_next, (-1, None, None, None)), (None, 0, 0, 0))
         np.testing.assert_allclose(ours, jax.jit(one)(tables, *steps[:2], steps[-1]), rtol=1e-11)
 
 
@@ -145,7 +145,7 @@ def test_staying_has_a_probability_in_single_precision_too():
     model = MetropolisHastings(
         **{name: jnp.asarray(x, jnp.float32) for name, x in factors.items()}, slot_of_instant=jnp.zeros(2, jnp.int32)
     )
-    tables = jax.tree.map(lambda leaf: leaf[0], model.tables(jnp.zeros(1, jnp.int32)))
+    tables = jax.tree.map(lambda leaf: leaf[..., 0], model.tables(jnp.zeros(1, jnp.int32)))
     np.testing.assert_allclose(jnp.exp(model.log_next(tables, zero, zero, zero)), 1e-8 / (n - 1), rtol=1e-5)
     tables = model.tables(jnp.zeros(1, jnp.int32))
     stays = model.log_stays(tables, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
