@@ -36,7 +36,7 @@ from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.evaluation.metrics import METRICS, N_TOP, population_by_slot, tp_tv, transition_counts
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.base import complete_places, pairwise_log_likelihood, step_log_probabilities, user_tables
+from ppmtf_jax.synthesizers.base import complete_places, pairwise_log_likelihood, step_log_probabilities
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.tensors import Trimming, count_tensors
 
@@ -213,7 +213,7 @@ def likelihoods(shared: Path) -> Iterator[Figure]:
         with jax.enable_x64(precision == "float64"):
             cast = _cast(model.trace_model, precision)
             prefixes = np.cumsum(step_log_probabilities(cast, users, places), axis=1, dtype=np.float64)
-            likelihood[precision] = _all_likelihoods(cast, train.n_users, places)
+            likelihood[precision] = pairwise_log_likelihood(cast, np.arange(train.n_users), places).astype(float)
         counted[precision] = verdicts.plausible_users
         demanded = {"low": 0.0, "high": 1e-5} if precision == "float64" else {}
         difference = float(np.abs(prefixes - prefix).max())
@@ -434,24 +434,6 @@ def _cast(model: MetropolisHastings, precision: str) -> MetropolisHastings:
         return jnp.asarray(np.asarray(leaf), precision) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
     return jax.tree.map(cast, model)
-
-
-def _all_likelihoods(
-    model: MetropolisHastings,
-    n_users: int,
-    places: np.ndarray,
-    *,
-    users_at_a_time: int = 50,
-    traces_at_a_time: int = 250,
-) -> np.ndarray:
-    """Log-likelihood of each trace under each user, shape (traces, users)."""
-    result = np.empty((len(places), n_users))
-    for user in range(0, n_users, users_at_a_time):
-        tables = user_tables(model, jnp.arange(user, user + users_at_a_time))
-        for trace in range(0, len(places), traces_at_a_time):
-            block = pairwise_log_likelihood(model, tables, jnp.asarray(places[trace : trace + traces_at_a_time]))
-            result[trace : trace + traces_at_a_time, user : user + users_at_a_time] = np.asarray(block)
-    return result
 
 
 def _bin(log_likelihood: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pandas as pd
 import typer
@@ -471,19 +471,36 @@ def check_deniability(
         int | None, typer.Option("--verifiers", metavar="N", min=1, help="Ask only N random users; by default all.")
     ] = None,
     count_all: Annotated[bool, typer.Option("--count-all", help="Count on after k was reached.")] = False,
+    noise_epsilon: Annotated[
+        float | None,
+        typer.Option("--noise-epsilon", metavar="X", help="Randomize the test: Laplace noise of scale 1/X on k."),
+    ] = None,
+    precision: Annotated[
+        Literal["float64", "float32"],
+        typer.Option("--precision", help="Of the likelihoods; float32 takes less time, and may err at a bin's edge."),
+    ] = "float64",
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
     """Test synthetic traces for plausible deniability and keep those that pass.
 
-    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, passed) and the traces that passed, as a
-    trace set, into the folder.
+    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, passed) and the traces that
+    passed, as a trace set, into the folder.
     """
     _check_out(out, overwrite, pipeline.VERDICTS)
     fitted, traces = base.FittedModel.load(model), Traces.load(synthetic)
     verdicts = plausible_deniability_test(
-        fitted, traces, k=k, eta=eta, n_verifiers=verifiers, seed=seed, count_all=count_all, progress=not quiet
+        fitted,
+        traces,
+        k=k,
+        eta=eta,
+        n_verifiers=verifiers,
+        seed=seed,
+        count_all=count_all,
+        noise_epsilon=noise_epsilon,
+        precision=precision,
+        progress=not quiet,
     )
     pipeline.save_released(traces, verdicts, out, overwrite=overwrite)
     n_passed = int(verdicts.passed.sum())

@@ -137,9 +137,13 @@ class TestSettings:
     k: int = 10
     eta: float = 1.0
     n_verifiers: int | None = None
+    noise_epsilon: float | None = None
+    precision: Literal["float64", "float32"] = "float64"
 
     def __post_init__(self) -> None:
         problems = []
+        if self.noise_epsilon is not None and not 0 < self.noise_epsilon < float("inf"):
+            problems.append(Problem("a positive, finite noise_epsilon", repr(self.noise_epsilon)))
         for name in ("k", "n_verifiers"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -22,6 +22,7 @@ from ppmtf_jax import cli, pipeline
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
+from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.synthesizers.base import SYNTHESIZERS, FittedModel
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -163,7 +164,7 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
 
 def test_test_writes_verdicts_and_what_passed(here):
     verdicts = pd.read_parquet("released/verdicts.parquet")
-    assert list(verdicts) == ["user", "trace", "log_likelihood", "plausible_users", "passed"]
+    assert list(verdicts) == ["user", "trace", "log_likelihood", "plausible_users", "verifiers", "passed"]
     assert len(verdicts) == 64
     passed = set(verdicts.loc[verdicts["passed"], ["user", "trace"]].itertuples(index=False, name=None))
     released = Traces.load("released").to_frame()
@@ -206,6 +207,17 @@ def test_diagnose_of_a_fitted_model(copied, system):
     assert files(Path("d")) == files(Path("e"))
     works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "e", "--seed", 4, "--overwrite")
     assert files(Path("d"))["summary.csv"] != files(Path("e"))["summary.csv"]
+
+
+@pytest.mark.usefixtures("copied")
+def test_test_with_noise_and_in_single_precision(monkeypatch):
+    works("test", "model", "synthetic", "--out", "single", "--precision", "float32", "--verifiers", "20")
+    verdicts = pd.read_parquet("single/verdicts.parquet")
+    assert verdicts["log_likelihood"].dtype == "float32"
+    assert verdicts["verifiers"].max() <= 20
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda k, *noise: k + (1000 if noise == (1, 0.5) else 0))
+    works("test", "model", "synthetic", "--out", "noisy", "--noise-epsilon", "0.5")
+    assert not pd.read_parquet("noisy/verdicts.parquet")["passed"].any()
 
 
 def test_evaluate_prints_a_table_and_writes_json(copied):

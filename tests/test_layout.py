@@ -16,7 +16,7 @@ PACKAGE = "ppmtf_jax"
 # Names of one stage do not import each other, except in the first, which knows nothing of the data. "" is the package
 # itself with what it re-exports.
 STAGES = (
-    {"errors", "devices", "files", "progress", "settings"},
+    {"errors", "devices", "files", "noise", "progress", "settings", "threads"},
     {"traces"},
     {"datasets"},
     {"tensors"},

@@ -1,4 +1,4 @@
-"""Pictures of what a synthetic trace set keeps: population maps, transitions, metrics, user clusters.
+"""Pictures of what a synthetic trace set keeps: population maps, transitions, metrics, user clusters, pass rates.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
 `figure.savefig(...)`, or let `save_pictures` write them all. matplotlib is imported only when a picture is made.
@@ -285,6 +285,36 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
         ax.set_axis_off()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, frameon=False)
     figure.suptitle("Chains of the Gibbs sampler (grey: sweeps from which convergence is judged)")
+    return figure
+
+
+@_styled
+def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
+    """Share of the traces that pass the privacy test against k, one line for each name: Fig. 16 of the paper.
+
+    Parameters
+    ----------
+    curves : mapping to float arrays, shape (k,)
+        For k = 1, 2, 3, ...: what `PlausibleDeniability.pass_rates` returns.
+
+    Examples
+    --------
+    >>> figure = pass_rate_curves({"New York": np.array([1.0, 0.8, 0.7])})
+    >>> len(figure.axes[0].lines)
+    1
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.4, 3.2), layout="constrained")
+    ax = figure.subplots()
+    for (name, rates), colour in zip(curves.items(), _CHAIN_COLOURS * len(curves), strict=False):
+        ax.plot(np.arange(1, len(rates) + 1), 100 * rates, color=colour, label=name)
+    ax.set_xlabel("k, users for whom a trace must be as plausible")
+    ax.set_ylabel("traces that pass, percent")
+    ax.set_ylim(0, 102)
+    ax.set_xlim(left=0)
+    ax.legend(frameon=False)
+    figure.suptitle("Pass rate of the plausible-deniability test")
     return figure
 
 

@@ -1,8 +1,9 @@
 """The plausible-deniability test: could a synthetic trace as well come from k - 1 other users.
 
-Mechanism: Privacy Test 1 of Murakami et al. 2021 (section 3.5), after Bindschaedler et al. 2017, deterministic. It
-protects the link between a trace and its input user. It is *not* differential privacy: the model's factors, the outcome
-of the test itself (which traces are withheld) and several traces of the same user are not covered.
+Mechanism: Privacy Test 1 of Murakami et al. 2021 (section 3.5), after Bindschaedler et al. 2017, deterministic; on
+request Privacy Test 2 of the latter, with noise on k. It protects the link between a trace and its input user. Without
+noise it is *not* differential privacy: the model's factors, the outcome of the test itself (which traces are withheld)
+and several traces of the same user are not covered.
 """
 
 from __future__ import annotations
@@ -15,21 +16,32 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.noise import add_laplace
 from ppmtf_jax.progress import progress_bar
 from ppmtf_jax.synthesizers.base import (
     FittedModel,
+    Steps,
     TraceModel,
     complete_places,
-    pairwise_log_likelihood,
+    distinct_steps,
+    log_step_table,
+    padded_size,
     step_log_probabilities,
-    user_tables,
+    sum_of_rows,
 )
+from ppmtf_jax.threads import map_in_threads
 from ppmtf_jax.traces import Traces
 
-VERIFIERS_AT_A_TIME = 32
-TRACES_AT_A_TIME = 128
+# Verifiers whose table of steps is made at once: 256 bytes for each distinct step and core.
+VERIFIERS_AT_A_TIME = {"float32": 64, "float64": 32}
+TRACES_AT_A_TIME = 512
+# Traces leave the test between rounds of this many verifiers, on however many cores.
+VERIFIERS_IN_A_ROUND = 256
+# The steps of those that stay are collected anew once so few of those that they were collected for are left.
+COLLECT_ANEW = 0.7
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,27 +50,47 @@ class PlausibleDeniability:
 
     Parameters
     ----------
-    k, eta, n_verifiers : the test's parameters; verifiers beside each trace's input user
+    k, eta, n_verifiers, count_all : the test's parameters; verifiers beside each trace's input user
     log_likelihood : float array, shape (traces,)
         Of each trace under its input user.
     plausible_users : int array, shape (traces,)
-        k': users, the input user among them, for whom the trace is as probable as (7). Where counting stopped at k it
-        says k, unless all were counted.
+        k': users, the input user among them, for whom the trace is as probable as (7). Where counting stopped at
+        `threshold` it says that, unless all were counted.
+    threshold : int array, shape (traces,)
+        What k' must reach: k, or k with noise.
     table : DataFrame
-        Columns user, trace, log_likelihood, plausible_users, passed; one row for each trace.
+        Columns user, trace, log_likelihood, plausible_users, verifiers, passed; one row for each trace. `verifiers` are
+        those that were looked at.
     """
 
     k: int
     eta: float
     n_verifiers: int
+    count_all: bool
     log_likelihood: np.ndarray
     plausible_users: np.ndarray
+    threshold: np.ndarray
     table: pd.DataFrame
 
     @property
     def passed(self) -> np.ndarray:
         """Whether each trace may be released, shape (traces,), in the order of `Traces.trace_table`."""
-        return self.plausible_users >= self.k
+        return self.plausible_users >= self.threshold
+
+    def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
+        """Share of the traces that pass the deterministic test for each k: Fig. 16 of the paper, in one pass.
+
+        Raises
+        ------
+        InputError
+            For a k that counting did not get to: run the test with the largest k, or with `count_all`.
+        """
+        stopped = self.plausible_users >= self.threshold
+        reach = np.inf if self.count_all else self.threshold[stopped].min(initial=np.iinfo(np.int64).max)
+        if (k > reach).any():
+            way_out = "Run the test with the largest k, or with count_all"
+            raise InputError("pass rates", [Problem(f"k up to {reach}", str(k.max()), way_out=way_out)])
+        return (self.plausible_users >= k[:, None]).mean(axis=1)
 
 
 def plausible_deniability_test(
@@ -70,6 +102,7 @@ def plausible_deniability_test(
     n_verifiers: int | None = None,
     seed: int = 0,
     count_all: bool = False,
+    noise_epsilon: float | None = None,
     precision: Literal["float32", "float64"] = "float64",
     progress: bool = False,
 ) -> PlausibleDeniability:
@@ -89,6 +122,12 @@ def plausible_deniability_test(
         Of the subset.
     count_all : bool
         Count on after k was reached; otherwise a trace leaves the test as soon as it has passed.
+    noise_epsilon : float, optional
+        Randomize the test (Privacy Test 2 of Bindschaedler et al. 2017; App. C of the paper): each trace must reach k
+        plus discrete Laplace noise of scale 1 / noise_epsilon. By their Theorem 1, if the input user is drawn at
+        random and the parameters of the model are public, releasing one trace is then (noise_epsilon +
+        log(1 + e^eta / t), e^(-noise_epsilon (k - t)))-differentially private for every whole t from 1 to k - 1. Of
+        several traces of one user the budgets add up. The noise is OpenDP's, which has no seed.
     precision : "float64" or "float32"
         Of the likelihoods. A float32 likelihood can lie in the wrong bin (see benchmarks), so float64 is the default.
 
@@ -100,21 +139,25 @@ def plausible_deniability_test(
     >>> plausible_deniability_test(model, synthesize(model, seed=1), k=20).passed.all()
     np.True_
     """
-    _check_parameters(k, eta, n_verifiers, model.n_users, precision)
+    _check_parameters(k, eta, n_verifiers, model.n_users, precision, noise_epsilon)
     users, places = complete_places(model, synthetic)
     n_verifiers = model.n_users if n_verifiers is None else n_verifiers
     verifiers = np.sort(np.random.default_rng(seed).permutation(model.n_users)[:n_verifiers])
     with jax.enable_x64(True) if precision == "float64" else nullcontext():
         trace_model = _in_precision(model.trace_model, precision)
-        own = step_log_probabilities(trace_model, users, places).sum(axis=1)
+        # Added up in the order of time, as for the verifiers: equal users get equal sums.
+        own = np.cumsum(step_log_probabilities(trace_model, users, places), axis=1)[:, -1]
         if not np.isfinite(own).all():
             raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
-        stop_at = None if count_all else k
-        plausible = _count_plausible_users(trace_model, verifiers, users, places, own, eta, stop_at, progress)
+        threshold = np.full(len(users), k)
+        if noise_epsilon is not None:
+            threshold = add_laplace(threshold, 1, noise_epsilon)
+        stop_at = None if count_all else threshold
+        plausible, asked = _count_plausible_users(trace_model, verifiers, users, places, own, eta, stop_at, progress)
     index, trace = synthetic.trace_table()
     columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
-    table = pd.DataFrame(columns).assign(passed=plausible >= k)
-    return PlausibleDeniability(k, eta, n_verifiers, own, plausible, table)
+    table = pd.DataFrame(columns | {"verifiers": asked}).assign(passed=plausible >= threshold)
+    return PlausibleDeniability(k, eta, n_verifiers, count_all, own, plausible, threshold, table)
 
 
 def _count_plausible_users(
@@ -124,33 +167,92 @@ def _count_plausible_users(
     places: np.ndarray,
     own: np.ndarray,
     eta: float,
-    stop_at: int | None,
+    stop_at: np.ndarray | None,
     progress: bool,
-) -> np.ndarray:
-    count = np.ones(len(users), np.int64)
-    own_bin = _bin(own, eta)
-    active = np.arange(len(users))
+) -> tuple[np.ndarray, np.ndarray]:
+    """Plausible users of each trace, and verifiers looked at.
+
+    Nothing of the size traces x verifiers is stored: a block of verifiers gives the log-probabilities of all distinct
+    steps of the traces that are left, and of those sums the number that lie in the trace's bin.
+    """
+    count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)
+    own_bin = np.asarray(_bin(own, eta))
+    active = np.arange(len(users)) if stop_at is None else np.flatnonzero(count < stop_at)
+    n_collected = 0
     with progress_bar("testing plausible deniability", len(verifiers), show=progress) as advance:
-        for first in range(0, len(verifiers), VERIFIERS_AT_A_TIME):
-            block = verifiers[first : first + VERIFIERS_AT_A_TIME]
+        for first in range(0, len(verifiers), VERIFIERS_IN_A_ROUND):
             if not len(active):
                 break
-            tables = user_tables(model, jnp.asarray(np.resize(block, VERIFIERS_AT_A_TIME)))
-            for rows in np.split(active, np.arange(TRACES_AT_A_TIME, len(active), TRACES_AT_A_TIME)):
-                tile = jnp.asarray(places[np.resize(rows, TRACES_AT_A_TIME)])
-                log_likelihood = np.asarray(pairwise_log_likelihood(model, tables, tile))[: len(rows), : len(block)]
-                same_bin = _bin(log_likelihood, eta) == own_bin[rows, None]
-                same_bin &= block != users[rows, None]
-                count[rows] += same_bin.sum(axis=1)
+            if first == 0 or len(active) < COLLECT_ANEW * n_collected:
+                collected, n_collected = active, len(active)
+                asks = _Questions.about(model, users[active], places[active], own_bin[active])
+            in_round = verifiers[first : first + VERIFIERS_IN_A_ROUND]
+            size = VERIFIERS_AT_A_TIME[own.dtype.name]
+            blocks = np.split(in_round, np.arange(size, len(in_round), size))
+            found = np.zeros(n_collected, np.int64)
+            for in_block in map_in_threads(lambda block, asks=asks: asks.count(model, block, eta), blocks):
+                found += in_block[:n_collected]
+            advance(len(in_round))
+            still = np.isin(collected, active, assume_unique=True)
+            count[active] += found[still]
+            asked[active] += len(in_round)
             if stop_at is not None:
-                active = active[count[active] < stop_at]
-            advance(len(block))
-    return count if stop_at is None else np.minimum(count, stop_at)
+                active = active[count[active] < stop_at[active]]
+    return (count if stop_at is None else np.minimum(count, np.maximum(stop_at, 1))), asked
 
 
-def _bin(log_likelihood: np.ndarray, eta: float) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class _Questions:
+    """Some traces as what every block of verifiers is asked about."""
+
+    steps: Steps
+    rows: jax.Array
+    own_bin: jax.Array
+    users: jax.Array
+
+    @classmethod
+    def about(cls, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> _Questions:
+        steps, rows = distinct_steps(model, places)
+        size = padded_size(len(users))
+        size = -(-size // TRACES_AT_A_TIME) * TRACES_AT_A_TIME if size > TRACES_AT_A_TIME else size
+        tiles = [
+            jnp.asarray(np.resize(array, (size, *array.shape[1:]))).reshape(
+                -1, min(size, TRACES_AT_A_TIME), *array.shape[1:]
+            )
+            for array in (rows, own_bin, users)
+        ]
+        return cls(jax.tree.map(jnp.asarray, steps), *tiles)
+
+    def count(self, model: TraceModel, verifiers: np.ndarray, eta: float) -> np.ndarray:
+        """How many of the verifiers put each trace into its bin."""
+        padding = VERIFIERS_AT_A_TIME[self.own_bin.dtype.name] - len(verifiers)
+        padded = jnp.asarray(np.pad(verifiers, (0, padding), constant_values=-1))
+        return np.asarray(_count_in_bin(model, padded, self.steps, self.rows, self.own_bin, self.users, eta)).ravel()
+
+
+@jax.jit
+def _count_in_bin(
+    model: TraceModel,
+    verifiers: Int[Array, " verifier"],
+    steps: Steps,
+    rows: Int[Array, "tile trace instant"],
+    own_bin: Float[Array, "tile trace"],
+    users: Int[Array, "tile trace"],
+    eta: float | Float[Array, ""],
+) -> Int[Array, "tile trace"]:
+    table = log_step_table(model, jnp.maximum(verifiers, 0), steps)
+
+    def of_tile(tile: tuple[Array, Array, Array]) -> Array:
+        rows, own_bin, users = tile
+        same_bin = _bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
+        return jnp.sum(same_bin & (verifiers >= 0) & (verifiers != users[:, None]), axis=1)
+
+    return jax.lax.map(of_tile, (rows, own_bin, users))
+
+
+def _bin(log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]) -> Float[Array, "..."]:
     """i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
-    return np.floor(-log_likelihood / eta)
+    return jnp.floor(-log_likelihood / eta)
 
 
 def _in_precision(model: TraceModel, precision: str) -> TraceModel:
@@ -160,7 +262,9 @@ def _in_precision(model: TraceModel, precision: str) -> TraceModel:
     return jax.tree.map(cast, model)
 
 
-def _check_parameters(k: int, eta: float, n_verifiers: int | None, n_users: int, precision: str) -> None:
+def _check_parameters(
+    k: int, eta: float, n_verifiers: int | None, n_users: int, precision: str, noise_epsilon: float | None
+) -> None:
     problems = []
     if k < 1:
         problems.append(Problem("k of at least 1", repr(k)))
@@ -168,6 +272,8 @@ def _check_parameters(k: int, eta: float, n_verifiers: int | None, n_users: int,
         problems.append(Problem("a positive eta", repr(eta)))
     if n_verifiers is not None and not 1 <= n_verifiers <= n_users:
         problems.append(Problem(f"n_verifiers from 1 to {n_users}, the number of users", repr(n_verifiers)))
+    if noise_epsilon is not None and not 0 < noise_epsilon < np.inf:
+        problems.append(Problem("a positive noise_epsilon", repr(noise_epsilon)))
     if precision not in ("float32", "float64"):
         problems.append(Problem("precision 'float32' or 'float64'", repr(precision)))
     if problems:

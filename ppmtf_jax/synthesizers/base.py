@@ -30,11 +30,15 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.files import atomic_folder, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.progress import progress_bar
+from ppmtf_jax.threads import map_in_threads
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces, read_parquet
 
 # Users are generated in tiles of this size whatever the batch, so that the products have one shape and the traces do
 # not depend on how users are batched.
 TILE = 64
+# Users whose tables are made together, and steps looked at together: what is made in between fits a core's cache.
+USERS_AT_A_TIME = 64
+CHUNK = 512
 MODEL_FORMAT = 1
 MODEL_FILES = ("time_grid.json", "users.parquet", "places.parquet", "parameters.npz")
 
@@ -56,18 +60,44 @@ class TraceModel(abc.ABC):
         """Draw the place at `instant`, given `place` at the instant before."""
 
     @abc.abstractmethod
-    def tables(self, user: Int[Array, ""]) -> Any:
-        """Everything about one user that `log_first` and `log_next` need again and again: a pytree of arrays."""
+    def tables(self, users: Int[Array, " user"]) -> Any:
+        """What the log-probabilities of some users need again and again: arrays with the users along the last axis.
+
+        So that what is done for a block of users is done side by side, and moves as one piece of memory.
+        """
 
     @abc.abstractmethod
     def log_first(self, tables: Any, place: Int[Array, ""]) -> Float[Array, ""]:
-        """Log-probability of `place` at instant 0."""
+        """Log-probability of `place` at instant 0, given the tables of one user."""
 
     @abc.abstractmethod
     def log_next(
         self, tables: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
-        """Log-probability of `next_place` at `instant`, given `place` at the instant before."""
+        """Log-probability of `next_place` at `instant`, given `place` before and the tables of one user."""
+
+    # The rest is for speed: a model that can do better than the default overrides it.
+
+    def phases(self, n_instants: int) -> np.ndarray:
+        """A number for each instant; where two have the same, steps at them are equally probable for every user."""
+        return np.arange(n_instants)
+
+    def log_moves(
+        self,
+        tables: Any,
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Float[Array, "step user"]:
+        """`log_next` of many steps, each to another place, for all users of the tables."""
+        over_users = jax.vmap(self.log_next, (-1, None, None, None))
+        return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, places, next_places)
+
+    def log_stays(
+        self, tables: Any, instants: Int[Array, " step"], places: Int[Array, " step"]
+    ) -> Float[Array, "step user"]:
+        """`log_next` of many steps that stay, sorted by place, for all users of the tables."""
+        return self.log_moves(tables, instants, places, places)
 
     @abc.abstractmethod
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -273,17 +303,24 @@ def synthesize(
     key = jax.random.key(seed)
     place = np.empty((n_users, traces_per_user, n_instants), np.int32)
     with progress_bar("synthesizing", n_users * traces_per_user, show=progress) as advance:
-        for users in _batches(np.arange(n_users), batch_users):
+        jobs = [
+            (users, number) for users in _batches(np.arange(n_users), batch_users) for number in range(traces_per_user)
+        ]
+
+        def draw(job: tuple[np.ndarray, int]) -> np.ndarray:
+            users, number = job
             tiles = jnp.asarray(_pad_to_tiles(users).reshape(-1, TILE))
-            for number in range(traces_per_user):
-                drawn = _sample_tiles(key, model.trace_model, tiles, number, n_instants)
-                place[users, number] = np.asarray(drawn).reshape(-1, n_instants)[: len(users)]
-                advance(len(users))
+            drawn = _sample_tiles(key, model.trace_model, tiles, number, n_instants)
+            return np.asarray(drawn).reshape(-1, n_instants)[: len(users)]
+
+        for (users, number), drawn in zip(jobs, map_in_threads(draw, jobs), strict=True):
+            place[users, number] = drawn
+            advance(len(users))
     user, trace, instant = (index.ravel().astype(np.int32) for index in np.indices(place.shape))
     return Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
 
 
-def step_log_probabilities(model: TraceModel, users: np.ndarray, places: np.ndarray, *, batch: int = 512) -> np.ndarray:
+def step_log_probabilities(model: TraceModel, users: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Log-probability of each event of complete traces, each under its own user.
 
     Parameters
@@ -297,49 +334,156 @@ def step_log_probabilities(model: TraceModel, users: np.ndarray, places: np.ndar
         Its sum over instants is the trace's log-likelihood.
     """
     order = np.argsort(users, kind="stable")
-    blocks = []
-    for rows in _batches(order, batch):
-        distinct, which = np.unique(users[rows], return_inverse=True)
-        padded = np.resize(distinct, -(-len(distinct) // 16) * 16)
-        tables = user_tables(model, jnp.asarray(padded))
-        padded_rows = np.resize(np.arange(len(rows)), batch)
-        steps = _own_steps(model, tables, jnp.asarray(which[padded_rows]), jnp.asarray(places[rows[padded_rows]]))
-        blocks.append(np.asarray(steps)[: len(rows)])
-    result = np.empty(places.shape, blocks[0].dtype)
-    result[order] = np.concatenate(blocks)
+    sorted_users = users[order]
+    # Blocks of users, and never part of a user's traces: tables are made once for each user.
+    distinct, begin = np.unique(sorted_users, return_index=True)
+    begin = np.append(begin, len(users))
+    blocks = list(_batches(np.arange(len(distinct)), USERS_AT_A_TIME))
+
+    def of_block(block: np.ndarray) -> np.ndarray:
+        rows = order[begin[block[0]] : begin[block[-1] + 1]]
+        which = np.searchsorted(distinct[block], users[rows])
+        padded = np.resize(np.arange(len(rows)), padded_size(len(rows)))
+        ids = np.resize(distinct[block], USERS_AT_A_TIME)
+        steps = _own_steps(model, jnp.asarray(ids), jnp.asarray(which[padded]), jnp.asarray(places[rows[padded]]))
+        return np.asarray(steps)[: len(rows)]
+
+    computed = list(map_in_threads(of_block, blocks))
+    result = np.empty(places.shape, computed[0].dtype)
+    result[order] = np.concatenate(computed)
     return result
 
 
-@jax.jit
-def user_tables(model: TraceModel, users: Int[Array, " user"]) -> Any:
-    """`model.tables` of several users, with a leading user axis."""
-    return jax.lax.map(model.tables, users)
+class Steps(NamedTuple):
+    """The distinct steps of some traces: what their likelihoods under many users consist of.
+
+    Attributes
+    ----------
+    first_place : (firsts,)
+        Places at instant 0.
+    stay_instant, stay_place : (stays,), sorted by place
+    move_instant, move_place, move_next_place : (moves,)
+    """
+
+    first_place: np.ndarray
+    stay_instant: np.ndarray
+    stay_place: np.ndarray
+    move_instant: np.ndarray
+    move_place: np.ndarray
+    move_next_place: np.ndarray
 
 
-@jax.jit
+def distinct_steps(model: TraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
+    """The distinct steps of complete traces, and which of them a trace consists of.
+
+    Parameters
+    ----------
+    places : int array, shape (traces, instants)
+
+    Returns
+    -------
+    steps : Steps
+        Padded by repetition to few sizes, so that few programs are compiled.
+    rows : int array, shape (traces, instants)
+        Where each event is in the firsts, stays and moves, one after another.
+    """
+    n_places = int(places.max()) + 1
+    # The first instant of each phase stands for all of them.
+    _, representative, phase = np.unique(model.phases(places.shape[1])[1:], return_index=True, return_inverse=True)
+    instant = (representative + 1)[phase]
+    first, first_row = np.unique(places[:, 0], return_inverse=True)
+    before, after = places[:, :-1].astype(np.int64), places[:, 1:]
+    stays = before == after
+    stay, stay_row = np.unique(((before * places.shape[1]) + instant)[stays], return_inverse=True)
+    moves = (instant * n_places + before) * n_places + after
+    move, move_row = np.unique(moves[~stays], return_inverse=True)
+    first, stay, move = (_padded(keys) for keys in (first, stay, move))
+    rows = np.empty(places.shape, np.int32)
+    rows[:, 0] = first_row
+    rows[:, 1:][stays] = len(first) + stay_row
+    rows[:, 1:][~stays] = len(first) + len(stay) + move_row
+    stay_place, stay_instant = np.divmod(stay, places.shape[1])
+    rest, next_place = np.divmod(move, n_places)
+    move_instant, place = np.divmod(rest, n_places)
+    columns = (first, stay_instant, stay_place, move_instant, place, next_place)
+    return Steps(*(column.astype(np.int32) for column in columns)), rows
+
+
+def log_step_table(model: TraceModel, users: Int[Array, " user"], steps: Steps) -> Float[Array, "row user"]:
+    """Log-probability of every step under every user, in the order that `distinct_steps` counts them."""
+    tables = model.tables(users)
+    first = jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
+    stays = model.log_stays(tables, steps.stay_instant, steps.stay_place)
+    n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
+    table = jnp.zeros((n_first + n_stays + n_moves, len(users)), first.dtype)
+    table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
+    # In chunks, so that what is made in between stays in the cache, and each into its place, which saves a copy.
+    chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
+
+    def write(number: Array, table: Array) -> Array:
+        begin = number * chunk
+        of_chunk = (
+            jax.lax.dynamic_slice_in_dim(column, begin, chunk)
+            for column in (steps.move_instant, steps.move_place, steps.move_next_place)
+        )
+        rows = model.log_moves(tables, *of_chunk).astype(table.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
+
+    return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
+
+
+def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
+    """Log-likelihood of traces from the table of their steps, added up in the order of time."""
+    total = table[rows[:, 0]]
+    for instant in range(1, rows.shape[1]):
+        total = total + table[rows[:, instant]]
+    return total
+
+
 def pairwise_log_likelihood(
-    model: TraceModel, tables: Any, places: Int[Array, "trace instant"]
-) -> Float[Array, "trace user"]:
-    """Log-likelihood of each complete trace under each of the users whose tables are given."""
-    of_users = jax.vmap(lambda table: jax.vmap(lambda trace: _steps_of(model, table, trace).sum())(places))
-    return of_users(tables).T
+    model: TraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
+) -> Float[np.ndarray, "trace user"]:
+    """Log-likelihood of each complete trace under each of the users."""
+    steps, rows = distinct_steps(model, places)
+
+    def of_block(block: np.ndarray) -> np.ndarray:
+        padded = jnp.asarray(np.resize(block, USERS_AT_A_TIME))
+        return np.asarray(_log_likelihoods(model, padded, steps, rows))[:, : len(block)]
+
+    return np.concatenate(list(map_in_threads(of_block, _batches(users, USERS_AT_A_TIME))), axis=1)
+
+
+@jax.jit
+def _log_likelihoods(model: TraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
+    return sum_of_rows(log_step_table(model, users, steps), rows)
 
 
 @jax.jit
 def _own_steps(
-    model: TraceModel, tables: Any, which: Int[Array, " trace"], places: Int[Array, "trace instant"]
+    model: TraceModel, users: Int[Array, " user"], which: Int[Array, " trace"], places: Int[Array, "trace instant"]
 ) -> Float[Array, "trace instant"]:
-    def one(index: Array, trace: Array) -> Array:
-        return _steps_of(model, jax.tree.map(lambda leaf: leaf[index], tables), trace)
+    tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.tables(users))
+    instants = jnp.arange(1, places.shape[1])
 
-    return jax.lax.map(lambda pair: one(*pair), (which, places), batch_size=32)
+    def one(pair: tuple[Array, Array]) -> Array:
+        table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], tables), pair[1]
+        rest = jax.vmap(model.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
+        return jnp.concatenate([model.log_first(table, trace[0])[None], rest])
+
+    return jax.lax.map(one, (which, places))
 
 
-def _steps_of(model: TraceModel, table: Any, trace: Int[Array, " instant"]) -> Float[Array, " instant"]:
-    first = model.log_first(table, trace[0])
-    instants = jnp.arange(1, trace.shape[0])
-    rest = jax.vmap(model.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
-    return jnp.concatenate([first[None], rest])
+def padded_size(size: int) -> int:
+    """The next of 0, 16, 24, 32, 48, 64, 96, ...: few sizes, and at most half as much again."""
+    if not size:
+        return 0
+    power = 1 << max(4, (size - 1).bit_length())
+    return power * 3 // 4 if size <= power * 3 // 4 and power > 16 else power
+
+
+def _padded(keys: np.ndarray) -> np.ndarray:
+    """Sorted keys with the last one repeated."""
+    return np.pad(keys, (0, padded_size(len(keys)) - len(keys)), mode="edge") if len(keys) else keys
 
 
 @partial(jax.jit, static_argnames="n_instants")

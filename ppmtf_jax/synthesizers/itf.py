@@ -19,7 +19,7 @@ def fit_trace_model(
 ) -> MetropolisHastings:
     """As PPMTF, with user and place factors of their own for the visits. See `synthesizers.base.fit`."""
     factors = factorize(train, UNSHARED, settings, seed, progress, checkpoints)
-    return chains_of(factors, UNSHARED, train, settings)
+    return chains_of(factors, UNSHARED, train, settings, seed)
 
 
 register("itf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))

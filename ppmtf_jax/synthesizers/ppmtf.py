@@ -15,6 +15,7 @@ from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_fact
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.synthesizers.base import Synthesizer, register
 from ppmtf_jax.synthesizers.metropolis_hastings import FLOOR, MetropolisHastings
+from ppmtf_jax.synthesizers.population import population_transitions
 from ppmtf_jax.tensors import Trimming, count_tensors
 from ppmtf_jax.traces import Traces
 
@@ -42,6 +43,10 @@ class PPMTFSettings:
         Counts are cut to it (r_max).
     floor : float
         phi, see `MetropolisHastings`.
+    proposal_mix : float
+        From proposing by the user's own transitions (0, as published) to by the population's (1).
+    population_epsilon : float, optional
+        Make the population's transitions differentially private, see `population_transitions`. The noise has no seed.
     """
 
     rank: int = 16
@@ -53,11 +58,21 @@ class PPMTFSettings:
     max_visits: int | None = 100
     max_count: int | None = 10
     floor: float = FLOOR
+    proposal_mix: float = 0.0
+    population_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = []
         if not 0 < self.floor < 1:
             problems.append(Problem("a floor between 0 and 1", repr(self.floor)))
+        if not 0 <= self.proposal_mix <= 1:
+            problems.append(Problem("a proposal_mix from 0 to 1", repr(self.proposal_mix)))
+        if self.population_epsilon is not None:
+            if not 0 < self.population_epsilon < float("inf"):
+                problems.append(Problem("a positive population_epsilon", repr(self.population_epsilon)))
+            if self.max_transitions is None or self.max_count is None:
+                expected = "max_transitions and max_count with population_epsilon, since they bound a user's part"
+                problems.append(Problem(expected, "none"))
         for name in ("n_sweeps", "n_zeros"):
             if getattr(self, name) < 1:
                 problems.append(Problem(f"{name} of at least 1", repr(getattr(self, name))))
@@ -83,7 +98,7 @@ def fit_trace_model(
 ) -> MetropolisHastings:
     """Count, factorize, and take the last draw as the model. See `synthesizers.base.fit`."""
     factors = factorize(train, SHARED, settings, seed, progress, checkpoints)
-    return chains_of(factors, SHARED, train, settings)
+    return chains_of(factors, SHARED, train, settings, seed)
 
 
 def factorize(
@@ -111,14 +126,25 @@ def factorize(
 
 
 def chains_of(
-    factors: dict[str, Array], coupling: Coupling, train: Traces, settings: PPMTFSettings
+    factors: dict[str, Array], coupling: Coupling, train: Traces, settings: PPMTFSettings, seed: int
 ) -> MetropolisHastings:
-    """The trace model of factors that a coupling names."""
+    """The trace model of factors that a coupling names, with the same counts for the population's transitions."""
     (_, transition_modes), (_, visit_modes) = coupling.tensors
     user, place, next_place = (factors[name] for name in transition_modes)
     visit_user, visit_place, slot = (factors[name] for name in visit_modes)
     slot_of_instant = jnp.asarray(train.time_grid.one_period().slot_of_instant)
-    return MetropolisHastings(user, place, next_place, visit_user, visit_place, slot, slot_of_instant, settings.floor)
+    population = None
+    if settings.proposal_mix:
+        trimming = settings.trimming()
+        counts = count_tensors(train, trimming, seed=seed).transitions
+        matrix = population_transitions(counts, trimming, epsilon=settings.population_epsilon)
+        population = jnp.asarray(matrix, user.dtype)
+    return MetropolisHastings(
+        *(user, place, next_place, visit_user, visit_place, slot, slot_of_instant),
+        floor=settings.floor,
+        population=population,
+        proposal_mix=settings.proposal_mix,
+    )
 
 
 register("ppmtf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))

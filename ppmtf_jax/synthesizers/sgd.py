@@ -66,9 +66,9 @@ class SGD(TraceModel):
         drawn = jnp.where(total > 0, self.next_place[jnp.minimum(seen, len(self.next_place) - 1)], target)
         return self._copied_or(user, instant, drawn)
 
-    def tables(self, user: Int[Array, ""]) -> Int[Array, " copied"]:
-        """The user's copied events: all that distinguishes users."""
-        return self.copied[user]
+    def tables(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
+        """The users' copied events: all that distinguishes them."""
+        return self.copied[users].T
 
     def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
@@ -79,14 +79,28 @@ class SGD(TraceModel):
     def log_next(
         self, tables: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
+        return self._certain_if_copied(tables, instant, next_place, self._log_shared(instant, place, next_place))
+
+    def log_moves(
+        self,
+        tables: Int[Array, "copied user"],
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Float[Array, "step user"]:
+        """What all users share is looked up once."""
+        shared = jax.vmap(self._log_shared)(instants, places, next_places)
+        over_users = jax.vmap(self._certain_if_copied, (-1, None, None, None))
+        return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, next_places, shared)
+
+    def _log_shared(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
         begin, end = self._row(instant, place)
         total = self.count_before[end] - self.count_before[begin]
         at = self._find(begin, end, next_place)
         count = self.count_before[at + 1] - self.count_before[at]
         seen = (at < end) & (self.next_place[jnp.minimum(at, len(self.next_place) - 1)] == next_place)
         share = jnp.where(seen, count, 0).astype(float) / jnp.maximum(total, 1)
-        probability = jnp.where(total > 0, share, 1 / self.n_places)
-        return self._certain_if_copied(tables, instant, next_place, jnp.log(probability))
+        return jnp.log(jnp.where(total > 0, share, 1 / self.n_places))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}

@@ -29,9 +29,9 @@ class Uniform(TraceModel):
     ) -> Int[Array, ""]:
         return self.sample_first(key, user)
 
-    def tables(self, user: Int[Array, ""]) -> Float[Array, ""]:
+    def tables(self, users: Int[Array, " user"]) -> Float[Array, " user"]:
         """The log-probability of every place."""
-        return -jnp.log(jnp.asarray(float(self.n_places)))
+        return jnp.full(users.shape, -jnp.log(float(self.n_places)))
 
     def log_first(self, tables: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
         return tables

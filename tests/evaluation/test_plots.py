@@ -301,3 +301,12 @@ def test_real_people_flow_is_a_grid(shared: Path) -> None:
     places = PlaceTable.from_frame(frame.rename(columns={"poi_id": "place", "y": "latitude", "x": "longitude"}))
     (rows, _), (columns, _) = plots._grid_of(places)
     assert (len(rows), len(columns)) == (20, 20)
+
+
+def test_pass_rates_are_drawn_against_k():
+    curves = {"sparse": np.array([1.0, 0.5, 0.25]), "dense": np.array([1.0, 0.75])}
+    ax = plots.pass_rate_curves(curves).axes[0]
+    for line, (name, rates) in zip(ax.lines, curves.items(), strict=True):
+        assert line.get_label() == name
+        np.testing.assert_array_equal(line.get_xdata(), np.arange(1, len(rates) + 1))
+        np.testing.assert_array_equal(line.get_ydata(), 100 * rates)

@@ -30,7 +30,8 @@ IDS = np.arange(100, 100 + USERS)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Several blocks of verifiers and of traces, none of them full."""
-    monkeypatch.setattr(tested, "VERIFIERS_AT_A_TIME", 3)
+    monkeypatch.setattr(tested, "VERIFIERS_AT_A_TIME", {"float32": 2, "float64": 2})
+    monkeypatch.setattr(tested, "VERIFIERS_IN_A_ROUND", 3)
     monkeypatch.setattr(tested, "TRACES_AT_A_TIME", 8)
 
 
@@ -138,10 +139,10 @@ def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):
     arguments = model.trace_model, np.arange(USERS)
     places = synthetic.place.reshape(-1, INSTANTS)
     for wrong_users in (users + USERS, (users + 1) % USERS):
-        counts = tested._count_plausible_users(*arguments, wrong_users, places, own, 1.0, None, False)
+        counts, _ = tested._count_plausible_users(*arguments, wrong_users, places, own, 1.0, None, False)
         assert (counts != right).any()
     np.testing.assert_array_equal(
-        tested._count_plausible_users(*arguments, users, places, own, 1.0, None, False), right
+        tested._count_plausible_users(*arguments, users, places, own, 1.0, None, False)[0], right
     )
 
 
@@ -160,13 +161,64 @@ def test_stopping_early_gives_the_same_verdicts(model, synthetic, k):
 def test_the_table_has_a_row_for_each_trace(model, synthetic):
     result = plausible_deniability_test(model, synthetic, k=3)
     table = result.table
-    assert table.columns.tolist() == ["user", "trace", "log_likelihood", "plausible_users", "passed"]
+    assert table.columns.tolist() == ["user", "trace", "log_likelihood", "plausible_users", "verifiers", "passed"]
     index, trace = synthetic.trace_table()
     np.testing.assert_array_equal(table["user"], IDS[index])
     np.testing.assert_array_equal(table["trace"], trace)
     np.testing.assert_array_equal(table["passed"], result.passed)
     released = synthetic.select_traces(result.passed)
     assert released.n_events == result.passed.sum() * INSTANTS
+
+
+def test_verifiers_that_were_looked_at(model, synthetic, likelihoods):
+    """Rounds of 3: a trace leaves at the end of the round in which it reaches k."""
+    k, eta = 3, 1.0
+    result = plausible_deniability_test(model, synthetic, k=k, eta=eta)
+    bins = np.floor(-likelihoods / eta)
+    for trace, row in enumerate(bins):
+        own = trace // NUMBER
+        found = 1 + np.cumsum((row == row[own]) & (np.arange(USERS) != own))
+        ends = [min(end, USERS) for end in range(3, USERS + 3, 3)]
+        needed = next((end for end in ends if found[end - 1] >= k), USERS)
+        assert result.table["verifiers"][trace] == needed
+    assert len(set(result.table["verifiers"])) > 1
+
+
+@pytest.mark.parametrize("share", [1.0, 0.0])
+def test_collecting_steps_anew_changes_nothing(model, synthetic, monkeypatch, share):
+    """Always when a trace left, or never."""
+    before = plausible_deniability_test(model, synthetic, k=3)
+    monkeypatch.setattr(tested, "COLLECT_ANEW", share)
+    pd.testing.assert_frame_equal(plausible_deniability_test(model, synthetic, k=3).table, before.table)
+
+
+def test_pass_rates_in_one_pass(model, synthetic):
+    k = np.arange(1, USERS + 1)
+    expected = [plausible_deniability_test(model, synthetic, k=int(one)).passed.mean() for one in k]
+    whole = plausible_deniability_test(model, synthetic, k=2, count_all=True)
+    np.testing.assert_array_equal(whole.pass_rates(k), expected)
+    up_to_3 = plausible_deniability_test(model, synthetic, k=3)
+    np.testing.assert_array_equal(up_to_3.pass_rates(k[:3]), expected[:3])
+    with pytest.raises(InputError, match="up to 3"):
+        up_to_3.pass_rates(k)
+
+
+def test_the_randomized_test_adds_noise_to_k_for_each_trace(model, synthetic, monkeypatch):
+    """With the noise known: it is that of scale 1 / epsilon for a count that one user changes by one."""
+    asked = []
+
+    def noisy(values, sensitivity, epsilon):
+        asked.append((values.tolist(), sensitivity, epsilon))
+        return values + np.arange(len(values)) % 7 - 4
+
+    monkeypatch.setattr(tested, "add_laplace", noisy)
+    whole = plausible_deniability_test(model, synthetic, k=3, count_all=True)
+    assert not asked
+    result = plausible_deniability_test(model, synthetic, k=3, noise_epsilon=0.5)
+    assert asked == [([3] * USERS * NUMBER, 1, 0.5)]
+    threshold = 3 + np.arange(USERS * NUMBER) % 7 - 4
+    np.testing.assert_array_equal(result.passed, whole.plausible_users >= threshold)
+    np.testing.assert_array_equal(result.table["passed"], result.passed)
 
 
 def test_the_test_is_deterministic(model, synthetic):
@@ -176,7 +228,8 @@ def test_the_test_is_deterministic(model, synthetic):
 
 def test_the_size_of_a_block_changes_nothing(model, synthetic, monkeypatch):
     small = plausible_deniability_test(model, synthetic, k=3, count_all=True)
-    monkeypatch.setattr(tested, "VERIFIERS_AT_A_TIME", 32)
+    monkeypatch.setattr(tested, "VERIFIERS_AT_A_TIME", {"float32": 32, "float64": 32})
+    monkeypatch.setattr(tested, "VERIFIERS_IN_A_ROUND", 256)
     monkeypatch.setattr(tested, "TRACES_AT_A_TIME", 128)
     pd.testing.assert_frame_equal(plausible_deniability_test(model, synthetic, k=3, count_all=True).table, small.table)
 
@@ -189,6 +242,7 @@ def test_only_some_users_and_traces_in_any_numbering(model, synthetic):
     np.testing.assert_array_equal(some.plausible_users, whole.plausible_users[keep])
 
 
+@pytest.mark.usefixtures("float64")
 def test_bins_are_closed_above_and_open_below():
     """e^-(i+1)eta < p <= e^-i eta."""
     log_likelihood = np.array([0.0, -0.5, -1.0, np.nextafter(-1.0, -2), np.nextafter(-1.0, 0), -np.inf])
@@ -246,6 +300,7 @@ def test_traces_that_are_impossible_under_their_own_user(train):
         {"eta": math.inf},
         {"n_verifiers": 0},
         {"n_verifiers": 8},
+        {"noise_epsilon": 0.0},
     ],
     ids=str,
 )

@@ -27,7 +27,6 @@ from ppmtf_jax.synthesizers.base import (
     sample_index,
     step_log_probabilities,
     synthesize,
-    user_tables,
 )
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.synthesizers.sgd import SGDSettings
@@ -129,8 +128,8 @@ class Walk(TraceModel):
         jumps = jax.random.bernoulli(key, self.jump[user])
         return (place + self.stride + jumps) % PLACES
 
-    def tables(self, user):
-        return {"start": user % PLACES, "jump": self.jump[user]}
+    def tables(self, users):
+        return {"start": users % PLACES, "jump": self.jump[users]}
 
     def log_first(self, tables, place):
         return jnp.where(place == tables["start"], 0.0, -jnp.inf).astype(self.jump.dtype)
@@ -224,7 +223,7 @@ def test_at_least_one_trace_and_user_at_a_time(chains, wrong):
 def test_likelihoods_of_all_pairs_are_those_of_each_trace(chains):
     model, synthetic = chains.trace_model, synthesize(chains, 1, seed=2)
     places = synthetic.place.reshape(USERS, INSTANTS)
-    pairs = np.asarray(pairwise_log_likelihood(model, user_tables(model, jnp.arange(USERS)), jnp.asarray(places[:8])))
+    pairs = pairwise_log_likelihood(model, np.arange(USERS), places[:8])
     assert pairs.shape == (8, USERS)
     for trace in range(8):
         own = step_log_probabilities(model, np.arange(USERS), np.repeat(places[trace : trace + 1], USERS, axis=0))
@@ -236,7 +235,7 @@ def test_likelihoods_do_not_depend_on_order_and_batch(chains):
     users = np.repeat(np.arange(USERS), 2)
     expected = step_log_probabilities(chains.trace_model, users, places)
     shuffled = np.random.default_rng(0).permutation(len(users))
-    ours = step_log_probabilities(chains.trace_model, users[shuffled], places[shuffled], batch=48)
+    ours = step_log_probabilities(chains.trace_model, users[shuffled], places[shuffled])
     np.testing.assert_allclose(ours, expected[shuffled], rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
-from ppmtf_jax.synthesizers.base import sample_index, step_log_probabilities, user_tables
+from ppmtf_jax.synthesizers.base import sample_index, step_log_probabilities
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 
 USERS, PLACES, SLOTS, RANK = 3, 7, 2, 3
@@ -35,12 +35,20 @@ def random_factors(seed: int = 0) -> dict[str, np.ndarray]:
     return {name: rng.normal(0.5, 0.7, (n, RANK)) for name, n in sizes.items()}
 
 
-def make_model(factors: dict[str, np.ndarray], model=MetropolisHastings) -> MetropolisHastings:
+POPULATION = np.random.default_rng(5).dirichlet(np.full(PLACES, 0.5), size=PLACES)
+MIXES = (0.0, 0.3, 1.0)
+
+
+def make_model(factors: dict[str, np.ndarray], model=MetropolisHastings, mix: float = 0.0) -> MetropolisHastings:
     arrays = {name: jnp.asarray(values) for name, values in factors.items()}
-    return model(**arrays, slot_of_instant=jnp.asarray(SLOT_OF_INSTANT), floor=FLOOR)
+    if mix:
+        arrays["population"] = jnp.asarray(POPULATION)
+    return model(**arrays, slot_of_instant=jnp.asarray(SLOT_OF_INSTANT), floor=FLOOR, proposal_mix=mix)
 
 
-def naive_chain(factors: dict[str, np.ndarray], user: int, slot: int) -> tuple[np.ndarray, np.ndarray]:
+def naive_chain(
+    factors: dict[str, np.ndarray], user: int, slot: int, mix: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
     """Target and transition matrix of one user and slot, entry by entry (section 3.4 and eq. (5))."""
     target, proposal = np.empty(PLACES), np.empty((PLACES, PLACES))
     for a in range(PLACES):
@@ -50,7 +58,7 @@ def naive_chain(factors: dict[str, np.ndarray], user: int, slot: int) -> tuple[n
             proposal[a, b] = max(sum(factors["user"][user] * factors["place"][a] * factors["next_place"][b]), FLOOR)
     target /= target.sum()
     for a in range(PLACES):
-        proposal[a] /= proposal[a].sum()
+        proposal[a] = (1 - mix) * proposal[a] / proposal[a].sum() + mix * POPULATION[a]
     chain = np.zeros((PLACES, PLACES))
     for a in range(PLACES):
         for b in range(PLACES):
@@ -78,26 +86,43 @@ def test_the_factors_test_both_floors(factors):
 
 
 @pytest.mark.usefixtures("float64")
-def test_log_probabilities_are_those_of_the_whole_matrix(factors):
-    model = make_model(factors)
-    tables = user_tables(model, jnp.arange(USERS))
+@pytest.mark.parametrize("mix", MIXES)
+def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
+    model = make_model(factors, mix=mix)
+    tables = model.tables(jnp.arange(USERS))
     every = jnp.arange(PLACES)
-    first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (0, None)))(tables, every)
+    first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None)))(tables, every)
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
-    over_all = jax.jit(jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (0, None, None, None)))
+    over_all = jax.jit(jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (-1, None, None, None)))
     step = over_all(tables, jnp.arange(1, 4), every, every)
     assert step.dtype == first.dtype == jnp.float64
     for user in range(USERS):
-        target, _ = naive_chain(factors, user, SLOT_OF_INSTANT[0])
+        target, _ = naive_chain(factors, user, SLOT_OF_INSTANT[0], mix)
         np.testing.assert_allclose(np.exp(first[user]), target, rtol=1e-10)
         for instant in (1, 2, 3):
-            target, chain = naive_chain(factors, user, SLOT_OF_INSTANT[instant])
+            target, chain = naive_chain(factors, user, SLOT_OF_INSTANT[instant], mix)
             ours = np.exp(step[user, instant - 1])
             np.testing.assert_allclose(ours, chain, rtol=1e-9, atol=1e-15)
             np.testing.assert_allclose(ours.sum(axis=1), 1, rtol=1e-12)
             # The target is stationary, and in detailed balance.
             np.testing.assert_allclose(target @ ours, target, rtol=1e-9)
             np.testing.assert_allclose(target[:, None] * ours, (target[:, None] * ours).T, rtol=1e-9, atol=1e-15)
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("mix", MIXES)
+def test_many_steps_of_many_users_at_once(factors, mix):
+    """Against the definition, step by step and user by user; not all places stay, and not in all slots."""
+    model = make_model(factors, mix=mix)
+    tables = model.tables(jnp.arange(USERS))
+    instants, places, next_places = (i.ravel() for i in np.meshgrid([1, 3], np.arange(PLACES), np.arange(PLACES)))
+    moves = (jnp.asarray(x[places != next_places]) for x in (instants, places, next_places))
+    stays = jnp.array([1, 3, 3, 1, 3]), jnp.array([0, 0, 2, 6, 6])
+    for steps, many in ((moves, model.log_moves), (stays, model.log_stays)):
+        steps = tuple(steps)
+        ours = jax.jit(many)(tables, *steps)
+        one = jax.vmap(jax.vmap(model.log_next, (-1, None, None, None)), (None, 0, 0, 0))
+        np.testing.assert_allclose(ours, jax.jit(one)(tables, *steps[:2], steps[-1]), rtol=1e-11)
 
 
 def test_staying_has_a_probability_in_single_precision_too():
@@ -116,11 +141,15 @@ def test_staying_has_a_probability_in_single_precision_too():
         "visit_place": np.ones((n, n)) / n,
         "slot": np.ones((1, n)),
     }
+    zero = jnp.zeros((), jnp.int32)
     model = MetropolisHastings(
         **{name: jnp.asarray(x, jnp.float32) for name, x in factors.items()}, slot_of_instant=jnp.zeros(2, jnp.int32)
     )
-    tables = user_tables(model, jnp.zeros(1, jnp.int32))
-    np.testing.assert_allclose(tables.stay[0, 0], 1e-8 / (n - 1), rtol=1e-5)
+    tables = jax.tree.map(lambda leaf: leaf[..., 0], model.tables(jnp.zeros(1, jnp.int32)))
+    np.testing.assert_allclose(jnp.exp(model.log_next(tables, zero, zero, zero)), 1e-8 / (n - 1), rtol=1e-5)
+    tables = model.tables(jnp.zeros(1, jnp.int32))
+    stays = model.log_stays(tables, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
+    np.testing.assert_allclose(jnp.exp(stays), 1e-8 / (n - 1), rtol=1e-5)
 
 
 # Sampling
@@ -143,19 +172,67 @@ def chi_square_ratio(drawn: np.ndarray, probability: np.ndarray, level: float) -
     return float(statistic / stats.chi2.isf(level, len(expected) - 1))
 
 
-def worst_row(model: MetropolisHastings, factors: dict[str, np.ndarray], instant: int = 2) -> float:
+def worst_row(model: MetropolisHastings, factors: dict[str, np.ndarray], instant: int = 2, mix: float = 0.0) -> float:
     """Draws from every row of one user's chain against the exact row."""
     user = 1
     keys = jax.random.split(jax.random.key(0), N_DRAWS)
     over_keys = jax.vmap(model.sample_next, (0, None, None, None))
     drawn = jax.jit(jax.vmap(over_keys, (None, None, None, 0)))(keys, user, instant, jnp.arange(PLACES))
-    _, chain = naive_chain(factors, user, SLOT_OF_INSTANT[instant])
+    _, chain = naive_chain(factors, user, SLOT_OF_INSTANT[instant], mix)
     level = FALSE_ALARM / PLACES
     return max(chi_square_ratio(np.asarray(d), row, level) for d, row in zip(drawn, chain, strict=True))
 
 
-def test_next_places_have_the_exact_distribution(factors):
-    assert worst_row(make_model(factors), factors) < 1
+@pytest.mark.parametrize("mix", MIXES)
+def test_next_places_have_the_exact_distribution(factors, mix):
+    assert worst_row(make_model(factors, mix=mix), factors, mix=mix) < 1
+
+
+N_GRID = 256
+
+
+def largest_total_variation(model: MetropolisHastings, factors: dict[str, np.ndarray], mix: float = 0.0) -> float:
+    """Between the rows of the step, enumerated over a grid of both its random numbers, and those of the whole matrix.
+
+    Midpoints of n intervals give the length of an interval to within 1 / n. So each proposal has its probability to
+    within 1 / n, and each acceptance to within 1 / (2 n): a right step differs by at most (PLACES + 1) / n.
+    """
+    middle = (jnp.arange(N_GRID) + 0.5) / N_GRID
+    pairs = jnp.stack(jnp.meshgrid(middle, middle), axis=-1).reshape(-1, 2)
+    over_pairs = jax.vmap(model._move, (0, None, None, None))
+    step = jax.jit(jax.vmap(jax.vmap(over_pairs, (None, None, None, 0)), (None, 0, None, None)))
+    worst = 0.0
+    for slot in range(SLOTS):
+        moved = np.asarray(step(pairs, jnp.arange(USERS), jnp.asarray(slot), jnp.arange(PLACES)))
+        for user in range(USERS):
+            _, chain = naive_chain(factors, user, slot, mix)
+            ours = np.stack([np.bincount(row, minlength=PLACES) for row in moved[user]]) / N_GRID**2
+            worst = max(worst, np.abs(ours - chain).sum(axis=1).max() / 2)
+    return worst
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("mix", MIXES)
+def test_the_enumerated_step_is_the_row_of_the_whole_matrix(factors, mix):
+    assert largest_total_variation(make_model(factors, mix=mix), factors, mix) <= (PLACES + 1) / N_GRID
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class WithoutRowSums(MetropolisHastings):
+    """Accepts as if the proposal were normalized already."""
+
+    def _move(self, uniform, user, slot, place):
+        row = self._proposal_from(self.user[user], place)
+        proposed = sample_index(uniform[0], row)
+        here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
+        forth, back = here * row[proposed], there * self._proposal_from(self.user[user], proposed)[place]
+        return jnp.where(uniform[1] * forth < back, proposed, place)
+
+
+@pytest.mark.usefixtures("float64")
+def test_a_step_without_row_sums_is_caught(factors):
+    assert largest_total_variation(make_model(factors, WithoutRowSums), factors) > (PLACES + 1) / N_GRID
 
 
 @jax.tree_util.register_dataclass
@@ -165,7 +242,7 @@ class WithoutProposalRatio(MetropolisHastings):
 
     def sample_next(self, key, user, instant, place):
         uniform = jax.random.uniform(key, (2,))
-        proposed = sample_index(uniform[0], self._transitions_from(self.user[user], place))
+        proposed = sample_index(uniform[0], self._proposal_from(self.user[user], place))
         here, there = self._visits_at(user, self.slot_of_instant[instant], jnp.stack([place, proposed]))
         return jnp.where(uniform[1] * here < there, proposed, place)
 
@@ -182,7 +259,7 @@ class OneRandomNumber(MetropolisHastings):
             return super().sample_next(key, user, instant, place)
 
 
-@pytest.mark.parametrize("bug", [WithoutProposalRatio, OneRandomNumber])
+@pytest.mark.parametrize("bug", [WithoutProposalRatio, OneRandomNumber, WithoutRowSums])
 def test_planted_bugs_in_the_step_are_caught(factors, bug):
     assert worst_row(make_model(factors, bug), factors) > 1
 

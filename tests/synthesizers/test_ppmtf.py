@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import jax
 import numpy as np
@@ -14,7 +14,8 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
 from ppmtf_jax.synthesizers import ppmtf
-from ppmtf_jax.synthesizers.base import fit
+from ppmtf_jax.synthesizers.base import FittedModel, fit
+from ppmtf_jax.synthesizers.population import population_transitions
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.tensors import Trimming, count_tensors
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
@@ -69,6 +70,24 @@ def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
     assert model.settings == asdict(SETTINGS)
 
 
+@pytest.mark.parametrize("system", ["ppmtf", "itf"])
+def test_a_mixed_proposal_is_learned_and_stored(train, monkeypatch, tmp_path, system):
+    """From the trimmed counts, with the model folder giving back what it was given."""
+
+    def sampler(key, cells, n_rows, coupling, settings, **options):
+        draws = {name: np.ones((1, 1, n, settings.rank), np.float32) for name, n in n_rows.items()}
+        return GibbsResult(None, draws, np.array([6]), {})
+
+    monkeypatch.setattr(ppmtf, "run_gibbs", sampler)
+    model = fit(train, system, replace(SETTINGS, proposal_mix=0.25), seed=3)
+    model.save(tmp_path / "model")
+    again = FittedModel.load(tmp_path / "model").trace_model
+    expected = population_transitions(count_tensors(train, Trimming(4, 6, 2), seed=3).transitions)
+    np.testing.assert_allclose(again.population, expected, rtol=1e-6)
+    assert again.proposal_mix == 0.25
+    assert fit(train, system, SETTINGS, seed=3).trace_model.population is None
+
+
 @pytest.mark.slow
 def test_a_stopped_fit_goes_on_from_its_checkpoint(train, tmp_path, monkeypatch):
     model = fit(train, "ppmtf", SETTINGS, seed=3)
@@ -85,7 +104,7 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint(train, tmp_path, monkeypatch)
 
 
 def test_defaults_are_the_published_ones():
-    assert PPMTFSettings() == PPMTFSettings(16, 200.0, 100, "sampled", 1000, 100, 100, 10, 1e-8)
+    assert PPMTFSettings() == PPMTFSettings(16, 200.0, 100, "sampled", 1000, 100, 100, 10, 1e-8, 0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +119,10 @@ def test_defaults_are_the_published_ones():
         {"max_count": 0},
         {"floor": 0.0},
         {"floor": 1.0},
+        {"proposal_mix": -0.1},
+        {"proposal_mix": 1.1},
+        {"population_epsilon": 0.0},
+        {"max_count": None, "population_epsilon": 1.0},
     ],
     ids=str,
 )

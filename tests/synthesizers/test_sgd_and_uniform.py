@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.synthesizers.base import fit, step_log_probabilities, synthesize, user_tables
+from ppmtf_jax.synthesizers.base import fit, step_log_probabilities, synthesize
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
@@ -61,7 +61,7 @@ def copied_events(train: Traces, n_copied: int) -> dict[tuple[int, int], int]:
 
 
 def all_log_probabilities(model, user: int) -> tuple[np.ndarray, np.ndarray]:
-    table = jax.tree.map(lambda leaf: leaf[user], user_tables(model, jnp.arange(USERS)))
+    table = jax.tree.map(lambda leaf: leaf[..., user], model.tables(jnp.arange(USERS)))
     every = jnp.arange(PLACES)
     first = jax.vmap(model.log_first, (None, 0))(table, every)
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
