@@ -28,6 +28,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from ppmtf_jax.devices import use_all_cores
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
@@ -36,6 +37,7 @@ from ppmtf_jax.synthesizers.base import FittedModel, synthesize
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
+use_all_cores()
 sys.path.insert(0, str(Path(__file__).parent))
 from gibbs import CITY, city_tensors
 

@@ -1,7 +1,8 @@
-"""Work in threads, one for each core.
+"""Work in threads, one for each core or device.
 
 XLA shares one small operation out among all cores; for the small blocks of this library that costs more than it gains
-(synthesis took 60 % longer on two cores than on one). Whole blocks, one to a core, keep all cores busy.
+(synthesis took 60 % longer on two cores than on one). Whole blocks, one to a core, keep all cores busy; and so do whole
+blocks on several devices, which need nothing of each other.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +22,19 @@ Result = TypeVar("Result")
 
 
 def n_threads() -> int:
-    """The cores that this process may use; one where an accelerator computes."""
+    """One for each device of this process; on a CPU at least one for each core that it may use."""
+    n_devices = jax.local_device_count()
     if jax.default_backend() != "cpu":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return n_devices
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(n_devices, n_cores)
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Results of `function` in the order of `items`, which are taken only as results are.
 
-    So at most one item more than there are threads is in memory. The precision of the calling thread holds.
+    So at most one item more than there are threads is in memory. What a thread computes it computes on a device of its
+    own where there are several. The precision of the calling thread holds.
 
     Examples
     --------
@@ -37,11 +42,19 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
     [0, 1, 4, 9]
     """
     double = jnp.result_type(float) == jnp.float64
+    devices = jax.local_devices()
+    free: SimpleQueue[Any] = SimpleQueue()
+    for number in range(n_threads()):
+        free.put(devices[number % len(devices)])
 
     def call(item: Item) -> Result:
-        # JAX keeps this setting by thread.
-        with jax.enable_x64(double):
-            return function(item)
+        device = free.get()
+        try:
+            # JAX keeps these settings by thread.
+            with jax.enable_x64(double), jax.default_device(device):
+                return function(item)
+        finally:
+            free.put(device)
 
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(n_threads()) as pool:

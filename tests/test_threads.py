@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -46,3 +49,36 @@ def test_few_items_are_taken_before_their_results_are(n_threads):
 def test_an_error_ends_it():
     with pytest.raises(ZeroDivisionError):
         list(map_in_threads(lambda x: 1 / x, [2, 1, 0, 1, 1, 1]))
+
+
+ON_DEVICES = """
+import hashlib, sys
+import jax
+jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
+import jax.numpy as jnp
+from ppmtf_jax import PPMTFSettings, fit, plausible_deniability_test, synthesize, toy_city
+from ppmtf_jax.threads import map_in_threads
+
+shared, add = jnp.arange(5), jax.jit(lambda a, b: a + b)
+def device_of_sum(i):
+    return next(iter(add(shared, i).devices())).id
+
+used = {device_of_sum(1), *map_in_threads(device_of_sum, range(8))}
+train = toy_city(n_users=150, seed=0).traces
+model = fit(train, "ppmtf", PPMTFSettings(rank=2, n_sweeps=2, zeros="weighted"), seed=0)
+synthetic = synthesize(model, 2, seed=1, batch_users=64)
+verdicts = plausible_deniability_test(model, synthetic, k=5, count_all=True)
+print(len(used), hashlib.md5(synthetic.place.tobytes() + verdicts.plausible_users.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_four_devices_synthesize_and_test_what_one_does():
+    def run(n_devices: int) -> list[str]:
+        command = [sys.executable, "-c", ON_DEVICES, str(n_devices)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+        return done.stdout.split()
+
+    (one, digest), (four, same) = run(1), run(4)
+    assert (one, four) == ("1", "4")
+    assert same == digest
