@@ -37,9 +37,10 @@ from ppmtf_jax.synthesizers.base import FittedModel, synthesize
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
-use_all_cores()
 sys.path.insert(0, str(Path(__file__).parent))
 from gibbs import CITY, city_tensors
+
+use_all_cores()
 
 RANK = 16
 INSTANTS_PER_SLOT = 2
