@@ -104,6 +104,7 @@ _CANNOT_WRITE = {
     errno.EROFS,
     errno.ENOSPC,
     errno.EDQUOT,
+    errno.EFBIG,
     errno.ENOTDIR,
     errno.EEXIST,
     errno.EISDIR,

@@ -17,6 +17,7 @@ PACKAGE = "ppmtf_jax"
 # itself with what it re-exports.
 STAGES = (
     {"errors", "devices", "files", "progress", "settings"},
+    {"events"},
     {"traces"},
     {"datasets"},
     {"tensors"},

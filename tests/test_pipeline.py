@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import random
 import shutil
 import signal
@@ -19,8 +18,10 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.pipeline import RunConfig, RunResult, run
+from tests.faults import files_of_at_most, parquet_fails
 
 STEPS = ["import", "fit", "synthesize", "test", "evaluate", "pictures"]
+OUTPUTS = ["data", "model", "synthetic", "released", "metrics.json", "pictures"]
 JOB = """
 [import]
 source = "toy-city"
@@ -244,20 +245,27 @@ def test_pictures_of_another_system_do_not_stay(done):
 
 
 def test_an_error_keeps_finished_steps_and_leaves_nothing_half_written(tmp_path, monkeypatch, no_drawing):
-    def full_disk(self, path, *args, **kwargs):
-        Path(path).write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pd.DataFrame, "to_parquet", full_disk)
-        with pytest.raises(InputError, match=r"No space left on device.*free space"):
-            run(configured(tmp_path))
+    with pytest.raises(InputError, match=r"No space left on device.*free space"), parquet_fails():
+        run(configured(tmp_path))
     assert contents(tmp_path / "job") == {}
     with monkeypatch.context() as patch:
         patch.setattr(pipeline, "evaluate", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(configured(tmp_path))
     assert run(configured(tmp_path)).skipped == STEPS[:4]
+
+
+@pytest.mark.parametrize(("step", "output"), list(zip(STEPS, OUTPUTS, strict=True)))
+def test_a_full_disk_at_any_step_keeps_what_was_finished(done, step, output):
+    before = contents(done)
+    removed = done / "job" / output
+    shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
+    left, config = contents(done), configured(done)
+    with pytest.raises(InputError, match=r"File too large.*Check permissions and free space"), files_of_at_most(10):
+        run(config)
+    assert contents(done) == left
+    assert run(configured(done)).skipped == [other for other in STEPS if other != step]
+    assert contents(done) == before
 
 
 def test_leftovers_of_a_killed_run_vanish(done):
