@@ -30,7 +30,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics import evaluate
 from ppmtf_jax.evaluation.report import write_json
-from ppmtf_jax.files import atomic_folder, write_text
+from ppmtf_jax.files import atomic_folder, sole_user, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.progress import spinner
@@ -273,9 +273,14 @@ def run(config: RunConfig, *, progress: bool = False, say: Callable[[str], None]
         Show progress bars where there is a terminal.
     say : function of a str
         Is told what happens.
+
+    Raises
+    ------
+    InputError
+        Something is wrong with the input, the disk is full, or another process works on the same folder: says which.
     """
-    job = _Job(config, progress, say)
-    return job.run()
+    with sole_user(config.out / ".steps" / "lock"):
+        return _Job(config, progress, say).run()
 
 
 def import_traces(settings: ImportSettings, seed: int) -> tuple[Traces, Traces, str]:

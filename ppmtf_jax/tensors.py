@@ -214,7 +214,8 @@ def _nth_zero_cell(counts: SparseCounts, first: int, zero_rank: np.ndarray) -> n
     """
     n_users = len(zero_rank)
     low, high = np.searchsorted(counts.user, [first, first + n_users])
-    user = counts.user[low:high] - first
+    # Cells of all users are numbered below: beyond 32 bits from 2,148 users with a million cells each.
+    user = counts.user[low:high].astype(np.int64) - first
     positive = counts.place[low:high].astype(np.int64) * counts.shape[2] + counts.other[low:high]
     start = np.searchsorted(user, np.arange(n_users))
     zeros_before = positive - (np.arange(high - low) - start[user])
