@@ -26,6 +26,7 @@ from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
 from ppmtf_jax.evaluation.report import format_table, write_json
 from ppmtf_jax.files import atomic_folder
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
@@ -403,7 +404,9 @@ def synthesize(
     They are not yet fit for release: test them first.
     """
     _check_out(out, overwrite, "traces.parquet")
-    traces = base.synthesize(base.FittedModel.load(model), traces_per_user, seed=seed, progress=not quiet)
+    fitted = base.FittedModel.load(model)
+    require_memory_to_synthesize(fitted.n_users, traces_per_user, fitted.time_grid.n_instants)
+    traces = base.synthesize(fitted, traces_per_user, seed=seed, progress=not quiet)
     traces.save(out, overwrite=overwrite)
     _tell(f"{traces.n_users * traces_per_user} traces of {traces.time_grid.n_instants} events in {out}")
 
@@ -437,6 +440,7 @@ def check_deniability(
     """
     _check_out(out, overwrite, pipeline.VERDICTS)
     fitted, traces = base.FittedModel.load(model), Traces.load(synthetic)
+    require_memory_to_test(traces.n_events)
     verdicts = plausible_deniability_test(
         fitted, traces, k=k, eta=eta, n_verifiers=verifiers, seed=seed, count_all=count_all, progress=not quiet
     )

@@ -32,6 +32,7 @@ from ppmtf_jax.evaluation.metrics import evaluate
 from ppmtf_jax.evaluation.report import write_json
 from ppmtf_jax.files import atomic_folder, sole_user, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed
@@ -416,11 +417,13 @@ class _Job:
     def _synthesize(self) -> None:
         model = FittedModel.load(self.out / "model")
         n = self.config.synthesizing.traces_per_user
+        require_memory_to_synthesize(model.n_users, n, model.time_grid.n_instants)
         synthetic = synthesize(model, n, seed=self.config.seed, progress=self.progress)
         synthetic.save(self.out / "synthetic", overwrite=True)
 
     def _test(self) -> None:
         model, synthetic = FittedModel.load(self.out / "model"), self._load("synthetic")
+        require_memory_to_test(synthetic.n_events)
         settings = asdict(self.config.testing)
         settings["n_verifiers"] = min(settings["n_verifiers"] or model.n_users, model.n_users)
         verdicts = plausible_deniability_test(

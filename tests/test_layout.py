@@ -21,6 +21,7 @@ STAGES = (
     {"traces"},
     {"datasets"},
     {"tensors"},
+    {"memory"},
     {"gibbs"},
     {"synthesizers"},
     {"privacy", "attacks"},
