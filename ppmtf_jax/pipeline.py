@@ -284,7 +284,7 @@ def run(config: RunConfig, *, progress: bool = False, say: Callable[[str], None]
         return _Job(config, progress, say).run()
 
 
-def import_traces(settings: ImportSettings, seed: int) -> tuple[Traces, Traces, str]:
+def import_traces(settings: ImportSettings, seed: int, *, progress: bool = False) -> tuple[Traces, Traces, str]:
     """Read a data set and split it by users.
 
     Returns
@@ -294,13 +294,16 @@ def import_traces(settings: ImportSettings, seed: int) -> tuple[Traces, Traces, 
         What became of the rows.
     """
     if settings.source == "people-flow":
-        train, test = read_people_flow(settings.path)
+        with spinner("importing", show=progress):
+            train, test = read_people_flow(settings.path)
         return train, test, f"{train.n_users} training and {test.n_users} test users"
     if settings.source == "toy-city":
-        traces = toy_city(settings.n_users, n_places=settings.n_places or 100, n_days=settings.n_days, seed=seed).traces
+        size = {"n_places": settings.n_places or 100, "n_days": settings.n_days}
+        traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
         report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
     else:
-        traces, report = _read_source(settings)
+        with spinner("importing", show=progress):
+            traces, report = _read_source(settings)
     train, test = traces.split_users(settings.train_fraction, seed)
     return train, test, str(report)
 
@@ -393,10 +396,9 @@ class _Job:
         return "".join(_content_hash(self.out / name) for name in outputs)
 
     def _import(self) -> None:
-        with spinner("importing", show=self.progress):
-            train, test, report = import_traces(self.config.importing, self.config.seed)
+        train, test, report = import_traces(self.config.importing, self.config.seed, progress=self.progress)
         self.say(indent(report, "  "))
-        with atomic_folder(self.out / "data", overwrite=True) as partial:
+        with spinner("writing", show=self.progress), atomic_folder(self.out / "data", overwrite=True) as partial:
             for name, traces in (("train", train), ("test", test)):
                 (partial / name).mkdir()
                 traces.write_into(partial / name)
@@ -434,12 +436,13 @@ class _Job:
 
     def _evaluate(self) -> None:
         train, test = self._load("data/train"), self._load("data/test")
-        attacks = self.config.evaluating.attacks
-        with spinner("evaluating", show=self.progress):
-            before = evaluate(self._load("synthetic"), train, test, attacks=attacks)
-            released = (
-                evaluate(self._load("released"), train, test, attacks=attacks) if self._any_released() else before
-            )
+
+        def evaluated(name: str) -> dict[str, float]:
+            attacks = self.config.evaluating.attacks
+            return evaluate(self._load(name), train, test, attacks=attacks, progress=self.progress)
+
+        before = evaluated("synthetic")
+        released = evaluated("released") if self._any_released() else before
         write_json(self.out / "metrics_before_test.json", before)
         write_json(self.out / "metrics.json", released)
 
@@ -449,18 +452,19 @@ class _Job:
 
         model = FittedModel.load(self.out / "model").trace_model
         shown = self._load("released" if self._any_released() else "synthetic")
+        train, test = self._load("data/train"), self._load("data/test")
         with spinner("drawing", show=self.progress), atomic_folder(self.out / "pictures", overwrite=True) as partial:
             save_pictures(
                 partial,
                 synthetic=shown,
-                train=self._load("data/train"),
-                test=self._load("data/test"),
+                train=train,
+                test=test,
                 metrics={name: value for name, value in self._metrics("metrics.json").items() if not isnan(value)},
                 factors=model if isinstance(model, Factors) else None,
             )
 
     def _load(self, name: str) -> Traces:
-        return Traces.load(self.out / name)
+        return Traces.load(self.out / name, progress=self.progress)
 
     def _metrics(self, name: str) -> dict[str, float]:
         content = json.loads((self.out / name).read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -25,6 +25,7 @@ from pyarrow import parquet
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, missing_columns, read_events
 from ppmtf_jax.files import atomic_folder, write_text
+from ppmtf_jax.progress import progress_bar
 
 PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
 DAY_S = 86_400
@@ -407,8 +408,8 @@ class Traces:
                 writer.write_table(pa.table(columns, names=names))
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Traces:
-        """Read and validate a trace-set folder.
+    def load(cls, folder: str | os.PathLike[str], *, progress: bool = False) -> Traces:
+        """Read and validate a trace-set folder, with a progress bar where there is a terminal, if asked for.
 
         Raises
         ------
@@ -429,10 +430,10 @@ class Traces:
         places = PlaceTable.from_frame(read_parquet(folder / "places.parquet"))
         time_grid = TimeGrid.load(folder / "time_grid.json")
         with _opened(folder / "traces.parquet") as file:
-            names = file.schema_arrow.names
-            return cls._from_pieces(
-                _pieces_of(file), names, file.metadata.num_rows, places, time_grid, friends, subject=str(folder)
-            )
+            names, n_events = file.schema_arrow.names, file.metadata.num_rows
+            with progress_bar("reading", n_events, show=progress, waits_for="") as advance:
+                pieces = _pieces_of(file, advance)
+                return cls._from_pieces(pieces, names, n_events, places, time_grid, friends, subject=str(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, given by index; friendships among them are kept."""
@@ -572,10 +573,11 @@ def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
         raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
 
 
-def _pieces_of(file: parquet.ParquetFile) -> Iterator[pd.DataFrame]:
+def _pieces_of(file: parquet.ParquetFile, advance: Callable[[int], None]) -> Iterator[pd.DataFrame]:
     columns = [name for name in EVENT_COLUMNS if name in file.schema_arrow.names]
     for batch in file.iter_batches(PIECE_EVENTS, columns=columns):
         yield batch.to_pandas(ignore_metadata=True)
+        advance(len(batch))
 
 
 def _clock_problems(start: object, step_s: object) -> list[Problem]:
