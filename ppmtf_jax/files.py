@@ -126,7 +126,7 @@ def _locked(path: Path) -> int:
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[union-attr]
         except BlockingIOError:
             holder = os.pread(lock, 200, 0).decode(errors="replace") or "another process"
             os.close(lock)
