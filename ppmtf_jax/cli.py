@@ -28,6 +28,7 @@ from ppmtf_jax.evaluation.report import format_table, write_json
 from ppmtf_jax.files import atomic_folder
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
@@ -178,10 +179,11 @@ def import_people_flow(
     Writes the trace sets train and test into the folder, and synthetic with --synthetic.
     """
     _check_out(out, overwrite, "train")
+    settings = pipeline.ImportSettings("people-flow", str(folder))
+    train, test, report = pipeline.import_traces(settings, seed=0, progress=not quiet)
     with spinner("importing", show=not quiet):
-        train, test, report = pipeline.import_traces(pipeline.ImportSettings("people-flow", str(folder)), seed=0)
         more = {} if synthetic is None else {"synthetic": read_synthetic(synthetic, train)}
-    _save_sets({"train": train, "test": test} | more, out, overwrite, report)
+    _save_sets({"train": train, "test": test} | more, out, overwrite, report, quiet)
 
 
 @importing.command("foursquare", epilog=_example("ppmtf import foursquare dataset_TSMC2014_NYC.txt --out nyc"))
@@ -377,7 +379,7 @@ def fit(
     )
     checkpoint = out.absolute().with_name(f".{out.absolute().name}.checkpoint.npz")
     model = base.fit(
-        Traces.load(train),
+        Traces.load(train, progress=not quiet and process == 0),
         system,
         chosen,
         seed=seed,
@@ -448,7 +450,9 @@ def synthesize(
     They are not yet fit for release: test them first.
     """
     _check_out(out, overwrite, "traces.parquet")
-    traces = base.synthesize(base.FittedModel.load(model), traces_per_user, seed=seed, progress=not quiet)
+    fitted = base.FittedModel.load(model)
+    require_memory_to_synthesize(fitted.n_users, traces_per_user, fitted.time_grid.n_instants)
+    traces = base.synthesize(fitted, traces_per_user, seed=seed, progress=not quiet)
     traces.save(out, overwrite=overwrite)
     _tell(f"{traces.n_users * traces_per_user} traces of {traces.time_grid.n_instants} events in {out}")
 
@@ -489,7 +493,8 @@ def check_deniability(
     passed, as a trace set, into the folder.
     """
     _check_out(out, overwrite, pipeline.VERDICTS)
-    fitted, traces = base.FittedModel.load(model), Traces.load(synthetic)
+    fitted, traces = base.FittedModel.load(model), Traces.load(synthetic, progress=not quiet)
+    require_memory_to_test(traces.n_events)
     verdicts = plausible_deniability_test(
         fitted,
         traces,
@@ -529,9 +534,8 @@ def evaluate(
 
     The same traces give the same numbers: nothing here is random but the uniform traces, whose seed is fixed.
     """
-    sets = [Traces.load(folder) for folder in (synthetic, train, test)]
-    with spinner("evaluating", show=not quiet):
-        metrics = evaluate_traces(*sets, attacks=attacks)
+    sets = [Traces.load(folder, progress=not quiet) for folder in (synthetic, train, test)]
+    metrics = evaluate_traces(*sets, attacks=attacks, progress=not quiet)
     console.print(format_table(metrics))
     if json_file is not None:
         write_json(json_file, metrics)
@@ -643,13 +647,12 @@ def _parse_grid(grid: str) -> tuple[int | float, ...]:
 
 def _import(values: dict[str, Any], out: Path, seed: int, overwrite: bool, quiet: bool) -> None:
     _check_out(out, overwrite, "train")
-    with spinner("importing", show=not quiet):
-        train, test, report = pipeline.import_traces(pipeline.ImportSettings(**values), seed)
-    _save_sets({"train": train, "test": test}, out, overwrite, report)
+    train, test, report = pipeline.import_traces(pipeline.ImportSettings(**values), seed, progress=not quiet)
+    _save_sets({"train": train, "test": test}, out, overwrite, report, quiet)
 
 
-def _save_sets(sets: dict[str, Traces], out: Path, overwrite: bool, report: str) -> None:
-    with atomic_folder(out, overwrite=overwrite) as partial:
+def _save_sets(sets: dict[str, Traces], out: Path, overwrite: bool, report: str, quiet: bool) -> None:
+    with spinner("writing", show=not quiet), atomic_folder(out, overwrite=overwrite) as partial:
         for name, traces in sets.items():
             (partial / name).mkdir()
             traces.write_into(partial / name)

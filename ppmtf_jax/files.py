@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import platform
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -11,6 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None
 
 
 @contextmanager
@@ -87,6 +93,53 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
         partial.write_text(text, encoding="utf-8")
 
 
+@contextmanager
+def sole_user(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Hold the lock file `path`, so that only one process at a time works on what it stands for.
+
+    The system frees the lock of a process that ends, however it ends; the file is removed only for tidiness. Where the
+    system has no such locks, as on Windows, none is held.
+
+    Raises
+    ------
+    InputError
+        Another process holds it: says which.
+    """
+    path = Path(path)
+    if fcntl is None:
+        yield
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _locked(path)
+    except OSError as error:
+        raise _as_input_error(path, error) from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _locked(path: Path) -> int:
+    """Descriptor of the locked file of that name."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[union-attr]
+        except BlockingIOError:
+            holder = os.pread(lock, 200, 0).decode(errors="replace") or "another process"
+            os.close(lock)
+            problem = Problem("work of one process at a time", f"{holder} at work", way_out="Wait for it, or stop it")
+            raise InputError(str(path.parent), [problem]) from None
+        # Whoever held the lock before may have removed the file since it was opened.
+        if path.exists() and os.path.samestat(os.fstat(lock), path.stat()):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+            return lock
+        os.close(lock)
+
+
 def _sibling(final: Path, kind: str) -> Path:
     return final.with_name(f".{final.name}.{kind}-{uuid.uuid4().hex[:8]}")
 
@@ -104,6 +157,7 @@ _CANNOT_WRITE = {
     errno.EROFS,
     errno.ENOSPC,
     errno.EDQUOT,
+    errno.EFBIG,
     errno.ENOTDIR,
     errno.EEXIST,
     errno.EISDIR,

@@ -30,8 +30,9 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics import evaluate
 from ppmtf_jax.evaluation.report import write_json
-from ppmtf_jax.files import atomic_folder, write_text
+from ppmtf_jax.files import atomic_folder, sole_user, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed
@@ -277,12 +278,17 @@ def run(config: RunConfig, *, progress: bool = False, say: Callable[[str], None]
         Show progress bars where there is a terminal.
     say : function of a str
         Is told what happens.
+
+    Raises
+    ------
+    InputError
+        Something is wrong with the input, the disk is full, or another process works on the same folder: says which.
     """
-    job = _Job(config, progress, say)
-    return job.run()
+    with sole_user(config.out / ".steps" / "lock"):
+        return _Job(config, progress, say).run()
 
 
-def import_traces(settings: ImportSettings, seed: int) -> tuple[Traces, Traces, str]:
+def import_traces(settings: ImportSettings, seed: int, *, progress: bool = False) -> tuple[Traces, Traces, str]:
     """Read a data set and split it by users.
 
     Returns
@@ -292,13 +298,16 @@ def import_traces(settings: ImportSettings, seed: int) -> tuple[Traces, Traces, 
         What became of the rows.
     """
     if settings.source == "people-flow":
-        train, test = read_people_flow(settings.path)
+        with spinner("importing", show=progress):
+            train, test = read_people_flow(settings.path)
         return train, test, f"{train.n_users} training and {test.n_users} test users"
     if settings.source == "toy-city":
-        traces = toy_city(settings.n_users, n_places=settings.n_places or 100, n_days=settings.n_days, seed=seed).traces
+        size = {"n_places": settings.n_places or 100, "n_days": settings.n_days}
+        traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
         report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
     else:
-        traces, report = _read_source(settings)
+        with spinner("importing", show=progress):
+            traces, report = _read_source(settings)
     train, test = traces.split_users(settings.train_fraction, seed)
     return train, test, str(report)
 
@@ -391,10 +400,9 @@ class _Job:
         return "".join(_content_hash(self.out / name) for name in outputs)
 
     def _import(self) -> None:
-        with spinner("importing", show=self.progress):
-            train, test, report = import_traces(self.config.importing, self.config.seed)
+        train, test, report = import_traces(self.config.importing, self.config.seed, progress=self.progress)
         self.say(indent(report, "  "))
-        with atomic_folder(self.out / "data", overwrite=True) as partial:
+        with spinner("writing", show=self.progress), atomic_folder(self.out / "data", overwrite=True) as partial:
             for name, traces in (("train", train), ("test", test)):
                 (partial / name).mkdir()
                 traces.write_into(partial / name)
@@ -415,11 +423,13 @@ class _Job:
     def _synthesize(self) -> None:
         model = FittedModel.load(self.out / "model")
         n = self.config.synthesizing.traces_per_user
+        require_memory_to_synthesize(model.n_users, n, model.time_grid.n_instants)
         synthetic = synthesize(model, n, seed=self.config.seed, progress=self.progress)
         synthetic.save(self.out / "synthetic", overwrite=True)
 
     def _test(self) -> None:
         model, synthetic = FittedModel.load(self.out / "model"), self._load("synthetic")
+        require_memory_to_test(synthetic.n_events)
         settings = asdict(self.config.testing)
         settings["n_verifiers"] = min(settings["n_verifiers"] or model.n_users, model.n_users)
         verdicts = plausible_deniability_test(
@@ -430,12 +440,13 @@ class _Job:
 
     def _evaluate(self) -> None:
         train, test = self._load("data/train"), self._load("data/test")
-        attacks = self.config.evaluating.attacks
-        with spinner("evaluating", show=self.progress):
-            before = evaluate(self._load("synthetic"), train, test, attacks=attacks)
-            released = (
-                evaluate(self._load("released"), train, test, attacks=attacks) if self._any_released() else before
-            )
+
+        def evaluated(name: str) -> dict[str, float]:
+            attacks = self.config.evaluating.attacks
+            return evaluate(self._load(name), train, test, attacks=attacks, progress=self.progress)
+
+        before = evaluated("synthetic")
+        released = evaluated("released") if self._any_released() else before
         write_json(self.out / "metrics_before_test.json", before)
         write_json(self.out / "metrics.json", released)
 
@@ -445,18 +456,19 @@ class _Job:
 
         model = FittedModel.load(self.out / "model").trace_model
         shown = self._load("released" if self._any_released() else "synthetic")
+        train, test = self._load("data/train"), self._load("data/test")
         with spinner("drawing", show=self.progress), atomic_folder(self.out / "pictures", overwrite=True) as partial:
             save_pictures(
                 partial,
                 synthetic=shown,
-                train=self._load("data/train"),
-                test=self._load("data/test"),
+                train=train,
+                test=test,
                 metrics={name: value for name, value in self._metrics("metrics.json").items() if not isnan(value)},
                 factors=model if isinstance(model, Factors) else None,
             )
 
     def _load(self, name: str) -> Traces:
-        return Traces.load(self.out / name)
+        return Traces.load(self.out / name, progress=self.progress)
 
     def _metrics(self, name: str) -> dict[str, float]:
         content = json.loads((self.out / name).read_text(encoding="utf-8"))

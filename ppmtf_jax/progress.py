@@ -19,8 +19,12 @@ from rich.progress import (
 
 
 @contextmanager
-def progress_bar(title: str, total: int, *, show: bool, done: int = 0) -> Iterator[Callable[[int], None]]:
+def progress_bar(
+    title: str, total: int, *, show: bool, done: int = 0, waits_for: str = "compiling"
+) -> Iterator[Callable[[int], None]]:
     """Give a function that is called with the number of steps just finished; a bar shows them and the time left.
+
+    Until the first of them is finished it shows what that waits for.
 
     Examples
     --------
@@ -40,7 +44,7 @@ def progress_bar(title: str, total: int, *, show: bool, done: int = 0) -> Iterat
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         # The first steps wait for the compiler, at times for half a minute: it should not look as if they hung.
-        task = bar.add_task(title, total=total, completed=done, note="compiling")
+        task = bar.add_task(title, total=total, completed=done, note=waits_for)
         yield lambda steps: bar.update(task, advance=steps, note="left")
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.traces import Traces, counts_per_user
 
 USERS_AT_A_TIME = 4096
 
@@ -42,7 +42,7 @@ class SparseCounts(NamedTuple):
 
     def positive_per_user(self) -> np.ndarray:
         """Number of positive cells of each user, shape (users,)."""
-        return np.bincount(self.user, minlength=self.shape[0])
+        return counts_per_user(self.user, self.shape[0])
 
 
 class CountTensors(NamedTuple):
@@ -88,12 +88,13 @@ def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int 
     (5, True)
     """
     rng = np.random.default_rng(seed)
-    after = np.flatnonzero(traces.is_step())
-    n_users, n_places = traces.n_users, traces.n_places
-    transitions = _count(
-        traces.user[after], traces.place[after - 1], traces.place[after], (n_users, n_places, n_places)
-    )
-    visits = _count(traces.user, traces.place, traces.slot, (n_users, n_places, traces.time_grid.n_slots))
+    n_users, n_places, n_slots = traces.n_users, traces.n_places, traces.time_grid.n_slots
+    transitions, visits = [], []
+    for block in traces.by_users():
+        after = np.flatnonzero(block.is_step())
+        steps = (block.user[after], block.place[after - 1], block.place[after])
+        transitions.append(_count(*steps, (n_users, n_places, n_places)))
+        visits.append(_count(block.user, block.place, block.slot, (n_users, n_places, n_slots)))
     return CountTensors(
         _trim(transitions, trimming.max_transitions, trimming.max_count, rng),
         _trim(visits, trimming.max_visits, trimming.max_count, rng),
@@ -139,15 +140,31 @@ def _count(user: np.ndarray, place: np.ndarray, other: np.ndarray, shape: tuple[
     return SparseCounts(user, place, other, count, shape)
 
 
-def _trim(counts: SparseCounts, max_cells: int | None, max_count: int | None, rng: np.random.Generator) -> SparseCounts:
-    keep = np.ones(len(counts.user), bool)
-    if max_cells is not None and (counts.positive_per_user() > max_cells).any():
-        order = np.lexsort((rng.random(len(counts.user)), counts.user))
-        start = np.concatenate([[0], np.cumsum(counts.positive_per_user())[:-1]])
-        place_in_user = np.arange(len(order)) - start[counts.user[order]]
-        keep[order] = place_in_user < max_cells
-    count = counts.count if max_count is None else np.minimum(counts.count, max_count)
-    return SparseCounts(counts.user[keep], counts.place[keep], counts.other[keep], count[keep], counts.shape)
+def _trim(
+    blocks: list[SparseCounts], max_cells: int | None, max_count: int | None, rng: np.random.Generator
+) -> SparseCounts:
+    """One tensor of those of consecutive blocks of users, trimmed."""
+    # Either every cell gets a random number or none does, whatever the blocks.
+    if max_cells is not None and any(_number_in_user(block.user).max(initial=0) >= max_cells for block in blocks):
+        blocks = [_trim_cells(block, max_cells, rng) for block in blocks]
+    user, place, other, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
+    count = count if max_count is None else np.minimum(count, max_count)
+    return SparseCounts(user, place, other, count, blocks[0].shape)
+
+
+def _trim_cells(block: SparseCounts, max_cells: int, rng: np.random.Generator) -> SparseCounts:
+    """At most `max_cells` cells of each user, at random."""
+    keep = np.empty(len(block.user), bool)
+    # Users are in order already: this only shuffles the cells of each.
+    order = np.lexsort((rng.random(len(block.user)), block.user))
+    keep[order] = _number_in_user(block.user) < max_cells
+    return SparseCounts(block.user[keep], block.place[keep], block.other[keep], block.count[keep], block.shape)
+
+
+def _number_in_user(user: np.ndarray) -> np.ndarray:
+    """0, 1, ... for the cells of each user, whose cells follow each other."""
+    first = np.flatnonzero(np.append(True, user[1:] != user[:-1])[: len(user)])
+    return np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user)))
 
 
 def _zero_ranks(

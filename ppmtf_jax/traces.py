@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,11 +19,14 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, missing_columns, read_events
 from ppmtf_jax.files import atomic_folder, write_text
+from ppmtf_jax.progress import progress_bar
 
-TRACE_COLUMNS = ("user", "trace", "instant", "place")
 PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
 DAY_S = 86_400
 
@@ -66,7 +70,7 @@ class PlaceTable:
         InputError
             Listing missing columns, repeated ids, and coordinates that are out of range or look swapped.
         """
-        problems = _missing_columns(frame, ("place", "latitude", "longitude"))
+        problems = missing_columns(frame.columns, ("place", "latitude", "longitude"))
         if problems:
             raise InputError("places", problems)
         if not len(frame):
@@ -327,64 +331,38 @@ class Traces:
             Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
             the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
         """
-        problems = _missing_columns(frame, ("user", "instant", "place"))
-        if problems:
-            raise InputError(subject, problems)
-        if not len(frame):
-            raise InputError(
-                subject,
-                [Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")],
-            )
-        if "trace" not in frame:
-            frame = frame.assign(trace=0)
-        problems += _integer_problems(frame, ("trace", "instant"))
-        problems += _id_problems(frame["user"])
-        for column in ("user", "place"):
-            missing = frame[column].isna()
-            if missing.any():
-                rows = first_examples([f"row {row}" for row in np.flatnonzero(missing)])
-                problems.append(
-                    Problem(f"a {column} for every event", f"missing values in '{column}'", int(missing.sum()), rows)
-                )
-        place = places.index_of(frame["place"])
-        unknown = (place < 0) & ~frame["place"].isna().to_numpy()
-        if unknown.any():
-            examples = first_examples(frame.loc[unknown, "place"].unique().tolist())
-            problems.append(Problem("places of the place table", "unknown places", int(unknown.sum()), examples))
-        if problems:
-            raise InputError(subject, problems)
+        return cls._from_pieces(
+            in_pieces(frame), frame.columns, len(frame), places, time_grid, friendships, subject=subject
+        )
 
-        instant = frame["instant"].to_numpy(np.int64)
-        outside = (instant < 0) | (instant >= time_grid.n_instants)
-        if outside.any():
-            expected = f"instants 0 to {time_grid.n_instants - 1} of the time grid"
-            problems.append(Problem(expected, "others", int(outside.sum()), first_examples(instant[outside].tolist())))
-        trace = frame["trace"].to_numpy(np.int64)
-        odd = (trace < 0) | (trace > np.iinfo(np.int32).max)
-        if odd.any():
-            examples = first_examples(trace[odd].tolist())
-            problems.append(Problem("trace numbers from 0 to 2**31 - 1", "others", int(odd.sum()), examples))
-        user, user_ids = pd.factorize(frame["user"], sort=True)
-        order = np.lexsort((instant, trace, user))
-        user, trace, instant, place = user[order], trace[order], instant[order], place[order]
-        again = np.zeros(len(user), bool)
-        again[1:] = (np.diff(user) == 0) & (np.diff(trace) == 0) & (np.diff(instant) == 0)
-        if again.any():
-            which = np.flatnonzero(again)[:5]
-            examples = tuple(f"({user_ids[user[i]]}, {trace[i]}, {instant[i]})" for i in which)
-            way_out = "Keep one event per instant, or give them different trace numbers"
-            problems.append(
-                Problem("each (user, trace, instant) once", "repeated ones", int(again.sum()), examples, way_out)
-            )
-        ids = _id_array(pd.Series(user_ids))
+    @classmethod
+    def _from_pieces(
+        cls,
+        pieces: Iterable[pd.DataFrame],
+        columns: Collection[object],
+        n_events: int,
+        places: PlaceTable,
+        time_grid: TimeGrid,
+        friendships: pd.DataFrame | None,
+        *,
+        subject: str,
+    ) -> Traces:
+        """From a table in pieces, of which its columns and the number of its rows are known before."""
+        problems = missing_columns(columns, ("user", "instant", "place"))
+        if not problems and not n_events:
+            way_out = "Loosen the filters that were applied"
+            problems = [Problem("at least one event", "an empty table", way_out=way_out)]
+        if problems:
+            raise InputError(subject, problems)
+        events, problems = read_events(pieces, n_events, places.index_of, time_grid.n_instants, subject=subject)
+        ids = _id_array(pd.Series(events.user_ids))
         pairs = None
         if friendships is not None:
             pairs, friend_problems = _friend_indices(friendships, ids)
             problems += friend_problems
         if problems:
             raise InputError(subject, problems)
-        user, trace, instant, place = (index.astype(np.int32) for index in (user, trace, instant, place))
-        return cls(user, trace, instant, place, ids, places, time_grid, pairs)
+        return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
 
     def to_frame(self) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own."""
@@ -410,16 +388,28 @@ class Traces:
 
     def write_into(self, folder: Path) -> None:
         """Write the files of a trace set into an existing folder (see `files.atomic_folder`)."""
-        self.to_frame().to_parquet(folder / "traces.parquet", index=False)
+        self._write_events(folder / "traces.parquet")
         self.places.to_frame().to_parquet(folder / "places.parquet", index=False)
         write_text(folder / "time_grid.json", self.time_grid.to_json())
         friends = self.friendship_frame()
         if friends is not None:
             friends.to_parquet(folder / "friendships.parquet", index=False)
 
+    def _write_events(self, path: Path) -> None:
+        """In row groups, so that neither writing nor reading ever holds all of the table."""
+        user_ids, place_ids = pa.array(self.user_ids), pa.array(self.places.ids)
+        names = EVENT_COLUMNS
+        types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
+        with parquet.ParquetWriter(path, pa.schema(zip(names, types, strict=True))) as writer:
+            for first in range(0, self.n_events, PIECE_EVENTS):
+                rows = slice(first, first + PIECE_EVENTS)
+                user, trace, instant, place = (pa.array(getattr(self, name)[rows]) for name in names)
+                columns = [user_ids.take(user), trace, instant, place_ids.take(place)]
+                writer.write_table(pa.table(columns, names=names))
+
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Traces:
-        """Read and validate a trace-set folder.
+    def load(cls, folder: str | os.PathLike[str], *, progress: bool = False) -> Traces:
+        """Read and validate a trace-set folder, with a progress bar where there is a terminal, if asked for.
 
         Raises
         ------
@@ -439,17 +429,22 @@ class Traces:
         friends = read_parquet(friends_file) if friends_file.is_file() else None
         places = PlaceTable.from_frame(read_parquet(folder / "places.parquet"))
         time_grid = TimeGrid.load(folder / "time_grid.json")
-        return cls.from_frame(read_parquet(folder / "traces.parquet"), places, time_grid, friends, subject=str(folder))
+        with _opened(folder / "traces.parquet") as file:
+            names, n_events = file.schema_arrow.names, file.metadata.num_rows
+            with progress_bar("reading", n_events, show=progress, waits_for="") as advance:
+                pieces = _pieces_of(file, advance)
+                return cls._from_pieces(pieces, names, n_events, places, time_grid, friends, subject=str(folder))
 
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, given by index; friendships among them are kept."""
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
-        return self._select_events(chosen[self.user])
+        return self._select_events(np.repeat(chosen, self._events_per_user()))
 
     def select_traces(self, keep: np.ndarray) -> Traces:
         """Some of the traces: `keep` has one boolean for each row of `trace_table`."""
-        return self._select_events(np.asarray(keep)[self.trace_of_event()])
+        first = np.flatnonzero(self._begins_trace())
+        return self._select_events(np.repeat(np.asarray(keep), np.diff(first, append=self.n_events)))
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         """User index and trace number of each distinct trace, in the order of the events."""
@@ -458,7 +453,7 @@ class Traces:
 
     def trace_of_event(self) -> np.ndarray:
         """For each event, the row of `trace_table` that it belongs to."""
-        return np.cumsum(self._begins_trace()) - 1
+        return np.cumsum(self._begins_trace(), dtype=np.int32) - 1
 
     def split_users(self, train_fraction: float, seed: int) -> tuple[Traces, Traces]:
         """Split at random into the traces of training users and those of the others.
@@ -479,39 +474,60 @@ class Traces:
         shuffled = np.random.default_rng(seed).permutation(self.n_users)
         return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
 
+    def by_users(self) -> Iterator[Traces]:
+        """The events in blocks of whole users, as views that have all users' ids, to bound what is made of them."""
+        event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
+        first = 0
+        while first < self.n_users:
+            # As many users as fit, at least one.
+            stop = np.searchsorted(event_of, event_of[first] + PIECE_EVENTS, side="right") - 1
+            stop = max(first + 1, int(stop))
+            events = slice(event_of[first], event_of[stop])
+            yield replace(self, **{name: getattr(self, name)[events] for name in EVENT_COLUMNS})
+            first = stop
+
     def is_step(self) -> np.ndarray:
         """For each event, whether the event before it is of the same trace and the instant before.
 
         Only such pairs of events count as transitions, shape (events,).
         """
         step = np.zeros(self.n_events, bool)
-        step[1:] = ~self._begins_trace()[1:] & (np.diff(self.instant) == 1)
+        step[1:] = ~self._begins_trace()[1:] & (self.instant[1:] - self.instant[:-1] == 1)
         return step
 
     def _begins_trace(self) -> np.ndarray:
         begins = np.ones(self.n_events, bool)
-        begins[1:] = (np.diff(self.user) != 0) | (np.diff(self.trace) != 0)
+        begins[1:] = (self.user[1:] != self.user[:-1]) | (self.trace[1:] != self.trace[:-1])
         return begins
+
+    def _events_per_user(self) -> np.ndarray:
+        return counts_per_user(self.user, self.n_users)
 
     def _select_events(self, keep: np.ndarray) -> Traces:
         if not keep.any():
             raise InputError("traces", [Problem("at least one event to keep", "none")])
-        present, user = np.unique(self.user[keep], return_inverse=True)
+        kept_per_user = counts_per_user(self.user[keep], self.n_users)
+        present = np.flatnonzero(kept_per_user)
         pairs = None
         if self.friendships is not None:
-            new_index = np.full(self.n_users, -1)
+            new_index = np.full(self.n_users, -1, np.int32)
             new_index[present] = np.arange(len(present))
             renamed = new_index[self.friendships].reshape(-1, 2)
-            pairs = renamed[(renamed >= 0).all(1)].astype(np.int32)
+            pairs = renamed[(renamed >= 0).all(1)]
         return replace(
             self,
-            user=user.astype(np.int32),
+            user=np.repeat(np.arange(len(present), dtype=np.int32), kept_per_user[present]),
             trace=self.trace[keep],
             instant=self.instant[keep],
             place=self.place[keep],
             user_ids=self.user_ids[present],
             friendships=pairs,
         )
+
+
+def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
+    """How often each user occurs among sorted ones, shape (users,). Counting with `bincount` would copy to int64."""
+    return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
 
 
 def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Problem]:
@@ -545,29 +561,23 @@ def read_parquet(path: Path) -> pd.DataFrame:
         raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
 
 
-def _missing_columns(frame: pd.DataFrame, needed: Sequence[str]) -> list[Problem]:
-    missing = [name for name in needed if name not in frame.columns]
-    if not missing:
-        return []
-    way_out = f"Missing: {', '.join(missing)}"
-    return [Problem(f"columns {', '.join(needed)}", f"columns {', '.join(map(str, frame.columns))}", way_out=way_out)]
+@contextmanager
+def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
+    """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
+    try:
+        with parquet.ParquetFile(path) as file:
+            yield file
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
 
 
-def _integer_problems(frame: pd.DataFrame, columns: Sequence[str]) -> list[Problem]:
-    problems = []
-    for name in columns:
-        number = pd.to_numeric(frame[name], errors="coerce").to_numpy(np.float64)
-        bad = ~np.isfinite(number) | (number != np.floor(number))
-        if bad.any():
-            problems.append(
-                Problem(
-                    f"whole numbers in '{name}'",
-                    "others",
-                    int(bad.sum()),
-                    first_examples(frame.loc[bad, name].tolist()),
-                )
-            )
-    return problems
+def _pieces_of(file: parquet.ParquetFile, advance: Callable[[int], None]) -> Iterator[pd.DataFrame]:
+    columns = [name for name in EVENT_COLUMNS if name in file.schema_arrow.names]
+    for batch in file.iter_batches(PIECE_EVENTS, columns=columns):
+        yield batch.to_pandas(ignore_metadata=True)
+        advance(len(batch))
 
 
 def _clock_problems(start: object, step_s: object) -> list[Problem]:
@@ -582,17 +592,8 @@ def _clock_problems(start: object, step_s: object) -> list[Problem]:
     return problems
 
 
-def _id_problems(ids: pd.Series) -> list[Problem]:
-    """Ids of several types could neither be sorted nor saved."""
-    kinds = {} if ids.dtype != object else {type(value).__name__: value for value in ids if not pd.isna(value)}
-    if len(kinds) <= 1:
-        return []
-    examples = tuple(f"{value!r} ({kind})" for kind, value in kinds.items())
-    return [Problem("user ids of one type", "several", examples=examples)]
-
-
 def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
-    missing = _missing_columns(friendships, ("user", "friend"))
+    missing = missing_columns(friendships.columns, ("user", "friend"))
     if missing:
         return np.zeros((0, 2), np.int32), missing
     index = pd.Index(user_ids)

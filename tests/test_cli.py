@@ -27,6 +27,7 @@ from ppmtf_jax.synthesizers.base import SYNTHESIZERS, FittedModel
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.traces import Traces
+from tests.faults import parquet_fails
 
 COMMANDS = ["demo", "import", "fit", "diagnose", "synthesize", "test", "evaluate", "run"]
 READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
@@ -469,20 +470,16 @@ def test_faults_of_our_own_are_shown_in_full(here, monkeypatch):
     assert isinstance(call("synthesize", "model", "--out", "x").exception, ZeroDivisionError)
 
 
-def test_full_disk_leaves_nothing(copied, monkeypatch):
-    def full_disk(self, path, *args, **kwargs):
-        Path(path).write_bytes(b"half")
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
-
+def test_full_disk_leaves_nothing(copied):
     before = files(copied)
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", full_disk)
     for line in (
         "import toy-city --users 30 --out x",
         "fit city/train --system uniform --out model --overwrite",
         "synthesize model --out synthetic --overwrite",
         "test model synthetic --k 2 --out released --overwrite",
     ):
-        said = refused(*line.split())
+        with parquet_fails():
+            said = refused(*line.split())
         assert "No space left on device" in said
         assert "free space" in said
     assert files(copied) == before
@@ -497,13 +494,10 @@ def test_write_protection_is_told_before_the_work(copied):
         copied.chmod(0o700)
 
 
-def test_stopped_by_hand(copied, monkeypatch):
-    def stop(*_, **__):
-        raise KeyboardInterrupt
-
+def test_stopped_by_hand(copied):
     before = files(copied)
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", stop)
-    result = call("synthesize", "model", "--out", "x")
+    with parquet_fails(KeyboardInterrupt()):
+        result = call("synthesize", "model", "--out", "x")
     assert result.exit_code == 130
     assert result.stderr.startswith("Stopped. What was finished is kept")
     assert files(copied) == before

@@ -17,9 +17,11 @@ PACKAGE = "ppmtf_jax"
 # itself with what it re-exports.
 STAGES = (
     {"errors", "devices", "files", "noise", "progress", "settings", "threads"},
+    {"events"},
     {"traces"},
     {"datasets"},
     {"tensors"},
+    {"memory"},
     {"gibbs"},
     {"synthesizers"},
     {"privacy", "attacks"},

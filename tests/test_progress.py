@@ -5,7 +5,10 @@ import sys
 
 import pytest
 
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.evaluation.metrics import evaluate
 from ppmtf_jax.progress import progress_bar, spinner
+from ppmtf_jax.traces import Traces
 
 
 class Terminal(io.StringIO):
@@ -39,6 +42,28 @@ def work(show: bool) -> None:
 def test_shown_on_a_terminal(shown):
     text = shown(work, True)
     assert [part for part in ("sweeping", "4/10", "compiling", "7/10", "left", "evaluating") if part not in text] == []
+
+
+def test_what_is_not_compiled_does_not_say_so(shown):
+    def read(show: bool) -> None:
+        with progress_bar("reading", 10, show=show, waits_for=""):
+            pass
+
+    assert "compiling" not in shown(read, True)
+
+
+def test_every_long_stage_shows_itself(shown, tmp_path, monkeypatch):
+    """Reading, simulating and evaluating; the others are shown by what they run."""
+    monkeypatch.setattr("ppmtf_jax.traces.PIECE_EVENTS", 100)
+
+    def stages() -> None:
+        city = toy_city(20, n_days=1, seed=0, progress=True)
+        city.traces.save(tmp_path / "city")
+        train, test = Traces.load(tmp_path / "city", progress=True).split_users(0.5, seed=0)
+        evaluate(train, train, test, attacks=False, progress=True)
+
+    text = shown(stages)
+    assert [title for title in ("simulating", "20/20", "reading", "evaluating", "3/3") if title not in text] == []
 
 
 def test_quiet_when_asked(shown):

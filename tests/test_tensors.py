@@ -54,6 +54,21 @@ def positive_numbers(counts: SparseCounts) -> np.ndarray:
 # Counting
 
 
+@pytest.mark.parametrize("trimming", [UNTRIMMED, Trimming(2, 3, 1), Trimming(8, None, 10)])
+def test_blocks_of_users_change_nothing(monkeypatch, trimming):
+    """Neither the counts nor which cells stay: only some users of Trimming(8, ...) have more than that."""
+    traces = random_traces(0, n_users=20)
+    whole = count_tensors(traces, trimming, seed=1)
+    for size in (1, 7, 30):
+        monkeypatch.setattr("ppmtf_jax.traces.PIECE_EVENTS", size)
+        for found, expected in zip(count_tensors(traces, trimming, seed=1), whole, strict=True):
+            for column, wanted in zip(found[:-1], expected[:-1], strict=True):
+                np.testing.assert_array_equal(column, wanted, strict=True)
+            assert found.shape == expected.shape
+    n_cells = whole.transitions.positive_per_user()
+    assert trimming is UNTRIMMED or n_cells.max() == trimming.max_transitions
+
+
 @given(seed=st.integers(0, 10**6), keep=st.sampled_from([0.2, 0.7, 1.0]))
 def test_counts_equal_those_of_a_loop(seed, keep):
     traces = random_traces(seed, keep=keep)

@@ -13,10 +13,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from ppmtf_jax.errors import InputError, PpmtfError
 from ppmtf_jax.files import atomic_file, atomic_folder, write_text
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from tests.faults import parquet_fails
 
 FILES = {"traces.parquet", "places.parquet", "time_grid.json"}
 
@@ -113,6 +115,104 @@ def test_trace_table_names_each_trace_once():
     found = traces(table(trace=[0, 5, 2]))
     user, trace = found.trace_table()
     assert (user.tolist(), trace.tolist(), found.trace_of_event().tolist()) == ([0, 0, 1], [0, 5, 2], [0, 1, 2])
+
+
+# Pieces
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Two events a piece, so that a few rows are several."""
+    monkeypatch.setattr("ppmtf_jax.events.PIECE_EVENTS", 2)
+    monkeypatch.setattr("ppmtf_jax.traces.PIECE_EVENTS", 2)
+
+
+def random_table(seed: int, n_users: int, *, text: bool) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    keys = [(u, t, i) for u in range(n_users) for t in (0, 4) for i in range(4) if rng.random() < 0.6]
+    frame = pd.DataFrame(keys or [(0, 0, 0)], columns=["user", "trace", "instant"])
+    frame["place"] = rng.choice(["a", "b", "c"], len(frame))
+    frame["user"] = [f"user {u}" for u in frame["user"]] if text else frame["user"] * 10 - 20
+    return frame
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_make_the_same_as_a_whole(tmp_path, monkeypatch, seed, text, shuffled):
+    frame = random_table(seed, 12, text=text)
+    whole = traces(frame)
+    if shuffled:
+        frame = frame.sample(frac=1, random_state=seed)
+    monkeypatch.setattr("ppmtf_jax.events.PIECE_EVENTS", 3)
+    monkeypatch.setattr("ppmtf_jax.traces.PIECE_EVENTS", 5)
+    assert_same(whole, traces(frame))
+    whole.save(tmp_path / "set")
+    assert_same(whole, Traces.load(tmp_path / "set"))
+
+
+def test_row_groups_are_of_bounded_size(tmp_path, small_pieces):
+    traces().save(tmp_path / "set")
+    assert parquet.ParquetFile(tmp_path / "set" / "traces.parquet").num_row_groups == 2
+    assert pd.read_parquet(tmp_path / "set" / "traces.parquet").to_dict("list") == table().to_dict("list")
+
+
+def test_a_table_that_others_wrote_is_read_in_pieces(tmp_path, small_pieces):
+    traces().save(tmp_path / "set")
+    file = tmp_path / "set" / "traces.parquet"
+    for frame in (table(), table()[::-1], table().astype({"instant": "Int64"}), table().drop(columns="trace")):
+        frame.to_parquet(file, index=False)
+        assert_same(traces(), Traces.load(tmp_path / "set"))
+    table().iloc[:0].to_parquet(file, index=False)
+    assert "an empty table" in problems_of(Traces.load, tmp_path / "set")[0]
+    table().drop(columns="user").to_parquet(file, index=False)
+    assert "Missing: user" in problems_of(Traces.load, tmp_path / "set")[0]
+
+
+def test_problems_of_all_pieces_are_listed_together(small_pieces):
+    frame = pd.DataFrame(
+        {
+            "user": [7, None, 7, 7, None],
+            "trace": 0,
+            "instant": [0, 1, 0.5, 1, 9],
+            "place": ["x", "y", None, "x", "z"],
+        }
+    )
+    assert problems_of(traces, frame) == [
+        "expected whole numbers in 'instant'; found others (1 row), first: 0.5.",
+        "expected a user for every event; found missing values in 'user' (2 rows), first: row 1, row 4.",
+        "expected a place for every event; found missing values in 'place' (1 row), first: row 2.",
+        "expected places of the place table; found unknown places (4 rows), first: x, y, z.",
+    ]
+
+
+def test_problems_between_pieces_are_listed_together(small_pieces):
+    frame = pd.DataFrame({"user": 7, "trace": [0, 0, 2**40, 0, -1], "instant": [2, 4, 1, 2, 2**40], "place": "a"})
+    assert problems_of(traces, frame) == [
+        f"expected instants 0 to 3 of the time grid; found others (2 rows), first: 4, {2**40}.",
+        f"expected trace numbers from 0 to 2**31 - 1; found others (2 rows), first: {2**40}, -1.",
+        "expected each (user, trace, instant) once; found repeated ones (1 row), first: (7, 0, 2). "
+        "Keep one event per instant, or give them different trace numbers",
+    ]
+
+
+def test_types_of_ids_are_compared_across_pieces(small_pieces):
+    frame = pd.DataFrame({"user": pd.Series(["a", "b", "c", 9], dtype=object), "instant": 0, "place": "a"})
+    assert problems_of(traces, frame) == ["expected user ids of one type; found several, first: 'c' (str), 9 (int)."]
+
+
+def test_blocks_of_users_are_all_events(monkeypatch):
+    whole = traces(random_table(0, 12, text=False))
+    for size in (1, 3, 8, 1000):
+        monkeypatch.setattr("ppmtf_jax.traces.PIECE_EVENTS", size)
+        blocks = list(whole.by_users())
+        for name in ("user", "trace", "instant", "place"):
+            joined = np.concatenate([getattr(block, name) for block in blocks])
+            np.testing.assert_array_equal(joined, getattr(whole, name))
+        users = [set(block.user) for block in blocks]
+        assert sum(map(len, users)) == whole.n_users == len(set.union(*users))
+        assert all(block.n_events <= size or len(set(block.user)) == 1 for block in blocks)
+        assert np.concatenate([block.is_step() for block in blocks]).tolist() == whole.is_step().tolist()
 
 
 # Friendships
@@ -433,20 +533,12 @@ class Interrupted(BaseException):
 )
 @pytest.mark.parametrize("fails_at", ["traces.parquet", "places.parquet", "friendships.parquet"])
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_failure_in_the_middle_leaves_nothing(tmp_path, monkeypatch, error, fails_at, exists):
+def test_a_failure_in_the_middle_leaves_nothing(tmp_path, error, fails_at, exists):
     whole = traces(None, pd.DataFrame({"user": [7], "friend": [9]}))
     if exists:
         traces().save(tmp_path / "set")
-    write = pd.DataFrame.to_parquet
-
-    def failing(frame, path, **options):
-        if Path(path).name == fails_at:
-            Path(path).write_bytes(b"half of a fi")
-            raise error
-        write(frame, path, **options)
-
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", failing)
-    with pytest.raises(InputError if isinstance(error, OSError) else type(error)) as caught:
+    raised = InputError if isinstance(error, OSError) else type(error)
+    with pytest.raises(raised) as caught, parquet_fails(error, fails_at):
         whole.save(tmp_path / "set", overwrite=exists)
     if isinstance(error, OSError):
         assert f"a place that can be written to; found {error}" in str(caught.value)

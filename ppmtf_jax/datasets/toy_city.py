@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.progress import progress_bar
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
 BLOCK_USERS = 10_000
@@ -147,7 +148,13 @@ class ToyCity:
 
 
 def toy_city(
-    n_users: int = 400, *, n_places: int = 100, n_days: int = 7, missing: float = 0.2, seed: int = 0
+    n_users: int = 400,
+    *,
+    n_places: int = 100,
+    n_days: int = 7,
+    missing: float = 0.2,
+    seed: int = 0,
+    progress: bool = False,
 ) -> ToyCity:
     """Simulate a city: who was where at each hour, who is whose friend, and the truth behind it.
 
@@ -162,6 +169,8 @@ def toy_city(
         Probability in [0, 1) that an event is absent, as in check-ins. Every user keeps at least one event.
     seed : int
         At least 0.
+    progress : bool
+        Show a progress bar where there is a terminal.
 
     Raises
     ------
@@ -176,7 +185,11 @@ def toy_city(
     >>> str(city.traces.places.category[city.home[0]]), city.cluster_names[0]
     ('home', 'office commuters')
     """
-    pieces = list(toy_city_pieces(n_users, n_places=n_places, n_days=n_days, missing=missing, seed=seed))
+    pieces = []
+    with progress_bar("simulating", n_users, show=progress, waits_for="") as advance:
+        for piece in toy_city_pieces(n_users, n_places=n_places, n_days=n_days, missing=missing, seed=seed):
+            pieces.append(piece)
+            advance(piece.traces.n_users)
     if len(pieces) == 1:
         return pieces[0]
     first = pieces[0].traces

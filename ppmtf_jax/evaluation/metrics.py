@@ -18,6 +18,7 @@ from ppmtf_jax.attacks.membership import mia_advantage
 from ppmtf_jax.attacks.reidentification import reid_rate
 from ppmtf_jax.attacks.transition_estimators import check_same_places, has_transitions
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.progress import progress_bar
 from ppmtf_jax.traces import PlaceTable, Traces
 
 N_TOP = 50
@@ -259,7 +260,14 @@ def vf_tv(traces: Traces, train: Traces, test: Traces, *, n_bins: int | None = N
 
 
 def evaluate(
-    synthetic: Traces, train: Traces, test: Traces, *, attacks: bool = True, n_bins: int = 20, box: Box | None = None
+    synthetic: Traces,
+    train: Traces,
+    test: Traces,
+    *,
+    attacks: bool = True,
+    n_bins: int = 20,
+    box: Box | None = None,
+    progress: bool = False,
 ) -> dict[str, float]:
     """All metrics of a synthetic set, beside those of the training set (_train) and of uniform places (_uniform).
 
@@ -278,6 +286,8 @@ def evaluate(
         Also attack; then the sets' users matter.
     n_bins, box
         See `tm_emd`.
+    progress : bool
+        Show a progress bar where there is a terminal.
 
     Returns
     -------
@@ -302,16 +312,29 @@ def evaluate(
     check_comparable(synthetic=synthetic, train=train, test=test)
     axes = _axes(test.places, n_bins, box)
     n_fractions = synthetic.time_grid.one_period().n_instants
-    real_train, real_test = (_summary(traces, axes, n_fractions) for traces in (train, test))
-    uniform = _uniform_summary(real_test, axes)
-    per_number = [_utility(_summary(part, axes, n_fractions), real_train, real_test) for part in _by_number(synthetic)]
-    metrics = {name: float(np.mean([values[name] for values in per_number])) for name in per_number[0]}
-    columns = {"": metrics, "_train": _utility(real_train, real_train, real_test)}
-    columns["_uniform"] = _utility(uniform, real_train, real_test)
-    if attacks:
-        columns[""] |= _attack(synthetic, train, test)
-        columns["_train"] |= _attack(train, train, test, pool_traces=True)
-        columns["_uniform"] |= _attack(_with_uniform_places(synthetic), train, test)
+    attacked = {
+        "": lambda: _attack(synthetic, train, test),
+        "_train": lambda: _attack(train, train, test, pool_traces=True),
+        "_uniform": lambda: _attack(_with_uniform_places(synthetic), train, test),
+    }
+    n_parts = len(np.unique(synthetic.trace_table()[1]))
+    n_steps = 2 + n_parts + (len(attacked) if attacks else 0)
+    with progress_bar("evaluating", n_steps, show=progress, waits_for="") as advance:
+
+        def summary(traces: Traces) -> _Summary:
+            result = _summary(traces, axes, n_fractions)
+            advance(1)
+            return result
+
+        real_train, real_test = summary(train), summary(test)
+        uniform = _uniform_summary(real_test, axes)
+        per_number = [_utility(summary(part), real_train, real_test) for part in _by_number(synthetic)]
+        metrics = {name: float(np.mean([values[name] for values in per_number])) for name in per_number[0]}
+        columns = {"": metrics, "_train": _utility(real_train, real_train, real_test)}
+        columns["_uniform"] = _utility(uniform, real_train, real_test)
+        for suffix, attack in attacked.items() if attacks else ():
+            columns[suffix] |= attack()
+            advance(1)
     return {name + suffix: values[name] for name in columns[""] for suffix, values in columns.items()}
 
 
