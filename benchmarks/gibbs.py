@@ -78,8 +78,7 @@ def measure(case: dict) -> dict:
     settings = GibbsSettings(rank=case["rank"])
     mesh = mesh_of()
     cells = _share_cells(cells, mesh)
-    key_data = jax.random.key_data(jax.random.key(0))
-    keys, state = _init_chains(key_data, 1, rows_of_factors(coupling, counts), coupling, settings, mesh)
+    keys, state = _init_chains(jax.random.key(0), 1, rows_of_factors(coupling, counts), coupling, settings, mesh)
 
     def run(state):
         return jax.block_until_ready(_run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0])

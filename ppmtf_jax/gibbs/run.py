@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
@@ -141,11 +141,11 @@ def run_gibbs(
     mesh = mesh_of(devices)
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains)
     cells = _share_cells(cells, mesh)
-    chain_keys, start = _init_chains(jax.random.key_data(key), n_chains, n_rows, coupling, settings, mesh)
+    chain_keys, start = _init_chains(key, n_chains, n_rows, coupling, settings, mesh)
     history = _History(start, [], [], [])
     if checkpoints and checkpoints.path.is_file():
         history = _read_checkpoint(checkpoints.path, history, fingerprint).keeping(keep, n_sweeps, checkpoints.path)
-        history = history._replace(state=jax.jit(lambda s: s, out_shardings=NamedSharding(mesh, SAME))(history.state))
+        history = history._replace(state=_on_all_devices(history.state, mesh))
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
     done = int(history.state.sweep[0])
@@ -215,15 +215,16 @@ def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
 
 
 def _init_chains(
-    key_data: Array, n_chains: int, n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, mesh: Mesh
+    key: Key[Array, ""], n_chains: int, n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, mesh: Mesh
 ) -> tuple[Array, GibbsState]:
     """The key and the first state of each chain, on every device of the mesh."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
+    state = jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys)
+    return jax.random.wrap_key_data(_on_all_devices(jax.random.key_data(keys), mesh)), _on_all_devices(state, mesh)
 
-    def init(key_data: Array) -> tuple[Array, GibbsState]:
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.wrap_key_data(key_data), jnp.arange(n_chains))
-        return keys, jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys)
 
-    return jax.jit(init, out_shardings=NamedSharding(mesh, SAME))(np.asarray(key_data))
+def _on_all_devices(tree: Any, mesh: Mesh) -> Any:
+    return put(tree, jax.tree.map(lambda _: SAME, tree), mesh)
 
 
 def _run_sweeps(
