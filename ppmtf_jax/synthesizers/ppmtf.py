@@ -14,6 +14,7 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.memory import require_memory_to_fit
+from ppmtf_jax.progress import spinner
 from ppmtf_jax.synthesizers.base import Synthesizer, register
 from ppmtf_jax.synthesizers.metropolis_hastings import FLOOR, MetropolisHastings
 from ppmtf_jax.synthesizers.population import population_transitions
@@ -111,9 +112,10 @@ def factorize(
     checkpoints: Checkpoints | None = None,
 ) -> dict[str, Array]:
     """Factors of the count tensors of `train`, by name: the last draw of one chain."""
-    counts = count_tensors(train, settings.trimming(), seed=seed)
-    require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
-    cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
+    with spinner("counting", show=progress):
+        counts = count_tensors(train, settings.trimming(), seed=seed)
+        require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
+        cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
     result = run_gibbs(
         jax.random.key(seed),
         cells,
