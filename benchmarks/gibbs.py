@@ -122,7 +122,8 @@ def measure_parts(case: dict) -> dict:
     state = init_state(key, n_rows, SHARED, settings)
 
     def seconds(function):
-        compiled = jax.jit(function)
+        # A new function each time: JAX would find the traced program of the same one, whatever it calls by now.
+        compiled = jax.jit(lambda state, cells: function(state, cells))
         jax.block_until_ready(compiled(state, cells))
         taken = []
         for _ in range(20):
