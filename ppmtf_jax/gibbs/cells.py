@@ -22,6 +22,7 @@ N_MODES = 3
 # does not depend on how many devices share the work.
 N_PARTS = 8
 MIN_TILE, MAX_TILE = 8, 320
+WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320)
 # What a tile costs beside its cells, in cells: its product's result is added to the row.
 TILE_COST = 16
 
@@ -175,8 +176,8 @@ def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int
     part_rows, part_of_tile = _split(row_of_tile, n_rows, owns_rows=mode == 0)
     tiles_of_part = np.bincount(part_of_tile, minlength=len(part_rows))
     most = max(1, int(tiles_of_part.max(initial=0)))
-    n_chunks = -(-most // max(1, cells_at_a_time() // width))
-    per_chunk = -(-most // n_chunks)
+    per_chunk = min(max(1, cells_at_a_time() // width), _round_up(most))
+    n_chunks = _round_up(-(-most // per_chunk), steps=4)
     place_of_tile = np.arange(len(row_of_tile)) - np.concatenate([[0], np.cumsum(tiles_of_part)])[part_of_tile]
     place_of_tile += part_of_tile * n_chunks * per_chunk
 
@@ -211,8 +212,17 @@ def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np
     first, last = np.full(N_PARTS, n_rows), np.full(N_PARTS, n_rows)
     first[part_of_tile[::-1]] = row_of_tile[::-1]
     last[part_of_tile] = row_of_tile
-    rows = first[:, None] + np.arange((last - first).max() + 1)
+    rows = first[:, None] + np.arange(_round_up(int((last - first).max()) + 1, steps=4))
     return np.minimum(rows, n_rows).astype(np.int32), part_of_tile
+
+
+def _round_up(n: int, steps: int = 8) -> int:
+    """To one of some steps between powers of two: data with a few cells more or less, of another seed, fit one program.
+
+    What is added to chunks is computed and costs time, so the steps are finer there.
+    """
+    step = max(1, (1 << n.bit_length()) // (2 * steps))
+    return -(-n // step) * step
 
 
 def cells_at_a_time() -> int:
@@ -221,8 +231,11 @@ def cells_at_a_time() -> int:
 
 
 def _tile_width(per_row: np.ndarray) -> int:
-    """The width that makes all tiles together cheapest: little padding, not too many tiles."""
+    """The width that makes all tiles together cheapest: little padding, not too many tiles.
+
+    Of few widths, so that other data of the same kind have the same.
+    """
     length, rows = np.unique(per_row, return_counts=True)
-    widths = np.arange(MIN_TILE, MAX_TILE + 1, 8)
+    widths = np.array([width for width in WIDTHS if MIN_TILE <= width <= MAX_TILE] or [MAX_TILE])
     n_tiles = -(-length // widths[:, None]) @ rows
     return int(widths[np.argmin(n_tiles * (widths + TILE_COST))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,7 +13,17 @@ from hypothesis import strategies as st
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells
-from ppmtf_jax.gibbs.cells import MAX_TILE, MIN_TILE, N_PARTS, TILE_COST, Tiles, lay_out_cells, observe, pad_parts
+from ppmtf_jax.gibbs.cells import (
+    MAX_TILE,
+    MIN_TILE,
+    N_PARTS,
+    TILE_COST,
+    WIDTHS,
+    Tiles,
+    lay_out_cells,
+    observe,
+    pad_parts,
+)
 from ppmtf_jax.tensors import CountTensors, SparseCounts, Trimming, count_tensors, zero_weights
 
 SHAPE = (5, 4, 6)
@@ -151,6 +162,18 @@ def test_at_least_one_zero():
 
 @pytest.mark.parametrize("lengths", [[0, 0], [1, 3, 5], [16], [100, 120, 7], [10**6], [40] * 30 + [2000]])
 def test_tiles_have_the_cheapest_width(lengths):
-    widths = range(MIN_TILE, MAX_TILE + 1, 8)
+    widths = [width for width in WIDTHS if MIN_TILE <= width <= MAX_TILE]
     cost = {w: sum(math.ceil(length / w) for length in lengths) * (w + TILE_COST) for w in widths}
     assert cost[cells._tile_width(np.array(lengths))] == min(cost.values())
+
+
+def test_other_zeros_have_the_same_shapes():
+    """Otherwise every seed would compile the sampler anew. Of data as small as a few thousand cells it may."""
+    rng = np.random.default_rng(0)
+    dense = rng.poisson(1.0, (500, 100, 100)) * (rng.random((500, 100, 100)) < 0.02)
+    counts = CountTensors(sparse(dense), sparse(dense[..., :6]))
+    shapes = {
+        tuple(np.shape(leaf) for leaf in jax.tree.leaves(observe(counts, "sampled", 500, seed=seed)))
+        for seed in range(4)
+    }
+    assert len(shapes) == 1
