@@ -112,7 +112,7 @@ def measure_parts(case: dict) -> dict:
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs import kernel
     from ppmtf_jax.gibbs.cells import observe
-    from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior, cell_statistics
+    from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior
     from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, init_state, rows_of_factors
     from ppmtf_jax.tensors import count_tensors
 
@@ -122,8 +122,7 @@ def measure_parts(case: dict) -> dict:
     state = init_state(key, n_rows, SHARED, settings)
 
     def seconds(function):
-        # A new function each time: JAX would find the traced program of the same one, whatever it calls by now.
-        compiled = jax.jit(lambda state, cells: function(state, cells))
+        compiled = jax.jit(function)
         jax.block_until_ready(compiled(state, cells))
         taken = []
         for _ in range(20):
@@ -153,19 +152,10 @@ def measure_parts(case: dict) -> dict:
     whole = seconds(lambda state, cells: kernel.step(key, state, cells, SHARED, settings))
     statistics, draws = seconds(all_statistics), seconds(all_draws)
 
-    def only_moments(design, value, weight=None):
-        design = jax.lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
-        gram = jnp.zeros((len(design), case["rank"], case["rank"]))
-        return CellStatistics(gram, jnp.einsum("...k,...zk->...z", value, design))
-
-    kernel.cell_statistics = only_moments
-    gathered = seconds(all_statistics)
-    kernel.cell_statistics = cell_statistics
     n_visits = 3 * sum(float(own.total_weight) for own in cells.values())  # sampled zeros weigh 1 each
     return {
         "seconds_per_sweep": round(whole, 4),
-        "gather_ns_per_visit": round(gathered / n_visits * 1e9, 1),
-        "product_ns_per_visit": round((statistics - gathered) / n_visits * 1e9, 1),
+        "statistics_ns_per_visit": round(statistics / n_visits * 1e9, 1),
         "draw_us_per_row": round(draws / sum(n_rows.values()) * 1e6, 2),
         "statistics_share": round(statistics / whole, 2),
     }
@@ -247,7 +237,7 @@ def main() -> None:
     parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     columns = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
-    columns += ["million_visits_per_second", "gather_ns_per_visit", "product_ns_per_visit", "draw_us_per_row"]
+    columns += ["million_visits_per_second", "statistics_ns_per_visit", "draw_us_per_row"]
     columns += ["statistics_share", "compile_s", "peak_mb", "cells_mb_per_device", "finite", "error", "load"]
     rows = []
     for case in cases(arguments.which, arguments.data):

@@ -22,7 +22,7 @@ N_MODES = 3
 # does not depend on how many devices share the work.
 N_PARTS = 8
 MIN_TILE, MAX_TILE = 8, 320
-WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256, 320)
+WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, *range(128, MAX_TILE + 1, 16))
 # What a tile costs beside its cells, in cells: its product's result is added to the row.
 TILE_COST = 16
 
