@@ -1,7 +1,7 @@
 """A city through the stages of the line: seconds and peak memory of each.
 
-    python benchmarks/city.py --users 219793 --work /tmp/city
-    python benchmarks/city.py --stages test --precision float32 --work /tmp/city --csv benchmarks/city.csv
+    python benchmarks/city.py --users 219793 --work city
+    python benchmarks/city.py --stages test --precision float32 --work city --csv benchmarks/city.csv
 
 The city is that of `gibbs.py`: random, of the size of Istanbul, popular places more often. Its model comes from a few
 sweeps with weighted zeros, which is enough for factors of the right shape. Stages leave what they make in the work
