@@ -13,11 +13,8 @@ figure to compare on a machine that is also busy with other things. A new stage 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import os
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -38,7 +35,7 @@ from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import CITY, city_tensors
+from gibbs import CITY, append_csv, city_tensors, figures_of
 
 use_all_cores()
 
@@ -114,10 +111,7 @@ def measure(case: dict[str, Any], work: str) -> dict[str, Any]:
 def in_a_process(case: dict[str, Any], work: Path) -> dict[str, Any]:
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import city, json; "
     code += f"print(json.dumps(city.measure({case!r}, {str(work)!r})))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])
+    return figures_of(code)
 
 
 def main() -> None:
@@ -143,12 +137,7 @@ def main() -> None:
         rows.append(about | in_a_process(case | {"stage": stage}, arguments.work))
         print(",".join(f"{name}={rows[-1][name]}" for name in columns if name in rows[-1]), flush=True)
     if arguments.csv:
-        new = not arguments.csv.exists()
-        with arguments.csv.open("a", newline="") as file:
-            writer = csv.DictWriter(file, columns)
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+        append_csv(arguments.csv, columns, rows)
 
 
 if __name__ == "__main__":

@@ -224,10 +224,25 @@ def in_a_process(case: dict) -> dict:
     function = "measure_smurff" if case.get("peer") else "measure_parts" if case.get("parts") else "measure"
     code += f"print(json.dumps(gibbs.{function}({case!r})))"
     environment = os.environ | {"OMP_NUM_THREADS": str(case["threads"])}
+    return figures_of(code, environment)
+
+
+def figures_of(code: str, environment: dict[str, str] | None = None) -> dict:
+    """What a program in a process of its own prints as JSON in its last line, or the error that ended it."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def append_csv(path: Path, columns: list[str], rows: list[dict]) -> None:
+    """Store figures below those that a file already has."""
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        if new:
+            writer.writeheader()
+        writer.writerows(rows)
 
 
 def main() -> None:
@@ -253,12 +268,7 @@ def main() -> None:
         rows.append(row)
         print(",".join(f"{name}={row[name]}" for name in columns if name in row), flush=True)
     if arguments.csv:
-        new = not arguments.csv.exists()
-        with arguments.csv.open("a", newline="") as file:
-            writer = csv.DictWriter(file, columns)
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
+        append_csv(arguments.csv, columns, rows)
 
 
 if __name__ == "__main__":

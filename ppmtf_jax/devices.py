@@ -23,6 +23,11 @@ SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 
 
+def n_cores() -> int:
+    """Cores that this process may use; all, where the system does not say which."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def use_all_cores() -> None:
     """Let JAX see every core that this process may use as a device of its own; about twice as fast on two cores.
 
@@ -45,10 +50,8 @@ def use_all_cores() -> None:
     )
     if chosen:
         return
-    # Not every system says which cores a process may use.
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     try:
-        jax.config.update("jax_num_cpu_devices", n_cores)
+        jax.config.update("jax_num_cpu_devices", n_cores())
     except RuntimeError as error:
         problem = Problem("a call before JAX is used", "devices in use", way_out="Call it first in the program")
         raise InputError("use_all_cores", [problem]) from error

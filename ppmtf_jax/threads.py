@@ -7,7 +7,6 @@ blocks on several devices, which need nothing of each other.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,6 +15,8 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+
+from ppmtf_jax.devices import n_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,8 +27,7 @@ def n_threads() -> int:
     n_devices = jax.local_device_count()
     if jax.default_backend() != "cpu":
         return n_devices
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(n_devices, n_cores)
+    return max(n_devices, n_cores())
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
