@@ -8,8 +8,10 @@ and several traces of the same user are not covered.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import jax
@@ -27,6 +29,7 @@ from ppmtf_jax.synthesizers.base import (
     TraceModel,
     complete_places,
     distinct_steps,
+    empty_step_table,
     log_step_table,
     padded_size,
     step_log_probabilities,
@@ -204,12 +207,16 @@ def _count_plausible_users(
 
 @dataclass(frozen=True, eq=False)
 class _Questions:
-    """Some traces as what every block of verifiers is asked about."""
+    """Some traces as what every block of verifiers is asked about.
+
+    `spare` are tables of steps by device that no block uses at the moment: as many as blocks are counted at once.
+    """
 
     steps: Steps
     rows: jax.Array
     own_bin: jax.Array
     users: jax.Array
+    spare: defaultdict[jax.Device, list[jax.Array]]
 
     @classmethod
     def about(cls, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> _Questions:
@@ -222,16 +229,21 @@ class _Questions:
             )
             for array in (rows, own_bin, users)
         ]
-        return cls(jax.tree.map(jnp.asarray, steps), *tiles)
+        return cls(jax.tree.map(jnp.asarray, steps), *tiles, defaultdict(list))
 
     def count(self, model: TraceModel, verifiers: np.ndarray, eta: float) -> np.ndarray:
         """How many of the verifiers put each trace into its bin."""
-        padding = VERIFIERS_AT_A_TIME[self.own_bin.dtype.name] - len(verifiers)
-        padded = jnp.asarray(np.pad(verifiers, (0, padding), constant_values=-1))
-        return np.asarray(_count_in_bin(model, padded, self.steps, self.rows, self.own_bin, self.users, eta)).ravel()
+        size = VERIFIERS_AT_A_TIME[self.own_bin.dtype.name]
+        padded = jnp.asarray(np.pad(verifiers, (0, size - len(verifiers)), constant_values=-1))
+        (device,) = padded.devices()
+        spare = self.spare[device]
+        table = spare.pop() if spare else empty_step_table(model, size, self.steps)
+        count, table = _count_in_bin(model, padded, self.steps, self.rows, self.own_bin, self.users, eta, table)
+        spare.append(table)
+        return np.asarray(count).ravel()
 
 
-@jax.jit
+@partial(jax.jit, donate_argnames="table")
 def _count_in_bin(
     model: TraceModel,
     verifiers: Int[Array, " verifier"],
@@ -240,15 +252,16 @@ def _count_in_bin(
     own_bin: Float[Array, "tile trace"],
     users: Int[Array, "tile trace"],
     eta: float | Float[Array, ""],
-) -> Int[Array, "tile trace"]:
-    table = log_step_table(model, jnp.maximum(verifiers, 0), steps)
+    table: Float[Array, "row verifier"],
+) -> tuple[Int[Array, "tile trace"], Float[Array, "row verifier"]]:
+    table = log_step_table(model, jnp.maximum(verifiers, 0), steps, table)
 
     def of_tile(tile: tuple[Array, Array, Array]) -> Array:
         rows, own_bin, users = tile
         same_bin = _bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
         return jnp.sum(same_bin & (verifiers >= 0) & (verifiers != users[:, None]), axis=1)
 
-    return jax.lax.map(of_tile, (rows, own_bin, users))
+    return jax.lax.map(of_tile, (rows, own_bin, users)), table
 
 
 def _bin(log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]) -> Float[Array, "..."]:

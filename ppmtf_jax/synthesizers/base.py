@@ -409,13 +409,17 @@ def distinct_steps(model: TraceModel, places: np.ndarray) -> tuple[Steps, np.nda
     return Steps(*(column.astype(np.int32) for column in columns)), rows
 
 
-def log_step_table(model: TraceModel, users: Int[Array, " user"], steps: Steps) -> Float[Array, "row user"]:
-    """Log-probability of every step under every user, in the order that `distinct_steps` counts them."""
+def log_step_table(
+    model: TraceModel, users: Int[Array, " user"], steps: Steps, table: Float[Array, "row user"]
+) -> Float[Array, "row user"]:
+    """Log-probability of every step under every user, in the order that `distinct_steps` counts them.
+
+    `table`, which `empty_step_table` makes, is written over: a large table costs more to allocate than to fill.
+    """
     tables = model.tables(users)
-    first = jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
+    first = _log_firsts(model, tables, steps)
     stays = model.log_stays(tables, steps.stay_instant, steps.stay_place)
     n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
-    table = jnp.zeros((n_first + n_stays + n_moves, len(users)), first.dtype)
     table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
     # In chunks, so that what is made in between stays in the cache, and each into its place, which saves a copy.
     chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
@@ -430,6 +434,17 @@ def log_step_table(model: TraceModel, users: Int[Array, " user"], steps: Steps) 
         return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
 
     return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
+
+
+def empty_step_table(model: TraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
+    """Room for `log_step_table`."""
+    n_rows = len(steps.first_place) + len(steps.stay_place) + len(steps.move_place)
+    first = jax.eval_shape(lambda users: _log_firsts(model, model.tables(users), steps), jnp.zeros(n_users, jnp.int32))
+    return jnp.zeros((n_rows, n_users), first.dtype)
+
+
+def _log_firsts(model: TraceModel, tables: Any, steps: Steps) -> Float[Array, "step user"]:
+    return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
 
 
 def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
@@ -455,7 +470,8 @@ def pairwise_log_likelihood(
 
 @jax.jit
 def _log_likelihoods(model: TraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
-    return sum_of_rows(log_step_table(model, users, steps), rows)
+    table = empty_step_table(model, len(users), steps)
+    return sum_of_rows(log_step_table(model, users, steps, table), rows)
 
 
 @jax.jit
