@@ -12,6 +12,7 @@ from typing import Literal
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.tensors import CountTensors
+from ppmtf_jax.threads import n_threads
 
 # Compiling the programs, and what does not grow with the data.
 CONSTANT_BYTES = 600 * 2**20
@@ -26,6 +27,10 @@ SMALL_CONSTANT_BYTES = 200 * 2**20
 SYNTHETIC_EVENT_BYTES = 4 + 4 * 4 + 3 * 8
 # Number of the trace that an event belongs to, and its log-probability twice.
 TESTED_EVENT_BYTES = 8 + 2 * 8
+# The privacy test takes traces in groups of so many events, and makes, in each thread, a table with a row for each
+# distinct step of a group, at most one for each event.
+EVENTS_TESTED_TOGETHER = 6 << 20
+STEP_BYTES = 64 * 4
 
 
 def available_bytes() -> int | None:
@@ -57,8 +62,12 @@ def bytes_to_synthesize(n_events: int) -> int:
 
 
 def bytes_to_test(n_events: int) -> int:
-    """Estimate of the peak of a plausible-deniability test of traces of so many events in all, bytes."""
-    return SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events
+    """Bound on the peak of a plausible-deniability test of traces of so many events in all, bytes.
+
+    An estimate where all steps differ; traces that share steps take less.
+    """
+    tables = n_threads() * STEP_BYTES * min(n_events, EVENTS_TESTED_TOGETHER)
+    return SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events + tables
 
 
 def require_memory(step: str, needed: int, way_out: str) -> None:

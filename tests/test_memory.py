@@ -110,7 +110,8 @@ def test_a_fit_is_refused_before_it_begins(gigabytes, monkeypatch):
         fit(train, "ppmtf", PPMTFSettings(rank=2, n_sweeps=1))
 
 
-def test_the_number_of_traces_that_is_named_fits(gigabytes):
+def test_the_number_of_traces_that_is_named_fits(gigabytes, monkeypatch):
+    monkeypatch.setattr(memory, "n_threads", lambda: 2)
     gigabytes(10)
     with pytest.raises(InputError, match=r"synthesize: expected 10\.8 GB .*found 10\.0 GB .*Set traces_per_user=9"):
         require_memory_to_synthesize(1_000_000, 10, 24)

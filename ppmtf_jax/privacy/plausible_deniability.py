@@ -9,10 +9,11 @@ and several traces of the same user are not covered.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +22,7 @@ import pandas as pd
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.memory import EVENTS_TESTED_TOGETHER
 from ppmtf_jax.noise import add_laplace
 from ppmtf_jax.progress import progress_bar
 from ppmtf_jax.synthesizers.base import (
@@ -174,35 +176,49 @@ def _count_plausible_users(
     stop_at: np.ndarray | None,
     progress: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Plausible users of each trace, and verifiers looked at.
+    """Plausible users of each trace, and verifiers looked at."""
+    own_bin = np.asarray(_bin(own, eta))
+    stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
+    count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)
+    size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
+    groups = [slice(first, first + size) for first in range(0, len(users), size)]
+    with progress_bar("testing plausible deniability", len(groups) * len(verifiers), show=progress) as advance:
+        for group in groups:
+            count[group], asked[group] = _count_of_group(
+                model, verifiers, users[group], places[group], own_bin[group], stop_at[group], eta, advance
+            )
+    return np.minimum(count, np.maximum(stop_at, 1)), asked
+
+
+def _count_of_group(
+    model: TraceModel,
+    verifiers: np.ndarray,
+    users: np.ndarray,
+    places: np.ndarray,
+    own_bin: np.ndarray,
+    stop_at: np.ndarray,
+    eta: float,
+    advance: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Plausible users of each trace, not cut at `stop_at`, and verifiers looked at.
 
     Nothing of the size traces x verifiers is stored: a block of verifiers gives the log-probabilities of all distinct
     steps of the traces that are left, and of those sums the number that lie in the trace's bin.
     """
     count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)
-    own_bin = np.asarray(_bin(own, eta))
-    active = np.arange(len(users)) if stop_at is None else np.flatnonzero(count < stop_at)
-    n_collected = 0
-    with progress_bar("testing plausible deniability", len(verifiers), show=progress) as advance:
-        for first in range(0, len(verifiers), VERIFIERS_IN_A_ROUND):
-            if not len(active):
-                break
+    active, n_collected = np.flatnonzero(count < stop_at), 0
+    for first in range(0, len(verifiers), VERIFIERS_IN_A_ROUND):
+        in_round = verifiers[first : first + VERIFIERS_IN_A_ROUND]
+        if len(active):
             if first == 0 or len(active) < COLLECT_ANEW * n_collected:
                 collected, n_collected = active, len(active)
                 asks = _Questions.about(model, users[active], places[active], own_bin[active])
-            in_round = verifiers[first : first + VERIFIERS_IN_A_ROUND]
-            size = VERIFIERS_AT_A_TIME[own.dtype.name]
-            blocks = np.split(in_round, np.arange(size, len(in_round), size))
-            found = np.zeros(n_collected, np.int64)
-            for in_block in map_in_threads(lambda block, asks=asks: asks.count(model, block, eta), blocks):
-                found += in_block[:n_collected]
-            advance(len(in_round))
-            still = np.isin(collected, active, assume_unique=True)
-            count[active] += found[still]
+            found = asks.count_in_blocks(model, in_round, eta)[:n_collected]
+            count[active] += found[np.isin(collected, active, assume_unique=True)]
             asked[active] += len(in_round)
-            if stop_at is not None:
-                active = active[count[active] < stop_at[active]]
-    return (count if stop_at is None else np.minimum(count, np.maximum(stop_at, 1))), asked
+            active = active[count[active] < stop_at[active]]
+        advance(len(in_round))
+    return count, asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +232,7 @@ class _Questions:
     rows: jax.Array
     own_bin: jax.Array
     users: jax.Array
-    spare: defaultdict[jax.Device, list[jax.Array]]
+    spare: defaultdict[Any, list[jax.Array]]
 
     @classmethod
     def about(cls, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> _Questions:
@@ -229,11 +245,15 @@ class _Questions:
             )
             for array in (rows, own_bin, users)
         ]
-        return cls(jax.tree.map(jnp.asarray, steps), *tiles, defaultdict(list))
+        return cls(jax.tree.map(jnp.asarray, steps), *tiles, spare=defaultdict(list))
 
-    def count(self, model: TraceModel, verifiers: np.ndarray, eta: float) -> np.ndarray:
+    def count_in_blocks(self, model: TraceModel, verifiers: np.ndarray, eta: float) -> np.ndarray:
         """How many of the verifiers put each trace into its bin."""
         size = VERIFIERS_AT_A_TIME[self.own_bin.dtype.name]
+        blocks = np.split(verifiers, np.arange(size, len(verifiers), size))
+        return sum(map_in_threads(lambda block: self._count(model, block, size, eta), blocks), np.zeros((), np.int64))
+
+    def _count(self, model: TraceModel, verifiers: np.ndarray, size: int, eta: float) -> np.ndarray:
         padded = jnp.asarray(np.pad(verifiers, (0, size - len(verifiers)), constant_values=-1))
         (device,) = padded.devices()
         spare = self.spare[device]

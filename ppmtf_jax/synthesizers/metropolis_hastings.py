@@ -160,22 +160,24 @@ class MetropolisHastings(TraceModel):
         if not len(places):  # JAX cannot index an empty array
             return jnp.zeros((0, n_users), rows.dtype)
         slots = self.slot_of_instant[instants]
-        ones = jnp.ones(n_places, rows.dtype)
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
         begin, end = (jnp.searchsorted(places, distinct, side=side) for side in ("left", "right"))
+        # Places along contiguous memory here: they are what is added up, by a product with ones.
+        ones = jnp.ones(n_places, rows.dtype)
+        factors, row_sums, targets = rows.T, row_sum.T, visits.swapaxes(1, 2)
 
         def of_place(number: Array, result: Array) -> Array:
             place = distinct[number]
-            shared = (None, None)
-            if self.population is not None:
-                shared = self.population[place][:, None], self.population[:, place][:, None]
-            out = self._mixed(self._floored((self.next_place * self.place[place]) @ rows) / row_sum[place], shared[0])
-            back = self._mixed(self._floored((self.place * self.next_place[place]) @ rows) / row_sum, shared[1])
+            shared = None if self.population is None else (self.population[place], self.population[:, place])
+            out = self._floored((factors * self.place[place]) @ self.next_place.T) / row_sums[:, place, None]
+            back = self._floored((factors * self.next_place[place]) @ self.place.T) / row_sums
+            if shared is not None:
+                out, back = self._mixed(out, shared[0]), self._mixed(back, shared[1])
 
             def of_slot(step: Array, result: Array) -> Array:
-                target = visits[slots[step]]
-                refused = ones @ jnp.maximum(out - back * (target * (1 / target[place])), 0)
-                return result.at[step].set(jnp.log(out[place] + refused))
+                target = targets[slots[step]]
+                refused = jnp.maximum(out - back * (target * (1 / target[:, place])[:, None]), 0) @ ones
+                return result.at[step].set(jnp.log(out[:, place] + refused))
 
             return jax.lax.fori_loop(begin[number], end[number], of_slot, result)
 

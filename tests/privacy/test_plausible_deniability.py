@@ -29,7 +29,8 @@ IDS = np.arange(100, 100 + USERS)
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Several blocks of verifiers and of traces, none of them full."""
+    """Several blocks of verifiers and of traces, and groups of traces, the last of them not full."""
+    monkeypatch.setattr(tested, "EVENTS_TESTED_TOGETHER", 9 * INSTANTS + 1)
     monkeypatch.setattr(tested, "VERIFIERS_AT_A_TIME", {"float32": 2, "float64": 2})
     monkeypatch.setattr(tested, "VERIFIERS_IN_A_ROUND", 3)
     monkeypatch.setattr(tested, "TRACES_AT_A_TIME", 8)
