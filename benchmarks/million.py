@@ -89,7 +89,8 @@ def main() -> None:
         row = {"step": step, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
         row |= {name: getattr(arguments, name) for name in ("users", "places", *OPTIONS[step])}
         row |= measure([*command, "--out", str(output), "--overwrite"])
-        row["output_mb"] = sum(file.stat().st_size for file in output.rglob("*") if file.is_file()) // 2**20
+        size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+        row["output_mb"] = round(size / 2**20, 1)
         row["said"] = row["said"].replace(f"{arguments.work}{os.sep}", "")
         print(",".join(f"{name}={row[name]}" for name in COLUMNS if name in row), flush=True)
         if arguments.csv:
