@@ -14,17 +14,18 @@ function in STAGES.
 
 `seconds` are by the clock and `cpu_seconds` those that all threads computed, both with compilation and files. They do
 not tell how a stage grows: compilation, tens of seconds whatever the size, would make any exponent look small. The
-exponents are those of the work alone, by the clock, after the same programs have run once:
+exponents are those of the work alone, after the same programs have run once:
 
-- `seconds_per_sweep`: the best call of five sweeps;
-- `seconds_compiled`: synthesizing one trace of each user, the second time;
-- `own_seconds`: the likelihoods of all traces under their own users, with which the privacy test begins;
+- `sweep_s`: the best call of five sweeps;
+- `synthesis_s`: synthesizing one trace of each user, the second time;
+- `own_s`: the likelihoods of all traces under their own users, with which the privacy test begins;
 - `verifier_ms`: what each further verifier of all traces costs. Only with --count-all, since early stopping leaves
   fewer traces to each next verifier; of the rounds after the first one, in which programs are compiled.
 
-A test of v verifiers that counts all takes `own_seconds` and v times `verifier_ms`; an exponent of the sum would depend
-on v. Exponents are least-squares slopes of log seconds over log size: in users at equal places and in places at equal
-users, on equally many cores.
+A test of v verifiers that counts all takes `own_s` and v times `verifier_ms`; an exponent of the sum would depend on v.
+Exponents are least-squares slopes of log time over log size: in users at equal places and in places at equal users, on
+equally many cores. Each is given by the clock, and of the time that all threads computed (columns that end in `_cpu`),
+which holds on a machine that is also busy with other things.
 """
 
 from __future__ import annotations
@@ -62,14 +63,15 @@ use_all_cores()
 RANK = 16
 INSTANTS_PER_SLOT = 2
 COLUMNS = ["stage", "users", "places", "cores", "load", "seconds", "cpu_seconds", "peak_mb", "sweeps", "cells"]
-COLUMNS += ["seconds_first", "seconds_per_sweep", "seconds_compiled", "before_mb", "k", "n_verifiers", "count_all"]
-COLUMNS += ["precision", "own_seconds", "verifier_ms", "pass_rate", "mean_verifiers", "error"]
+COLUMNS += ["seconds_first", "sweep_s", "sweep_s_cpu", "synthesis_s", "synthesis_s_cpu", "before_mb", "k"]
+COLUMNS += ["n_verifiers", "count_all", "precision", "own_s", "own_s_cpu", "verifier_ms", "verifier_ms_cpu"]
+COLUMNS += ["pass_rate", "mean_verifiers", "error"]
 # What the exponents are of, and what the official program takes for each 1,000 users or traces (at 1,000 places, on
 # the same kind of machine).
 FIGURES = {
-    "seconds_per_sweep": ("fit, seconds a sweep", 1.5),
-    "seconds_compiled": ("synthesis, seconds", 7.4),
-    "own_seconds": ("test, own likelihoods, seconds", None),
+    "sweep_s": ("fit, seconds a sweep", 1.5),
+    "synthesis_s": ("synthesis, seconds", 7.4),
+    "own_s": ("test, own likelihoods, seconds", None),
     "verifier_ms": ("test, milliseconds a verifier", 54.0),
 }
 
@@ -81,7 +83,7 @@ def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     n_cells, n_rows = sum(len(tensor.user) for tensor in counts), rows_of_factors(SHARED, counts)
     cells = _share_cells(observe(counts, "weighted", 1000, seed=0), mesh_of())
     n_calls = max(1, case["sweeps"] // SWEEPS_PER_CALL)
-    state, first, seconds = time_sweeps(cells, n_rows, SHARED, GibbsSettings(rank=RANK), n_calls)
+    state, first, sweeps = time_sweeps(cells, n_rows, SHARED, GibbsSettings(rank=RANK), n_calls)
     # Copies that lie on one device alone.
     factors = (jnp.asarray(np.asarray(state.factors[name][0])) for name in ("user", "place", "next_place", "slot"))
     user, place, next_place, slot = factors
@@ -94,8 +96,7 @@ def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
         "sweeps": n_calls * SWEEPS_PER_CALL,
         "cells": n_cells,
         "seconds_first": round(first, 1),
-        "seconds_per_sweep": round(min(seconds), 4),
-    }
+    } | _both("sweep_s", sweeps.min(axis=0))
 
 
 def synthesize_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
@@ -105,15 +106,11 @@ def synthesize_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     begin = time.perf_counter()
     synthesize(model, seed=1)
     first = time.perf_counter() - begin
-    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin, before = _now(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     synthetic = synthesize(model, seed=0)
-    after_compilation = time.perf_counter() - begin
+    taken = _now() - begin
     synthetic.save(work / "synthetic", overwrite=True)
-    return {
-        "seconds_first": round(first, 1),
-        "seconds_compiled": round(after_compilation, 2),
-        "before_mb": before // 1024,
-    }
+    return {"seconds_first": round(first, 1), "before_mb": before // 1024} | _both("synthesis_s", taken)
 
 
 def test_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
@@ -125,29 +122,37 @@ def test_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     some = synthetic.select_users(np.arange(min(synthetic.n_users, some)))
     plausible_deniability_test(model, some, k=1, precision=case["precision"])
     options = {"k": case["k"], "n_verifiers": min(case["verifiers"], model.n_users), "precision": case["precision"]}
-    options["count_all"] = case["count_all"]
     with _clock_of_rounds() as finished:
-        begin = time.perf_counter()
-        result = plausible_deniability_test(model, synthetic, eta=1.0, **options)
-    figures = {"own_seconds": round(finished[0][0] - begin, 2)}
+        begin = _now()
+        result = plausible_deniability_test(model, synthetic, eta=1.0, count_all=case["count_all"], **options)
+    figures = _both("own_s", finished[0][0] - begin)
     rounds = finished[1:]
     if case["count_all"] and len(rounds) > 1:
-        n_verifiers = sum(n for _, n in rounds[1:])
-        figures["verifier_ms"] = round((rounds[-1][0] - rounds[0][0]) / n_verifiers * 1000, 3)
+        taken, n_verifiers = rounds[-1][0] - rounds[0][0], sum(n for _, n in rounds[1:])
+        figures |= _both("verifier_ms", taken / n_verifiers * 1000)
     asked = result.table["verifiers"]
     figures |= {"pass_rate": round(float(result.passed.mean()), 4), "mean_verifiers": round(float(asked.mean()))}
-    return options | figures
+    return options | {"count_all": case["count_all"]} | figures
+
+
+def _now() -> np.ndarray:
+    """Seconds by the clock, and those that all threads have computed."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _both(figure: str, taken: np.ndarray) -> dict[str, float]:
+    return {figure: round(float(taken[0]), 4), f"{figure}_cpu": round(float(taken[1]), 4)}
 
 
 @contextmanager
-def _clock_of_rounds() -> Iterator[list[tuple[float, int]]]:
+def _clock_of_rounds() -> Iterator[list[tuple[np.ndarray, int]]]:
     """When the verifiers' turn begins, and when each round of so many of them is finished: what the bar would show."""
     finished = []
 
     @contextmanager
     def clock(title: str, total: int, **options: Any) -> Iterator[Callable[[int], None]]:
-        finished.append((time.perf_counter(), 0))
-        yield lambda n: finished.append((time.perf_counter(), n))
+        finished.append((_now(), 0))
+        yield lambda n: finished.append((_now(), n))
 
     bar = plausible_deniability.progress_bar
     plausible_deniability.progress_bar = clock
@@ -183,21 +188,24 @@ def in_a_process(case: dict[str, Any], work: Path) -> dict[str, Any]:
 
 def print_exponents(rows: list[dict[str, Any]]) -> None:
     """The exponents of every figure, and the figure at the largest size beside the official program's."""
-    print("| | grows with | from | to | at | exponent | per 1,000 users | official |")
-    print("|---|---|--:|--:|---|--:|--:|--:|")
+    print("| | grows with | from | to | at | exponent | CPU time's | per 1,000 users | official |")
+    print("|---|---|--:|--:|---|--:|--:|--:|--:|")
     for figure, (title, official) in FIGURES.items():
         measured = [row for row in rows if row.get(figure) not in (None, "")]
         for axis, other in (("users", "places"), ("places", "users")):
             for group, points in sorted(_alike(measured, other).items()):
-                size, value = (np.array([float(row[name]) for row in points]) for name in (axis, figure))
+                size, clock, cpu = (
+                    np.array([float(row[name]) for row in points]) for name in (axis, figure, f"{figure}_cpu")
+                )
                 if len(set(size)) < 2:
                     continue
-                exponent = np.polyfit(np.log(size), np.log(value), 1)[0]
+                exponents = (np.polyfit(np.log(size), np.log(taken), 1)[0] for taken in (clock, cpu))
                 largest = points[int(size.argmax())]
                 per_1000 = float(largest[figure]) / float(largest["users"]) * 1000
-                at = f"{int(group[0]):,} {other}, {group[1]} cores {group[2]}".strip()
+                at = f"{group[0]:,} {other}, cores: {group[1]} {group[2]}".strip()
                 print(f"| {title} | {axis} | {int(size.min()):,} | {int(size.max()):,} | {at} ", end="")
-                print(f"| {exponent:.2f} | {per_1000:.3g} | {official or ''} |")
+                print("| {:.2f} | {:.2f} ".format(*exponents), end="")
+                print(f"| {per_1000:.3g} | {official or ''} |")
 
 
 def _alike(rows: list[dict[str, Any]], axis: str) -> dict[tuple[int, str, str], list[dict[str, Any]]]:

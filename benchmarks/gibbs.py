@@ -57,7 +57,7 @@ def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
 
 
 def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
-    """Run calls of some sweeps: the last state, the seconds of the first call, and those a sweep of each later one.
+    """Run calls of some sweeps: the last state, seconds of the first call, and (seconds, CPU seconds) of a later sweep.
 
     The cells are to lie on the devices already.
     """
@@ -68,13 +68,13 @@ def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
 
     mesh = mesh_of()
     keys, state = _init_chains(jax.random.key(0), 1, n_rows, coupling, settings, mesh)
-    seconds = []
+    taken = []
     for _ in range(1 + repeats):
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         state = _run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0]
         jax.block_until_ready(state)
-        seconds.append(time.perf_counter() - begin)
-    return state, seconds[0], [taken / SWEEPS_PER_CALL for taken in seconds[1:]]
+        taken.append((time.perf_counter() - begin, time.process_time() - cpu))
+    return state, taken[0][0], np.array(taken[1:]) / SWEEPS_PER_CALL
 
 
 def measure(case: dict) -> dict:
@@ -100,9 +100,10 @@ def measure(case: dict) -> dict:
     n_visits = N_MODES * sum(int(np.sum(own.by_mode[0].right < shapes[name].shape[2])) for name, own in cells.items())
     settings = GibbsSettings(rank=case["rank"])
     cells = _share_cells(cells, mesh_of())
-    state, first, seconds = time_sweeps(cells, rows_of_factors(coupling, counts), coupling, settings)
+    state, first, sweeps = time_sweeps(cells, rows_of_factors(coupling, counts), coupling, settings)
+    seconds = sweeps[:, 0]
     finite = all(bool(jnp.isfinite(factor).all()) for factor in state.factors.values())
-    sweep = min(seconds)
+    sweep = float(min(seconds))
     return {
         "seconds_per_sweep": round(sweep, 4),
         "median_seconds": round(float(np.median(seconds)), 4),
