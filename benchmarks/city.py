@@ -2,9 +2,9 @@
 
     python benchmarks/city.py --work city
     python benchmarks/city.py --stages test --precision float32 --work city --csv benchmarks/city.csv
-    python benchmarks/city.py --users 10000 100000 1000000 --verifiers 768 --count-all --work city --csv scaling.csv
-    python benchmarks/city.py --users 30000 --places 100 300 1000 2000 --verifiers 768 --count-all --work city ...
-    python benchmarks/city.py --exponents scaling.csv
+    python benchmarks/city.py --users 10000 100000 1000000 --verifiers 768 --count-all --work city --csv rows.csv
+    python benchmarks/city.py --users 10000 --places 100 300 2000 --verifiers 768 --count-all --work city --csv rows.csv
+    python benchmarks/city.py --exponents rows.csv
 
 The city is that of `gibbs.py`: random, popular places more often, 20 cells a user whatever its size. Its model comes
 from a few sweeps with weighted zeros, which is enough for factors of the right shape. Stages leave what they make in
