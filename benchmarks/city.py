@@ -1,93 +1,165 @@
-"""A city through the stages of the line: seconds and peak memory of each.
+"""A city through the stages of the line: seconds and peak memory of each, and how they grow with users and places.
 
-    python benchmarks/city.py --users 219793 --work city
+    python benchmarks/city.py --work city
     python benchmarks/city.py --stages test --precision float32 --work city --csv benchmarks/city.csv
+    python benchmarks/city.py --users 10000 100000 1000000 --verifiers 768 --count-all --work city --csv rows.csv
+    python benchmarks/city.py --users 10000 --places 100 300 2000 --verifiers 768 --count-all --work city --csv rows.csv
+    python benchmarks/city.py --exponents rows.csv
 
-The city is that of `gibbs.py`: random, of the size of Istanbul, popular places more often. Its model comes from a few
-sweeps with weighted zeros, which is enough for factors of the right shape. Stages leave what they make in the work
-folder for later ones. Each runs in a process of its own, so that peak memory is its own, libraries
-and model included. `seconds` are by the clock, with compilation; `cpu_seconds` those that all threads computed: the
-figure to compare on a machine that is also busy with other things. A new stage is a function in STAGES.
+The city is that of `gibbs.py`: random, popular places more often, 20 cells a user whatever its size. Its model comes
+from a few sweeps with weighted zeros, which is enough for factors of the right shape. Stages leave what they make in
+the work folder for later ones, so that they can be run one by one. Each runs in a process of its own, so that peak
+memory is its own, libraries and model included, and its row is stored as soon as it is finished. A new stage is a
+function in STAGES.
+
+`seconds` are by the clock and `cpu_seconds` those that all threads computed, both with compilation and files. They do
+not tell how a stage grows: compilation, tens of seconds whatever the size, would make any exponent look small. The
+exponents are those of the work alone, after the same programs have run once:
+
+- `sweep_s`: the best call of five sweeps;
+- `synthesis_s`: synthesizing one trace of each user, the second time;
+- `own_s`: the likelihoods of all traces under their own users, with which the privacy test begins;
+- `verifier_ms`: what each further verifier of all traces costs. Only with --count-all, since early stopping leaves
+  fewer traces to each next verifier; of the rounds after the first one, in which programs are compiled.
+
+A test of v verifiers that counts all takes `own_s` and v times `verifier_ms`; an exponent of the sum would depend on v.
+Exponents are least-squares slopes of log time over log size: in users at equal places and in places at equal users, on
+equally many cores. Each is given by the clock, and of the time that all threads computed (columns that end in `_cpu`),
+which holds on a machine that is also busy with other things.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppmtf_jax.devices import use_all_cores
+from ppmtf_jax.devices import mesh_of, n_cores, use_all_cores
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
-from ppmtf_jax.gibbs.run import run_gibbs
+from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _share_cells
+from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.base import FittedModel, synthesize
+from ppmtf_jax.synthesizers.base import USERS_AT_A_TIME, FittedModel, synthesize
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
 sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import CITY, append_csv, city_tensors, figures_of
+from gibbs import CITY_PLACES, CITY_SLOTS, CITY_USERS, append_csv, city_tensors, figures_of, time_sweeps
 
 use_all_cores()
 
 RANK = 16
 INSTANTS_PER_SLOT = 2
+COLUMNS = ["stage", "users", "places", "cores", "load", "seconds", "cpu_seconds", "peak_mb", "sweeps", "cells"]
+COLUMNS += ["seconds_first", "sweep_s", "sweep_s_cpu", "synthesis_s", "synthesis_s_cpu", "before_mb", "k"]
+COLUMNS += ["n_verifiers", "count_all", "precision", "own_s", "own_s_cpu", "verifier_ms", "verifier_ms_cpu"]
+COLUMNS += ["pass_rate", "mean_verifiers", "error"]
+# What the exponents are of, and what the official program takes for each 1,000 users or traces (at 1,000 places, on
+# the same kind of machine).
+FIGURES = {
+    "sweep_s": ("fit, seconds a sweep", 1.5),
+    "synthesis_s": ("synthesis, seconds", 7.4),
+    "own_s": ("test, own likelihoods, seconds", None),
+    "verifier_ms": ("test, milliseconds a verifier", 54.0),
+}
 
 
 def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     """A few sweeps, and the model folder."""
-    CITY["n_users"] = case["users"]
-    counts = city_tensors()
-    cells = observe(counts, "weighted", 1000, seed=0)
-    settings = GibbsSettings(rank=RANK)
-    n_rows = rows_of_factors(SHARED, counts)
-    draws = run_gibbs(jax.random.key(0), cells, n_rows, SHARED, settings, n_sweeps=case["sweeps"]).draws
-    user, place, next_place, slot = (
-        jnp.asarray(draws[name][0, -1]) for name in ("user", "place", "next_place", "slot")
-    )
-    slots = np.repeat(np.arange(CITY["n_slots"]), INSTANTS_PER_SLOT).astype(np.int32)
+    n_users, n_places = case["users"], case["places"]
+    counts = city_tensors(n_users, n_places)
+    n_cells, n_rows = sum(len(tensor.user) for tensor in counts), rows_of_factors(SHARED, counts)
+    cells = _share_cells(observe(counts, "weighted", 1000, seed=0), mesh_of())
+    n_calls = max(1, case["sweeps"] // SWEEPS_PER_CALL)
+    state, first, sweeps = time_sweeps(cells, n_rows, SHARED, GibbsSettings(rank=RANK), n_calls)
+    # Copies that lie on one device alone.
+    factors = (jnp.asarray(np.asarray(state.factors[name][0])) for name in ("user", "place", "next_place", "slot"))
+    user, place, next_place, slot = factors
+    slots = np.repeat(np.arange(CITY_SLOTS), INSTANTS_PER_SLOT).astype(np.int32)
     chains = MetropolisHastings(user, place, next_place, user, place, slot, jnp.asarray(slots))
-    n_places = CITY["n_places"]
     places = PlaceTable(np.arange(n_places), np.linspace(41, 41.2, n_places), np.linspace(28.8, 29.2, n_places))
     grid = TimeGrid("2024-01-01T00:00:00", 3600, slots)
-    FittedModel("ppmtf", {}, 0, np.arange(len(user)), places, grid, chains).save(work / "model", overwrite=True)
-    return {"sweeps": case["sweeps"]}
+    FittedModel("ppmtf", {}, 0, np.arange(n_users), places, grid, chains).save(work / "model", overwrite=True)
+    return {
+        "sweeps": n_calls * SWEEPS_PER_CALL,
+        "cells": n_cells,
+        "seconds_first": round(first, 1),
+    } | _both("sweep_s", sweeps.min(axis=0))
 
 
 def synthesize_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     """One trace of each user."""
     model = FittedModel.load(work / "model")
-    # Compilation apart: the same programs on one batch.
+    # Compilation apart: the same programs before.
     begin = time.perf_counter()
     synthesize(model, seed=1)
     first = time.perf_counter() - begin
-    begin, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin, before = _now(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     synthetic = synthesize(model, seed=0)
-    after_compilation = time.perf_counter() - begin
+    taken = _now() - begin
     synthetic.save(work / "synthetic", overwrite=True)
-    return {
-        "seconds_first": round(first, 1),
-        "seconds_compiled": round(after_compilation, 1),
-        "before_mb": before // 1024,
-    }
+    return {"seconds_first": round(first, 1), "before_mb": before // 1024} | _both("synthesis_s", taken)
 
 
 def test_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     """The privacy test of all traces by a random subset of users."""
     model, synthetic = FittedModel.load(work / "model"), Traces.load(work / "synthetic")
+    # A trace that needs no user but its own asks no verifier: this compiles what computes own likelihoods, for full
+    # blocks of users and for the last one.
+    some = USERS_AT_A_TIME * n_cores() + synthetic.n_users % USERS_AT_A_TIME
+    some = synthetic.select_users(np.arange(min(synthetic.n_users, some)))
+    plausible_deniability_test(model, some, k=1, precision=case["precision"])
     options = {"k": case["k"], "n_verifiers": min(case["verifiers"], model.n_users), "precision": case["precision"]}
-    result = plausible_deniability_test(model, synthetic, eta=1.0, **options)
+    with _clock_of_rounds() as finished:
+        begin = _now()
+        result = plausible_deniability_test(model, synthetic, eta=1.0, count_all=case["count_all"], **options)
+    figures = _both("own_s", finished[0][0] - begin)
+    rounds = finished[1:]
+    if case["count_all"] and len(rounds) > 1:
+        taken, n_verifiers = rounds[-1][0] - rounds[0][0], sum(n for _, n in rounds[1:])
+        figures |= _both("verifier_ms", taken / n_verifiers * 1000)
     asked = result.table["verifiers"]
-    return options | {"pass_rate": round(float(result.passed.mean()), 4), "mean_verifiers": round(float(asked.mean()))}
+    figures |= {"pass_rate": round(float(result.passed.mean()), 4), "mean_verifiers": round(float(asked.mean()))}
+    return options | {"count_all": case["count_all"]} | figures
+
+
+def _now() -> np.ndarray:
+    """Seconds by the clock, and those that all threads have computed."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _both(figure: str, taken: np.ndarray) -> dict[str, float]:
+    return {figure: round(float(taken[0]), 4), f"{figure}_cpu": round(float(taken[1]), 4)}
+
+
+@contextmanager
+def _clock_of_rounds() -> Iterator[list[tuple[np.ndarray, int]]]:
+    """When the verifiers' turn begins, and when each round of so many of them is finished: what the bar would show."""
+    finished = []
+
+    @contextmanager
+    def clock(title: str, total: int, **options: Any) -> Iterator[Callable[[int], None]]:
+        finished.append((_now(), 0))
+        yield lambda n: finished.append((_now(), n))
+
+    bar = plausible_deniability.progress_bar
+    plausible_deniability.progress_bar = clock
+    try:
+        yield finished
+    finally:
+        plausible_deniability.progress_bar = bar
 
 
 STAGES: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
@@ -114,30 +186,72 @@ def in_a_process(case: dict[str, Any], work: Path) -> dict[str, Any]:
     return figures_of(code)
 
 
+def print_exponents(rows: list[dict[str, Any]]) -> None:
+    """The exponents of every figure, and the figure at the largest size beside the official program's."""
+    print("| | grows with | from | to | at | exponent | CPU time's | per 1,000 users | official |")
+    print("|---|---|--:|--:|---|--:|--:|--:|--:|")
+    for figure, (title, official) in FIGURES.items():
+        measured = [row for row in rows if row.get(figure) not in (None, "")]
+        for axis, other in (("users", "places"), ("places", "users")):
+            for group, points in sorted(_alike(measured, other).items()):
+                size, clock, cpu = (
+                    np.array([float(row[name]) for row in points]) for name in (axis, figure, f"{figure}_cpu")
+                )
+                if len(set(size)) < 2:
+                    continue
+                exponents = (np.polyfit(np.log(size), np.log(taken), 1)[0] for taken in (clock, cpu))
+                largest = points[int(size.argmax())]
+                per_1000 = float(largest[figure]) / float(largest["users"]) * 1000
+                at = f"{group[0]:,} {other}, cores: {group[1]} {group[2]}".strip()
+                print(f"| {title} | {axis} | {int(size.min()):,} | {int(size.max()):,} | {at} ", end="")
+                print("| {:.2f} | {:.2f} ".format(*exponents), end="")
+                print(f"| {per_1000:.3g} | {official or ''} |")
+
+
+def _alike(rows: list[dict[str, Any]], axis: str) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
+    """Rows of equal size along an axis, computed alike."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[int(row[axis]), str(row["cores"]), str(row.get("precision") or "")].append(row)
+    return groups
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES))
-    parser.add_argument("--users", type=int, default=CITY["n_users"])
-    parser.add_argument("--sweeps", type=int, default=10)
+    parser.add_argument("--users", type=int, nargs="+", default=[CITY_USERS])
+    parser.add_argument("--places", type=int, nargs="+", default=[CITY_PLACES])
+    parser.add_argument("--sweeps", type=int, default=10, help="timed ones, after the first five")
     parser.add_argument("--verifiers", type=int, default=32_000)
     parser.add_argument("--k", type=int, default=10)
+    parser.add_argument("--count-all", action="store_true", help="test without early stopping")
     parser.add_argument("--precision", choices=["float64", "float32"], default="float64")
-    parser.add_argument("--work", type=Path, required=True, help="folder for model and traces")
+    parser.add_argument("--work", type=Path, help="folder for models and traces")
     parser.add_argument("--csv", type=Path)
+    parser.add_argument("--exponents", type=Path, metavar="CSV", help="measure nothing: print those of stored rows")
     arguments = parser.parse_args()
-    columns = ["stage", "users", "places", "cores", "load", "seconds", "cpu_seconds", "peak_mb", "sweeps"]
-    columns += ["seconds_first", "seconds_compiled", "before_mb", "k", "n_verifiers", "precision", "pass_rate"]
-    columns += ["mean_verifiers", "error"]
-    arguments.work.mkdir(parents=True, exist_ok=True)
-    rows = []
-    for stage in arguments.stages:
-        case = {name: getattr(arguments, name) for name in ("users", "sweeps", "verifiers", "k", "precision")}
-        about = {"stage": stage, "users": arguments.users, "places": CITY["n_places"]}
-        about |= {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
-        rows.append(about | in_a_process(case | {"stage": stage}, arguments.work))
-        print(",".join(f"{name}={rows[-1][name]}" for name in columns if name in rows[-1]), flush=True)
+    if arguments.exponents:
+        print_exponents(list(csv.DictReader(arguments.exponents.open(newline=""))))
+        return
+    if not arguments.work:
+        parser.error("--work is needed")
     if arguments.csv:
-        append_csv(arguments.csv, columns, rows)
+        append_csv(arguments.csv, COLUMNS, [])
+    rows = []
+    for n_users, n_places in ((n, m) for m in arguments.places for n in arguments.users):
+        work = arguments.work / f"{n_users}x{n_places}"
+        work.mkdir(parents=True, exist_ok=True)
+        for stage in arguments.stages:
+            about = {"stage": stage, "users": n_users, "places": n_places}
+            names = ("sweeps", "verifiers", "k", "count_all", "precision")
+            options = {name: getattr(arguments, name) for name in names}
+            machine = {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)}
+            rows.append(about | machine | in_a_process(about | options, work))
+            print(",".join(f"{name}={rows[-1][name]}" for name in COLUMNS if name in rows[-1]), flush=True)
+            if arguments.csv:
+                append_csv(arguments.csv, COLUMNS, rows[-1:])
+    if len(rows) > len(arguments.stages):
+        print_exponents(rows)
 
 
 if __name__ == "__main__":

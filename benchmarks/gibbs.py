@@ -24,16 +24,18 @@ from pathlib import Path
 
 import numpy as np
 
-CITY = {"n_users": 219_793, "n_places": 1_000, "n_slots": 12, "cells_per_user": 20}
+CITY_USERS, CITY_PLACES, CITY_SLOTS, CITY_CELLS_PER_USER = 219_793, 1_000, 12, 20
 REPEATS = 5
 
 
-def city_tensors():
-    """A random city of the size of Istanbul: popular places more often, few cells a user."""
+def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
+    """A random city, by default of the size of Istanbul: popular places more often, few cells a user.
+
+    A user has as many cells in a city of any size, but for those drawn twice, of which small cities have a few more.
+    """
     from ppmtf_jax.tensors import CountTensors, SparseCounts
 
     rng = np.random.default_rng(0)
-    n_users, n_places, n_slots = CITY["n_users"], CITY["n_places"], CITY["n_slots"]
     popularity = 1 / np.arange(1, n_places + 1)
     popularity /= popularity.sum()
 
@@ -47,11 +49,32 @@ def city_tensors():
         index = (axis.astype(np.int32) for axis in (user, place, other_index))
         return SparseCounts(*index, count, (n_users, n_places, n_others))
 
-    half = CITY["cells_per_user"] // 2
+    half = CITY_CELLS_PER_USER // 2
     return CountTensors(
         tensor(half, n_places, lambda n: rng.choice(n_places, n, p=popularity)),
-        tensor(half, n_slots, lambda n: rng.integers(0, n_slots, n)),
+        tensor(half, CITY_SLOTS, lambda n: rng.integers(0, CITY_SLOTS, n)),
     )
+
+
+def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
+    """Run calls of some sweeps: the last state, seconds of the first call, and (seconds, CPU seconds) of a later sweep.
+
+    The cells are to lie on the devices already.
+    """
+    import jax
+
+    from ppmtf_jax.devices import mesh_of
+    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _init_chains, _run_sweeps
+
+    mesh = mesh_of()
+    keys, state = _init_chains(jax.random.key(0), 1, n_rows, coupling, settings, mesh)
+    taken = []
+    for _ in range(1 + repeats):
+        begin, cpu = time.perf_counter(), time.process_time()
+        state = _run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0]
+        jax.block_until_ready(state)
+        taken.append((time.perf_counter() - begin, time.process_time() - cpu))
+    return state, taken[0][0], np.array(taken[1:]) / SWEEPS_PER_CALL
 
 
 def measure(case: dict) -> dict:
@@ -65,7 +88,7 @@ def measure(case: dict) -> dict:
     from ppmtf_jax.devices import mesh_of
     from ppmtf_jax.gibbs.cells import N_MODES, observe
     from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
-    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _init_chains, _run_sweeps, _share_cells
+    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _share_cells
     from ppmtf_jax.tensors import count_tensors
 
     counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])
@@ -76,23 +99,11 @@ def measure(case: dict) -> dict:
     shapes = counts._asdict()
     n_visits = N_MODES * sum(int(np.sum(own.by_mode[0].right < shapes[name].shape[2])) for name, own in cells.items())
     settings = GibbsSettings(rank=case["rank"])
-    mesh = mesh_of()
-    cells = _share_cells(cells, mesh)
-    keys, state = _init_chains(jax.random.key(0), 1, rows_of_factors(coupling, counts), coupling, settings, mesh)
-
-    def run(state):
-        return jax.block_until_ready(_run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0])
-
-    begin = time.perf_counter()
-    state = run(state)
-    first = time.perf_counter() - begin
-    seconds = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        state = run(state)
-        seconds.append((time.perf_counter() - begin) / SWEEPS_PER_CALL)
+    cells = _share_cells(cells, mesh_of())
+    state, first, sweeps = time_sweeps(cells, rows_of_factors(coupling, counts), coupling, settings)
+    seconds = sweeps[:, 0]
     finite = all(bool(jnp.isfinite(factor).all()) for factor in state.factors.values())
-    sweep = min(seconds)
+    sweep = float(min(seconds))
     return {
         "seconds_per_sweep": round(sweep, 4),
         "median_seconds": round(float(np.median(seconds)), 4),
@@ -236,8 +247,10 @@ def figures_of(code: str, environment: dict[str, str] | None = None) -> dict:
 
 
 def append_csv(path: Path, columns: list[str], rows: list[dict]) -> None:
-    """Store figures below those that a file already has."""
+    """Store figures below those of the same columns that a file already has."""
     new = not path.exists()
+    if not new and path.read_text().partition("\n")[0].rstrip("\r").split(",") != columns:
+        raise SystemExit(f"{path} has other columns: give another name")
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, columns)
         if new:

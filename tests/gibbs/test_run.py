@@ -18,6 +18,7 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, KeepEvery, KeepLast, run_gibbs
 from ppmtf_jax.tensors import CountTensors, SparseCounts
+from tests.faults import files_of_at_most
 
 ROWS = {"user": 6, "place": 5, "next_place": 5, "slot": 3}
 # One shape and one setting for all tests of this file: a sweep takes many seconds to compile.
@@ -226,6 +227,18 @@ def test_a_damaged_checkpoint_is_refused(finished, kind):
     finished.path.write_bytes(damaged(kind, finished.path.read_bytes()))
     with pytest.raises(InputError, match=r"run\.npz.*[Dd]elete"):
         start(n_sweeps=8, checkpoints=finished)
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_full_disk_is_told_and_the_checkpoint_before_is_kept(finished, share):
+    before = finished.path.read_bytes()
+    full = pytest.raises(InputError, match=r"run\.npz.*File too large.*Check permissions and free space")
+    # More than before is to be written: the next checkpoint has more sweeps.
+    with full, files_of_at_most(int(share * len(before))):
+        start(n_sweeps=8, checkpoints=finished)
+    assert [path.name for path in finished.path.parent.iterdir()] == ["run.npz"]
+    assert finished.path.read_bytes() == before
+    assert_same(start(n_sweeps=8, checkpoints=finished), start(n_sweeps=8))
 
 
 @pytest.mark.parametrize(

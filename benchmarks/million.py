@@ -1,0 +1,103 @@
+"""A million users by the command line, as anybody would: seconds and peak memory of each command.
+
+    python benchmarks/million.py --work million --csv benchmarks/million.csv
+    python benchmarks/million.py --users 20000 --sweeps 10 --verifiers 512 --work rehearsal
+
+A toy city of 1,000 places, observed for a day: `ppmtf import`, `fit` with weighted zeros, `synthesize` one trace of
+each user, `test`. The city has a quarter more users than `--users` says, since a fifth of them is put aside by the
+import: as many as it says are trained on, synthesized and tested.
+
+Each command is a process of its own, measured by the system as a whole: seconds by the clock, seconds that all its
+threads computed, and the most memory that it held, interpreter and libraries included. A row is stored as soon as its
+command is finished; commands whose output is there already are skipped, so that what was stopped goes on with the same
+call. A stopped fit goes on by itself from its last checkpoint; its row is then of the rest alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+# Nothing large is imported here: a child's peak would begin at that of its parent.
+sys.path.insert(0, str(Path(__file__).parent))
+from gibbs import append_csv
+
+COLUMNS = ["step", "users", "places", "cores", "load", "sweeps", "verifiers", "precision", "seconds", "cpu_seconds"]
+COLUMNS += ["peak_mb", "output_mb", "exit", "said"]
+# Of each step, what its row says beside the size of the city.
+OPTIONS = {"import": [], "fit": ["sweeps"], "synthesize": [], "test": ["verifiers", "precision"]}
+
+
+def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]:
+    """Of each step the command and its output."""
+    work = arguments.work
+    city, model, synthetic, released = (work / name for name in ("city", "model", "synthetic", "released"))
+    size = ["--users", str(arguments.users * 5 // 4), "--places", str(arguments.places), "--days", "1"]
+    settings = ["--set", "zeros=weighted", "--set", f"n_sweeps={arguments.sweeps}"]
+    testing = ["--verifiers", str(arguments.verifiers), "--precision", arguments.precision]
+    return {
+        "import": (["import", "toy-city", *size], city),
+        "fit": (["fit", str(city / "train"), *settings], model),
+        "synthesize": (["synthesize", str(model)], synthetic),
+        "test": (["test", str(model), str(synthetic), *testing], released),
+    }
+
+
+def measure(command: list[str]) -> dict[str, Any]:
+    """Run one command of `ppmtf`; the bars of a terminal are shown."""
+    begin = time.perf_counter()
+    command = [sys.executable, "-m", "ppmtf_jax.cli", *command]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        said = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    return {
+        "seconds": round(time.perf_counter() - begin, 1),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
+        "peak_mb": usage.ru_maxrss // 1024,
+        "exit": process.returncode,
+        "said": " / ".join(said.split("\n")[:-1]),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--users", type=int, default=1_000_000)
+    parser.add_argument("--places", type=int, default=1_000)
+    parser.add_argument("--sweeps", type=int, default=100)
+    parser.add_argument("--verifiers", type=int, default=8_000)
+    parser.add_argument("--precision", choices=["float64", "float32"], default="float64")
+    parser.add_argument("--steps", nargs="+", choices=list(OPTIONS), help="by default all")
+    parser.add_argument("--again", action="store_true", help="do steps whose output is there already once more")
+    parser.add_argument("--work", type=Path, required=True, help="folder for all that is made")
+    parser.add_argument("--csv", type=Path)
+    arguments = parser.parse_args()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    if arguments.csv:
+        append_csv(arguments.csv, COLUMNS, [])
+    for step, (command, output) in commands(arguments).items():
+        if arguments.steps and step not in arguments.steps:
+            continue
+        if output.exists() and not arguments.again:
+            print(f"{step}: {output} is there already", flush=True)
+            continue
+        row = {"step": step, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+        row |= {name: getattr(arguments, name) for name in ("users", "places", *OPTIONS[step])}
+        row |= measure([*command, "--out", str(output), "--overwrite"])
+        size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
+        row["output_mb"] = round(size / 2**20, 1)
+        row["said"] = row["said"].replace(f"{arguments.work}{os.sep}", "")
+        print(",".join(f"{name}={row[name]}" for name in COLUMNS if name in row), flush=True)
+        if arguments.csv:
+            append_csv(arguments.csv, COLUMNS, [row])
+        if row["exit"]:
+            raise SystemExit(f"{step} failed: nothing after it can be measured")
+
+
+if __name__ == "__main__":
+    main()
