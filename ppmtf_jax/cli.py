@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 
 from ppmtf_jax import pipeline
 from ppmtf_jax.datasets.people_flow import read_synthetic
-from ppmtf_jax.devices import is_first_process, join_processes, use_all_cores
+from ppmtf_jax.devices import is_first_process, join_processes, leave_processes, use_all_cores, wait_for_processes
 from ppmtf_jax.errors import InputError, PpmtfError, Problem
 from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
@@ -58,7 +58,17 @@ class _FriendlyGroup(TyperGroup):
         with suppress(InputError):  # where this is called from a program that has used JAX already
             use_all_cores()
         try:
-            return super().invoke(ctx)
+            return self._invoke(ctx)
+        except typer.Exit as end:
+            if end.exit_code:
+                leave_processes(end.exit_code)
+            raise
+
+    def _invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            wait_for_processes()
+            return result
         except PpmtfError as error:
             raise _stop(str(error)) from error
         except OSError as error:
@@ -67,6 +77,8 @@ class _FriendlyGroup(TyperGroup):
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise _stop(f"{where}. Check permissions and free space; what was finished is kept.") from error
         except (MemoryError, JaxRuntimeError) as error:
+            if "Gloo" in str(error):
+                raise _stop(f"another process ended before the work was done; see what it says. ({error})") from error
             if isinstance(error, JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
             way_out = "Take fewer users or places, a lower rank, or zeros=weighted; what was finished is kept"
@@ -149,6 +161,21 @@ Zone = Annotated[
     typer.Option(
         "--time-zone", metavar="ZONE", help="Whose clocks the slots follow, such as Asia/Tokyo.", rich_help_panel=FORMAT
     ),
+]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="Share the work with other processes, each called with the same command: where process 0 listens.",
+        rich_help_panel=MANY,
+    ),
+]
+Processes = Annotated[
+    int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
+]
+Process = Annotated[
+    int, typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY)
 ]
 TrainFraction = Annotated[
     float, typer.Option("--train-fraction", metavar="SHARE", help="Share of the users to learn from.")
@@ -351,39 +378,23 @@ def fit(
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
-    coordinator: Annotated[
-        str | None,
-        typer.Option(
-            "--coordinator",
-            metavar="HOST:PORT",
-            help="Share the fit with other processes, each called with the same command: where process 0 listens.",
-            rich_help_panel=MANY,
-        ),
-    ] = None,
-    processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
-    ] = 1,
-    process: Annotated[
-        int,
-        typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY),
-    ] = 0,
+    coordinator: Coordinator = None,
+    processes: Processes = 1,
+    process: Process = 0,
 ) -> None:
     """Learn a generative model of traces."""
-    _check_out(out, overwrite, "model.json")
-    if coordinator is not None:
-        join_processes(coordinator, processes, process)
-    elif processes > 1:
-        raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
+    _check_out(out, overwrite, "model.json", writes=process == 0)
+    progress = _join(coordinator, processes, process) and not quiet
     chosen = build_settings(
         base.synthesizer_named(system).settings, parse_assignments(settings or [], "--set"), "--set"
     )
     checkpoint = out.absolute().with_name(f".{out.absolute().name}.checkpoint.npz")
     model = base.fit(
-        Traces.load(train, progress=not quiet and process == 0),
+        Traces.load(train, progress=progress),
         system,
         chosen,
         seed=seed,
-        progress=not quiet and process == 0,
+        progress=progress,
         checkpoints=Checkpoints(checkpoint),
     )
     if not is_first_process():
@@ -444,15 +455,21 @@ def synthesize(
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    coordinator: Coordinator = None,
+    processes: Processes = 1,
+    process: Process = 0,
 ) -> None:
     """Synthesize traces from every user of a model.
 
     They are not yet fit for release: test them first.
     """
-    _check_out(out, overwrite, "traces.parquet")
+    _check_out(out, overwrite, "traces.parquet", writes=process == 0)
+    progress = _join(coordinator, processes, process) and not quiet
     fitted = base.FittedModel.load(model)
     require_memory_to_synthesize(fitted.n_users, traces_per_user, fitted.time_grid.n_instants)
-    traces = base.synthesize(fitted, traces_per_user, seed=seed, progress=not quiet)
+    traces = base.synthesize(fitted, traces_per_user, seed=seed, progress=progress)
+    if not is_first_process():
+        return
     traces.save(out, overwrite=overwrite)
     _tell(f"{traces.n_users * traces_per_user} traces of {traces.time_grid.n_instants} events in {out}")
 
@@ -486,14 +503,18 @@ def check_deniability(
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    coordinator: Coordinator = None,
+    processes: Processes = 1,
+    process: Process = 0,
 ) -> None:
     """Test synthetic traces for plausible deniability and keep those that pass.
 
     Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, passed) and the traces that
     passed, as a trace set, into the folder.
     """
-    _check_out(out, overwrite, pipeline.VERDICTS)
-    fitted, traces = base.FittedModel.load(model), Traces.load(synthetic, progress=not quiet)
+    _check_out(out, overwrite, pipeline.VERDICTS, writes=process == 0)
+    progress = _join(coordinator, processes, process) and not quiet
+    fitted, traces = base.FittedModel.load(model), Traces.load(synthetic, progress=progress)
     require_memory_to_test(traces.n_events)
     verdicts = plausible_deniability_test(
         fitted,
@@ -505,8 +526,10 @@ def check_deniability(
         count_all=count_all,
         noise_epsilon=noise_epsilon,
         precision=precision,
-        progress=not quiet,
+        progress=progress,
     )
+    if not is_first_process():
+        return
     pipeline.save_released(traces, verdicts, out, overwrite=overwrite)
     n_passed = int(verdicts.passed.sum())
     _tell(f"{n_passed} of {len(verdicts.passed)} traces passed (k = {k}, eta = {eta:g}); verdicts in {out}")
@@ -661,7 +684,16 @@ def _save_sets(sets: dict[str, Traces], out: Path, overwrite: bool, report: str,
         _tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events")
 
 
-def _check_out(out: Path, overwrite: bool, part: str) -> None:
+def _join(coordinator: str | None, processes: int, process: int) -> bool:
+    """Join the other processes if there are any. Whether this is the first, which shows progress and writes."""
+    if coordinator is not None:
+        join_processes(coordinator, processes, process)
+    elif processes > 1 or process > 0:
+        raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
+    return is_first_process()
+
+
+def _check_out(out: Path, overwrite: bool, part: str, *, writes: bool = True) -> None:
     """Refuse at once, not after the work, an output that could not be written. An earlier one would have `part`."""
     if out.exists() and not overwrite:
         way_out = "Choose another name, or give --overwrite to replace it"
@@ -671,7 +703,7 @@ def _check_out(out: Path, overwrite: bool, part: str) -> None:
         expected = f"an earlier output of this command (with {part}) to replace"
         raise InputError(str(out), [Problem(expected, "something else", way_out=way_out)])
     parent = next(folder for folder in out.absolute().parents if folder.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK):
+    if writes and not (parent.is_dir() and os.access(parent, os.W_OK)):
         found = f"{parent}, which is {'write-protected' if parent.is_dir() else 'a file'}"
         raise InputError(str(out), [Problem("a folder to write into", found)])
 

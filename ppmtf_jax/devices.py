@@ -3,18 +3,22 @@
 Work is split over users, or over other rows that do not need each other, along one mesh axis. On a CPU, JAX sees one
 device however many cores there are, and one device makes little use of more than one core here: `use_all_cores` gives
 it a device for each.
+
+Several processes run the same program. What all devices compute together, as in a fit, is spread over a mesh. Where no
+row needs another, each process computes `own_share` of the rows by itself, and `gather_rows` brings them together.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array
+from jaxtyping import Array, Shaped
 
 from ppmtf_jax.errors import InputError, Problem
 
@@ -60,7 +64,9 @@ def use_all_cores() -> None:
 def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     """Work together with the same program in other processes, on this machine or others: see `jax.distributed`.
 
-    Call it before anything else of JAX, with the same data, settings and seed in every process.
+    Call it before anything else of JAX but `use_all_cores`, with the same data, settings and seed in every process.
+    `fit`, `synthesize` and `plausible_deniability_test` then share their work, and return the same in every process.
+    One of them, see `is_first_process`, should write it.
 
     Parameters
     ----------
@@ -72,6 +78,10 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     ------
     InputError
         The numbers do not fit, JAX has already been used, or the others were not reached.
+
+    Examples
+    --------
+    >>> join_processes("localhost:9900", n_processes=2, process=0)  # doctest: +SKIP
     """
     if not 0 <= process < n_processes:
         found = f"process {process} of {n_processes}"
@@ -79,6 +89,9 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     try:
         jax.distributed.initialize(coordinator, n_processes, process)
+        # Processes connect when they first exchange something. Later, one that is 30 s behind would be given up.
+        for mesh in (mesh_of(), _first_devices()):
+            _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
     except (RuntimeError, ValueError) as error:
         way_out = "Start every process with the same --coordinator and --processes, one of them as process 0"
         raise InputError("processes", [Problem("all processes", str(error), way_out=way_out)]) from error
@@ -107,3 +120,83 @@ def put(tree: Any, specs: Any, mesh: Mesh) -> Any:
 def is_first_process() -> bool:
     """Whether this process writes what all processes have found together."""
     return jax.process_index() == 0
+
+
+def own_share(n_rows: int) -> slice:
+    """The rows that this process works on, all of them where it is the only one.
+
+    Shares are contiguous, equal but for the last, and never empty: with more processes than rows, the last row is in
+    several shares.
+
+    Examples
+    --------
+    >>> own_share(5)
+    slice(0, 5, None)
+    """
+    size = _share_size(n_rows)
+    first = min(jax.process_index() * size, n_rows - 1)
+    return slice(first, min(first + size, n_rows))
+
+
+def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int) -> Shaped[np.ndarray, "row ..."]:
+    """All rows, in every process, from the shares that `own_share` gave them; to be called in each of them.
+
+    Every bit stays as it is.
+
+    Examples
+    --------
+    >>> gather_rows(np.arange(5)[own_share(5)] ** 2, 5)
+    array([ 0,  1,  4,  9, 16])
+    """
+    if jax.process_count() == 1:
+        return share
+    padded = np.resize(share, (_share_size(n_rows), *share.shape[1:]))
+    return _of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
+
+
+def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
+    """The first process's array, in every process; to be called in each of them. For what differs, as noise does."""
+    return array if jax.process_count() == 1 else _of_each_process(array)[0]
+
+
+def wait_for_processes() -> None:
+    """Wait until every process has come here, the first too, which may have to write; to be called before the end.
+
+    JAX itself waits, but gives up after five minutes, and ends processes that still work.
+    """
+    if jax.distributed.is_initialized():
+        _of_each_process(np.zeros(1))
+
+
+def leave_processes(exit_code: int) -> None:
+    """After an error: end this process if it is one of several, without waiting for the others, so that they end too.
+
+    Otherwise they would wait for its part of the work, and it for their end.
+    """
+    if jax.distributed.is_initialized():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(exit_code)
+
+
+def _share_size(n_rows: int) -> int:
+    return -(-n_rows // jax.process_count())
+
+
+def _first_devices() -> Mesh:
+    """A mesh of one device of each process, in the order of processes."""
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    return mesh_of([first[process] for process in sorted(first)])
+
+
+def _on_every_device(array: Array, mesh: Mesh) -> Array:
+    return jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, SAME)))
+
+
+def _of_each_process(array: np.ndarray) -> np.ndarray:
+    """The arrays of all processes, one after another along a new first axis."""
+    mesh = _first_devices()
+    # As bytes, since JAX would narrow numbers of 64 bits.
+    row = np.ascontiguousarray(array).view(np.uint8).reshape(1, -1)
+    rows = jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), row, (mesh.size, row.shape[1]))
+    return np.array(_on_every_device(rows, mesh)).view(array.dtype).reshape(mesh.size, *array.shape)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
+from ppmtf_jax.devices import of_first_process
 from ppmtf_jax.errors import InputError, Problem
 
 
@@ -18,6 +19,7 @@ def add_laplace(values: Int[np.ndarray, "..."], sensitivity: int, epsilon: float
     """Add independent discrete Laplace noise, P(x) proportional to exp(-|x| epsilon / sensitivity).
 
     epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1).
+    Several processes, each of which calls this with the same `values`, get one draw: two would be two releases.
 
     Examples
     --------
@@ -37,4 +39,4 @@ def add_laplace(values: Int[np.ndarray, "..."], sensitivity: int, epsilon: float
     enable_features("contrib")
     space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
     noisy = make_laplace(*space, scale=sensitivity / epsilon)(values.ravel().tolist())
-    return np.asarray(noisy, np.int64).reshape(values.shape)
+    return of_first_process(np.asarray(noisy, np.int64).reshape(values.shape))

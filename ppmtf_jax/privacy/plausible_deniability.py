@@ -21,6 +21,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.devices import gather_rows, own_share
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.memory import EVENTS_TESTED_TOGETHER
 from ppmtf_jax.noise import add_laplace
@@ -116,6 +117,8 @@ def plausible_deniability_test(
     A trace with likelihood p under its input user lies in the bin i with e^-(i+1)eta < p <= e^-i eta, eq. (6); it
     passes if at least k users, itself among them, put it into the same bin, eq. (7).
 
+    Several processes share the traces, and all get the same outcome; see `join_processes`.
+
     Parameters
     ----------
     synthetic : Traces
@@ -147,19 +150,22 @@ def plausible_deniability_test(
     """
     _check_parameters(k, eta, n_verifiers, model.n_users, precision, noise_epsilon)
     users, places = complete_places(model, synthetic)
+    n_traces, share = len(users), own_share(len(users))
+    users, places = users[share], places[share]
     n_verifiers = model.n_users if n_verifiers is None else n_verifiers
     verifiers = np.sort(np.random.default_rng(seed).permutation(model.n_users)[:n_verifiers])
     with jax.enable_x64(True) if precision == "float64" else nullcontext():
         trace_model = _in_precision(model.trace_model, precision)
         # Added up in the order of time, as for the verifiers: equal users get equal sums.
-        own = np.cumsum(step_log_probabilities(trace_model, users, places), axis=1)[:, -1]
+        own = gather_rows(np.cumsum(step_log_probabilities(trace_model, users, places), axis=1)[:, -1], n_traces)
         if not np.isfinite(own).all():
             raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
-        threshold = np.full(len(users), k)
+        threshold = np.full(n_traces, k)
         if noise_epsilon is not None:
             threshold = add_laplace(threshold, 1, noise_epsilon)
-        stop_at = None if count_all else threshold
-        plausible, asked = _count_plausible_users(trace_model, verifiers, users, places, own, eta, stop_at, progress)
+        stop_at = None if count_all else threshold[share]
+        counts = _count_plausible_users(trace_model, verifiers, users, places, own[share], eta, stop_at, progress)
+    plausible, asked = (gather_rows(count, n_traces) for count in counts)
     index, trace = synthetic.trace_table()
     columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
     table = pd.DataFrame(columns | {"verifiers": asked}).assign(passed=plausible >= threshold)

@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.devices import gather_rows, own_share
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.files import atomic_folder, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -289,7 +290,7 @@ def synthesize(
     """Synthesize traces from every user of a model, one event at every instant of the model's grid.
 
     A trace depends on the seed, its user and its number alone: neither on `batch_users`, which bounds the memory, nor
-    on how many traces are made.
+    on how many traces are made. Several processes share the users, and all get the same traces; see `join_processes`.
 
     Returns
     -------
@@ -301,11 +302,10 @@ def synthesize(
         raise InputError("synthesize", [Problem("at least one of each", found)])
     n_users, n_instants = model.n_users, model.time_grid.n_instants
     key = jax.random.key(seed)
-    place = np.empty((n_users, traces_per_user, n_instants), np.int32)
-    with progress_bar("synthesizing", n_users * traces_per_user, show=progress) as advance:
-        jobs = [
-            (users, number) for users in _batches(np.arange(n_users), batch_users) for number in range(traces_per_user)
-        ]
+    own_users = np.arange(n_users)[own_share(n_users)]
+    place = np.empty((len(own_users), traces_per_user, n_instants), np.int32)
+    with progress_bar("synthesizing", len(own_users) * traces_per_user, show=progress) as advance:
+        jobs = [(users, number) for users in _batches(own_users, batch_users) for number in range(traces_per_user)]
 
         def draw(job: tuple[np.ndarray, int]) -> np.ndarray:
             users, number = job
@@ -314,8 +314,9 @@ def synthesize(
             return np.asarray(drawn).reshape(-1, n_instants)[: len(users)]
 
         for (users, number), drawn in zip(jobs, map_in_threads(draw, jobs), strict=True):
-            place[users, number] = drawn
+            place[users - own_users[0], number] = drawn
             advance(len(users))
+    place = gather_rows(place, n_users)
     user, trace, instant = (index.ravel().astype(np.int32) for index in np.indices(place.shape))
     return Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
 
