@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 import pandas as pd
 import typer
 from jax.errors import JaxRuntimeError
@@ -25,11 +26,11 @@ from ppmtf_jax.errors import InputError, PpmtfError, Problem
 from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
 from ppmtf_jax.evaluation.report import format_table, write_json
-from ppmtf_jax.files import atomic_folder
+from ppmtf_jax.files import atomic_file, atomic_folder
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
-from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
 from ppmtf_jax.synthesizers import base
@@ -93,6 +94,9 @@ def _stop(message: str) -> typer.Exit:
     complaints.print(message, markup=False, highlight=False, soft_wrap=True)
     return typer.Exit(1)
 
+
+# As far as Fig. 16 of Murakami et al. 2021 goes.
+MAX_PLOTTED_K = 200
 
 app = typer.Typer(
     cls=_FriendlyGroup,
@@ -500,6 +504,14 @@ def check_deniability(
         Literal["float64", "float32"],
         typer.Option("--precision", help="Of the likelihoods; float32 takes less time, and may err at a bin's edge."),
     ] = "float64",
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw how many traces pass for each k, up to --k; with --count-all up to 200.",
+        ),
+    ] = None,
     seed: Seed = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -513,6 +525,9 @@ def check_deniability(
     passed, as a trace set, into the folder.
     """
     _check_out(out, overwrite, pipeline.VERDICTS, writes=process == 0)
+    if plot is not None and noise_epsilon is not None and not count_all:
+        way_out = "Add --count-all: counting stops at another k for each trace"
+        raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
     progress = _join(coordinator, processes, process) and not quiet
     fitted, traces = base.FittedModel.load(model), Traces.load(synthetic, progress=progress)
     require_memory_to_test(traces.n_events)
@@ -531,6 +546,8 @@ def check_deniability(
     if not is_first_process():
         return
     pipeline.save_released(traces, verdicts, out, overwrite=overwrite)
+    if plot is not None:
+        _plot_pass_rates(verdicts, plot)
     n_passed = int(verdicts.passed.sum())
     _tell(f"{n_passed} of {len(verdicts.passed)} traces passed (k = {k}, eta = {eta:g}); verdicts in {out}")
     if not n_passed:
@@ -691,6 +708,16 @@ def _join(coordinator: str | None, processes: int, process: int) -> bool:
     elif processes > 1 or process > 0:
         raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
     return is_first_process()
+
+
+def _plot_pass_rates(verdicts: PlausibleDeniability, file: Path) -> None:
+    # Drawing needs Matplotlib, which the test does not.
+    from ppmtf_jax.evaluation.plots import DPI, pass_rate_curves
+
+    k = np.arange(1, int(min(max(MAX_PLOTTED_K, verdicts.k), verdicts.counted_to)) + 1)
+    name = f"{len(verdicts.passed)} traces, {verdicts.n_verifiers} verifiers, eta = {verdicts.eta:g}"
+    with atomic_file(file) as partial:
+        pass_rate_curves({name: verdicts.pass_rates(k)}).savefig(partial, dpi=DPI, format="png")
 
 
 def _check_out(out: Path, overwrite: bool, part: str, *, writes: bool = True) -> None:

@@ -221,6 +221,23 @@ def test_test_with_noise_and_in_single_precision(monkeypatch):
     assert not pd.read_parquet("noisy/verdicts.parquet")["passed"].any()
 
 
+@pytest.mark.usefixtures("copied")
+def test_test_draws_pass_rates(monkeypatch):
+    drawn = []
+    original = plots.pass_rate_curves
+    monkeypatch.setattr(plots, "pass_rate_curves", lambda curves: drawn.append(curves) or original(curves))
+    works("test", "model", "synthetic", "--k", 3, "--out", "stopped", "--plot", "deep/stopped.png")
+    works("test", "model", "synthetic", "--k", 3, "--out", "all", "--count-all", "--plot", "all.png")
+    assert Path("deep/stopped.png").read_bytes()[:4] == Path("all.png").read_bytes()[:4] == b"\x89PNG"
+    (stopped,), (counted,) = (curves.values() for curves in drawn)
+    assert len(stopped) == 3
+    assert len(counted) == 200
+    np.testing.assert_array_equal(counted[:3], stopped)
+    text = refused("test", "model", "synthetic", "--out", "noisy", "--noise-epsilon", 1, "--plot", "noisy.png")
+    assert "Add --count-all" in text
+    assert not Path("noisy").exists()
+
+
 def test_evaluate_prints_a_table_and_writes_json(copied):
     text = works("evaluate", "released", "--train", "city/train", "--test", "city/test", "--json", "deep/m.json")
     assert all(metric.title in text for metric in METRICS.values())

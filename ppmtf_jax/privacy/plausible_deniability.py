@@ -83,19 +83,23 @@ class PlausibleDeniability:
         """Whether each trace may be released, shape (traces,), in the order of `Traces.trace_table`."""
         return self.plausible_users >= self.threshold
 
+    @property
+    def counted_to(self) -> float:
+        """The largest k for which it is known how many traces pass: infinite where all were counted."""
+        stopped = self.plausible_users >= self.threshold
+        return np.inf if self.count_all or not stopped.any() else float(self.threshold[stopped].min())
+
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test for each k: Fig. 16 of the paper, in one pass.
 
         Raises
         ------
         InputError
-            For a k that counting did not get to: run the test with the largest k, or with `count_all`.
+            For a k beyond `counted_to`: run the test with the largest k, or with `count_all`.
         """
-        stopped = self.plausible_users >= self.threshold
-        reach = np.inf if self.count_all else self.threshold[stopped].min(initial=np.iinfo(np.int64).max)
-        if (k > reach).any():
+        if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"
-            raise InputError("pass rates", [Problem(f"k up to {reach}", str(k.max()), way_out=way_out)])
+            raise InputError("pass rates", [Problem(f"k up to {self.counted_to:g}", str(k.max()), way_out=way_out)])
         return (self.plausible_users >= k[:, None]).mean(axis=1)
 
 
