@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from ppmtf_jax import threads
-from ppmtf_jax.threads import map_in_threads
+from ppmtf_jax.threads import map_in_threads, on_each_device
 
 
 @pytest.fixture(params=[1, 3])
@@ -51,18 +51,29 @@ def test_an_error_ends_it():
         list(map_in_threads(lambda x: 1 / x, [2, 1, 0, 1, 1, 1]))
 
 
+def test_what_all_read_lies_where_each_computes():
+    tree = {"a": jnp.arange(3), "b": (jnp.ones(2),)}
+    here = on_each_device(tree)
+    for device in jax.local_devices():
+        with jax.default_device(device):
+            assert {leaf.device for leaf in jax.tree.leaves(here())} == {device}
+    assert jax.tree.all(jax.tree.map(lambda x, y: bool((x == y).all()), here(), tree))
+
+
 ON_DEVICES = """
 import hashlib, sys
 import jax
 jax.config.update("jax_num_cpu_devices", int(sys.argv[1]))
 import jax.numpy as jnp
 from ppmtf_jax import PPMTFSettings, fit, plausible_deniability_test, synthesize, toy_city
-from ppmtf_jax.threads import map_in_threads
+from ppmtf_jax.threads import map_in_threads, on_each_device
 
 shared, add = jnp.arange(5), jax.jit(lambda a, b: a + b)
 def device_of_sum(i):
     return next(iter(add(shared, i).devices())).id
 
+here = on_each_device(shared)
+assert all(map_in_threads(lambda i: here().device == next(iter(add(i, i).devices())), range(8)))
 used = {device_of_sum(1), *map_in_threads(device_of_sum, range(8))}
 train = toy_city(n_users=150, seed=0).traces
 model = fit(train, "ppmtf", PPMTFSettings(rank=2, n_sweeps=2, zeros="weighted"), seed=0)

@@ -38,7 +38,7 @@ from ppmtf_jax.synthesizers.base import (
     step_log_probabilities,
     sum_of_rows,
 )
-from ppmtf_jax.threads import map_in_threads
+from ppmtf_jax.threads import map_in_threads, on_each_device
 from ppmtf_jax.traces import Traces
 
 # Verifiers whose table of steps is made at once: 256 bytes for each distinct step and core.
@@ -161,7 +161,9 @@ def plausible_deniability_test(
     with jax.enable_x64(True) if precision == "float64" else nullcontext():
         trace_model = _in_precision(model.trace_model, precision)
         # Added up in the order of time, as for the verifiers: equal users get equal sums.
-        own = gather_rows(np.cumsum(step_log_probabilities(trace_model, users, places), axis=1)[:, -1], n_traces)
+        steps = step_log_probabilities(trace_model, users, places, progress=progress)
+        own = gather_rows(np.cumsum(steps, axis=1)[:, -1], n_traces)
+        del steps
         if not np.isfinite(own).all():
             raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
         threshold = np.full(n_traces, k)
@@ -222,8 +224,8 @@ def _count_of_group(
         if len(active):
             if first == 0 or len(active) < COLLECT_ANEW * n_collected:
                 collected, n_collected = active, len(active)
-                asks = _Questions.about(model, users[active], places[active], own_bin[active])
-            found = asks.count_in_blocks(model, in_round, eta)[:n_collected]
+                asks = _Questions(model, users[active], places[active], own_bin[active])
+            found = asks.count(in_round, eta)[:n_collected]
             count[active] += found[np.isin(collected, active, assume_unique=True)]
             asked[active] += len(in_round)
             active = active[count[active] < stop_at[active]]
@@ -231,44 +233,35 @@ def _count_of_group(
     return count, asked
 
 
-@dataclass(frozen=True, eq=False)
 class _Questions:
-    """Some traces as what every block of verifiers is asked about.
+    """Some traces as what every block of verifiers is asked about."""
 
-    `spare` are tables of steps by device that no block uses at the moment: as many as blocks are counted at once.
-    """
-
-    steps: Steps
-    rows: jax.Array
-    own_bin: jax.Array
-    users: jax.Array
-    spare: defaultdict[Any, list[jax.Array]]
-
-    @classmethod
-    def about(cls, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> _Questions:
+    def __init__(self, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
         steps, rows = distinct_steps(model, places)
         size = padded_size(len(users))
         size = -(-size // TRACES_AT_A_TIME) * TRACES_AT_A_TIME if size > TRACES_AT_A_TIME else size
-        tiles = [
-            jnp.asarray(np.resize(array, (size, *array.shape[1:]))).reshape(
-                -1, min(size, TRACES_AT_A_TIME), *array.shape[1:]
-            )
+        tiles = (
+            np.resize(array, (size, *array.shape[1:])).reshape(-1, min(size, TRACES_AT_A_TIME), *array.shape[1:])
             for array in (rows, own_bin, users)
-        ]
-        return cls(jax.tree.map(jnp.asarray, steps), *tiles, spare=defaultdict(list))
+        )
+        self._here = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
+        self._n_verifiers = VERIFIERS_AT_A_TIME[own_bin.dtype.name]
+        # Tables of steps that no block uses at the moment: of each device as many as blocks are counted at once.
+        self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
-    def count_in_blocks(self, model: TraceModel, verifiers: np.ndarray, eta: float) -> np.ndarray:
+    def count(self, verifiers: np.ndarray, eta: float) -> np.ndarray:
         """How many of the verifiers put each trace into its bin."""
-        size = VERIFIERS_AT_A_TIME[self.own_bin.dtype.name]
-        blocks = np.split(verifiers, np.arange(size, len(verifiers), size))
-        return sum(map_in_threads(lambda block: self._count(model, block, size, eta), blocks), np.zeros((), np.int64))
+        blocks = np.split(verifiers, np.arange(self._n_verifiers, len(verifiers), self._n_verifiers))
+        return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))
 
-    def _count(self, model: TraceModel, verifiers: np.ndarray, size: int, eta: float) -> np.ndarray:
-        padded = jnp.asarray(np.pad(verifiers, (0, size - len(verifiers)), constant_values=-1))
+    def _count_of_block(self, verifiers: np.ndarray, eta: float) -> np.ndarray:
+        model, about = self._here()
+        padding = self._n_verifiers - len(verifiers)
+        padded = jnp.asarray(np.pad(verifiers, (0, padding), constant_values=-1))
         (device,) = padded.devices()
-        spare = self.spare[device]
-        table = spare.pop() if spare else empty_step_table(model, size, self.steps)
-        count, table = _count_in_bin(model, padded, self.steps, self.rows, self.own_bin, self.users, eta, table)
+        spare = self._spare[device]
+        table = spare.pop() if spare else empty_step_table(model, self._n_verifiers, about[0])
+        count, table = _count_in_bin(model, padded, *about, eta, table)
         spare.append(table)
         return np.asarray(count).ravel()
 

@@ -31,7 +31,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.files import atomic_folder, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.progress import progress_bar
-from ppmtf_jax.threads import map_in_threads
+from ppmtf_jax.threads import map_in_threads, on_each_device
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces, read_parquet
 
 # Users are generated in tiles of this size whatever the batch, so that the products have one shape and the traces do
@@ -301,7 +301,7 @@ def synthesize(
         found = f"{traces_per_user} traces per user, {batch_users} users at a time"
         raise InputError("synthesize", [Problem("at least one of each", found)])
     n_users, n_instants = model.n_users, model.time_grid.n_instants
-    key = jax.random.key(seed)
+    key, trace_model = jax.random.key(seed), on_each_device(model.trace_model)
     own_users = np.arange(n_users)[own_share(n_users)]
     place = np.empty((len(own_users), traces_per_user, n_instants), np.int32)
     with progress_bar("synthesizing", len(own_users) * traces_per_user, show=progress) as advance:
@@ -310,7 +310,7 @@ def synthesize(
         def draw(job: tuple[np.ndarray, int]) -> np.ndarray:
             users, number = job
             tiles = jnp.asarray(_pad_to_tiles(users).reshape(-1, TILE))
-            drawn = _sample_tiles(key, model.trace_model, tiles, number, n_instants)
+            drawn = _sample_tiles(key, trace_model(), tiles, number, n_instants)
             return np.asarray(drawn).reshape(-1, n_instants)[: len(users)]
 
         for (users, number), drawn in zip(jobs, map_in_threads(draw, jobs), strict=True):
@@ -321,7 +321,9 @@ def synthesize(
     return Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
 
 
-def step_log_probabilities(model: TraceModel, users: np.ndarray, places: np.ndarray) -> np.ndarray:
+def step_log_probabilities(
+    model: TraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
+) -> np.ndarray:
     """Log-probability of each event of complete traces, each under its own user.
 
     Parameters
@@ -340,16 +342,21 @@ def step_log_probabilities(model: TraceModel, users: np.ndarray, places: np.ndar
     distinct, begin = np.unique(sorted_users, return_index=True)
     begin = np.append(begin, len(users))
     blocks = list(_batches(np.arange(len(distinct)), USERS_AT_A_TIME))
+    here = on_each_device(model)
 
     def of_block(block: np.ndarray) -> np.ndarray:
         rows = order[begin[block[0]] : begin[block[-1] + 1]]
         which = np.searchsorted(distinct[block], users[rows])
         padded = np.resize(np.arange(len(rows)), padded_size(len(rows)))
         ids = np.resize(distinct[block], USERS_AT_A_TIME)
-        steps = _own_steps(model, jnp.asarray(ids), jnp.asarray(which[padded]), jnp.asarray(places[rows[padded]]))
+        steps = _own_steps(here(), jnp.asarray(ids), jnp.asarray(which[padded]), jnp.asarray(places[rows[padded]]))
         return np.asarray(steps)[: len(rows)]
 
-    computed = list(map_in_threads(of_block, blocks))
+    computed = []
+    with progress_bar("likelihoods of the traces", len(distinct), show=progress) as advance:
+        for block, steps in zip(blocks, map_in_threads(of_block, blocks), strict=True):
+            computed.append(steps)
+            advance(len(block))
     result = np.empty(places.shape, computed[0].dtype)
     result[order] = np.concatenate(computed)
     return result
@@ -460,9 +467,10 @@ def pairwise_log_likelihood(
     model: TraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
 ) -> Float[np.ndarray, "trace user"]:
     """Log-likelihood of each complete trace under each of the users."""
-    steps, rows = distinct_steps(model, places)
+    here = on_each_device((model, *distinct_steps(model, places)))
 
     def of_block(block: np.ndarray) -> np.ndarray:
+        model, steps, rows = here()
         padded = jnp.asarray(np.resize(block, USERS_AT_A_TIME))
         return np.asarray(_log_likelihoods(model, padded, steps, rows))[:, : len(block)]
 
