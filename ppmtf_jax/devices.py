@@ -87,6 +87,7 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         found = f"process {process} of {n_processes}"
         raise InputError("processes", [Problem("a number from 0 to one less than there are processes", found)])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_enable_preemption_service", False)  # with it a process ignores SIGTERM
     try:
         jax.distributed.initialize(coordinator, n_processes, process)
         # Processes connect when they first exchange something. Later, one that is 30 s behind would be given up.

@@ -342,6 +342,7 @@ BAD = [
     ("fit city/train --out x --seed -1", "from 0 to 4294967295; found -1"),
     ("fit city/train --out x --seed 4294967296", "from 0 to 4294967295; found 4294967296"),
     ("fit city/train --out x --seed a", "Invalid value for '--seed'"),
+    ("fit city/train --out x --processes 2", "--coordinator HOST:PORT beside it; found none"),
     ("fit city/train", "Missing option '--out'"),
     ("fit --out x", "Missing argument"),
     ("diagnose model --train city/train --out x", "a model of ppmtf or itf; found uniform"),
@@ -358,6 +359,7 @@ BAD = [
     ("synthesize nowhere --out x", "expected a model folder"),
     ("synthesize model --out x --traces-per-user 0", "Invalid value for '--traces-per-user'"),
     ("synthesize model --out synthetic", "a name that is free"),
+    ("synthesize model --out x --process 1", "--coordinator HOST:PORT beside it; found none"),
     ("synthesize model --out model --overwrite", "with traces.parquet.*Nothing was changed"),
     ("test synthetic model --out x", "expected a model folder"),
     ("test model city/train --out x", "an event at every instant"),
@@ -365,6 +367,7 @@ BAD = [
     ("test model synthetic --out x --k 0", "Invalid value for '--k'"),
     ("test model synthetic --out x --eta 0", "positive eta; found 0"),
     ("test model synthetic --out x --verifiers 999", "from 1 to 32.*found 999"),
+    ("test model synthetic --out x --coordinator a:1 --processes 2 --process 2", "found process 2 of 2"),
     ("test model synthetic --out released", "a name that is free"),
     ("evaluate model --train city/train --test city/test", "expected a trace set"),
     ("evaluate synthetic --train city/train", "Missing option '--test'"),
@@ -470,6 +473,7 @@ FAULTS = [
     (OSError("pipe burst"), "pipe burst. Check permissions"),
     (MemoryError("8 TiB"), r"memory does not suffice \(8 TiB\).*lower rank"),
     (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 8 TiB"), "memory does not suffice"),
+    (jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed: Connection closed"), "another process ended before"),
 ]
 
 
