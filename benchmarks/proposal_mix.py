@@ -28,6 +28,7 @@ from matplotlib.lines import Line2D
 from ppmtf_jax import FittedModel, PPMTFSettings, Traces, evaluate, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow
+from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation.metrics import METRICS, transition_counts
 from ppmtf_jax.evaluation.plots import DPI, LINE_COLOURS, STYLE
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
@@ -41,12 +42,13 @@ CASES = {
     "people-flow": ("people flow, PPMTF", "ppmtf", PPMTFSettings()),
     "official": (OFFICIAL, "ppmtf", PPMTFSettings()),
     "foursquare": ("New York, PPMTF", "ppmtf", PPMTFSettings()),
+    "toy-city": ("toy city, PPMTF", "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300)),
     "people-flow-itf": ("people flow, ITF", "itf", PPMTFSettings()),
     "people-flow-weighted": ("people flow, PPMTF, weighted zeros", "ppmtf", PPMTFSettings(zeros="weighted")),
     "foursquare-itf": ("New York, ITF", "itf", PPMTFSettings()),
     "foursquare-weighted": ("New York, PPMTF, weighted zeros", "ppmtf", PPMTFSettings(zeros="weighted")),
 }
-DRAWN = ("people-flow", "official", "people-flow-itf", "foursquare", "foursquare-itf")
+DRAWN = ("people-flow", "official", "people-flow-itf", "foursquare", "toy-city")
 COLUMNS = ("data", "mix", "seed", "set", "traces", "share", *METRICS, "stay")
 
 
@@ -94,6 +96,8 @@ def rows(shared: Path, case: str, mixes: list[float], seed: int) -> Iterator[dic
 def trace_sets(shared: Path, case: str) -> tuple[Traces, Traces]:
     if case.startswith("foursquare"):
         return read_foursquare(shared / "data/foursquare-tsmc2014-nyc")[0].split_users(0.8, 0)
+    if case == "toy-city":
+        return toy_city(n_users=1000, seed=0).traces.split_users(0.8, 0)
     return read_people_flow(shared / "reference/people_flow")
 
 
