@@ -36,11 +36,10 @@ from ppmtf_jax.synthesizers.population import population_transitions
 from ppmtf_jax.tensors import count_tensors
 
 K, TRACES_PER_USER = 10, 10
-OFFICIAL = "people flow, published factors"
 # Data, system and settings of each case.
 CASES = {
     "people-flow": ("people flow, PPMTF", "ppmtf", PPMTFSettings()),
-    "official": (OFFICIAL, "ppmtf", PPMTFSettings()),
+    "official": ("people flow, published factors", "ppmtf", PPMTFSettings()),
     "foursquare": ("New York, PPMTF", "ppmtf", PPMTFSettings()),
     "toy-city": ("toy city, PPMTF", "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300)),
     "people-flow-itf": ("people flow, ITF", "itf", PPMTFSettings()),
@@ -128,7 +127,8 @@ def curves(table: pd.DataFrame) -> Figure:
     """Each figure against the mix: a line through the means over seeds, and a point for each."""
     panels = {"share": "Traces that pass"} | {name: METRICS[name].title for name in METRICS if name != "tp_tv_top50"}
     styles = {"all": ("-", "full", "all traces"), "passed": ("--", "none", "those that passed")}
-    colours = {CASES[case][0]: colour for case, colour in zip(DRAWN, LINE_COLOURS, strict=False)}
+    drawn = [CASES[case][0] for case in DRAWN if CASES[case][0] in set(table["data"])]
+    colours = dict(zip(drawn, LINE_COLOURS, strict=False))
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10.4, 5.4), layout="constrained")
         axes = figure.subplots(2, 4).ravel()
@@ -142,7 +142,7 @@ def curves(table: pd.DataFrame) -> Figure:
             ax.set_title(title)
             ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
             ax.set_ylim(bottom=0)
-        for ax in axes[4:7]:
+        for ax in axes[3:7]:
             ax.set_xlabel("proposal_mix")
         handles = [Line2D([], [], color=colour, label=data) for data, colour in colours.items()]
         handles += [
