@@ -44,8 +44,6 @@ CASES = {
     "toy-city": ("toy city, PPMTF", "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300)),
     "people-flow-itf": ("people flow, ITF", "itf", PPMTFSettings()),
     "people-flow-weighted": ("people flow, PPMTF, weighted zeros", "ppmtf", PPMTFSettings(zeros="weighted")),
-    "foursquare-itf": ("New York, ITF", "itf", PPMTFSettings()),
-    "foursquare-weighted": ("New York, PPMTF, weighted zeros", "ppmtf", PPMTFSettings(zeros="weighted")),
 }
 DRAWN = ("people-flow", "official", "people-flow-itf", "foursquare", "toy-city")
 COLUMNS = ("data", "mix", "seed", "set", "traces", "share", *METRICS, "stay")
