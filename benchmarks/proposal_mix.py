@@ -45,7 +45,7 @@ CASES = {
     "people-flow-itf": ("people flow, ITF", "itf", PPMTFSettings()),
     "people-flow-weighted": ("people flow, PPMTF, weighted zeros", "ppmtf", PPMTFSettings(zeros="weighted")),
 }
-DRAWN = ("people-flow", "official", "people-flow-itf", "foursquare", "toy-city")
+DRAWN = ("people-flow", "people-flow-itf", "foursquare", "toy-city")
 COLUMNS = ("data", "mix", "seed", "set", "traces", "share", *METRICS, "stay")
 
 
@@ -136,7 +136,7 @@ def curves(table: pd.DataFrame) -> Figure:
                     line, fill, _ = styles["all" if name == "share" else which]
                     mean = rows.groupby("mix")[name].mean()
                     ax.plot(mean.index, mean, line, color=colours[data], lw=1.2)
-                    ax.plot(rows["mix"], rows[name], "o", color=colours[data], fillstyle=fill, ms=3, mew=0.8)
+                    ax.plot(rows["mix"], rows[name], "o", color=colours[data], fillstyle=fill, ms=2.5, mew=0.6)
             ax.set_title(title)
             ax.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", ".25", ".5", ".75", "1"])
             ax.set_ylim(bottom=0)
