@@ -43,7 +43,6 @@ CASES = {
     "foursquare": ("New York, PPMTF", "ppmtf", PPMTFSettings()),
     "toy-city": ("toy city, PPMTF", "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300)),
     "people-flow-itf": ("people flow, ITF", "itf", PPMTFSettings()),
-    "people-flow-weighted": ("people flow, PPMTF, weighted zeros", "ppmtf", PPMTFSettings(zeros="weighted")),
 }
 DRAWN = ("people-flow", "people-flow-itf", "foursquare", "toy-city")
 COLUMNS = ("data", "mix", "seed", "set", "traces", "share", *METRICS, "stay")
