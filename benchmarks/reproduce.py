@@ -64,9 +64,9 @@ DEMANDED = {
     "sampled zeros, counts not cut": PUBLISHED_SETTINGS,
 }
 SETTINGS = {
-    "sampled zeros": PPMTFSettings(),
-    "weighted zeros": PPMTFSettings(zeros="weighted"),
-    "sampled zeros, counts not cut": PPMTFSettings(max_count=None),
+    "sampled zeros": PPMTFSettings(proposal_mix=0.0),
+    "weighted zeros": PPMTFSettings(zeros="weighted", proposal_mix=0.0),
+    "sampled zeros, counts not cut": PPMTFSettings(max_count=None, proposal_mix=0.0),
 }
 # How far a metric of an official file may be from what the published program printed for it. Which of equally likely
 # users is guessed is left open there.

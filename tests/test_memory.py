@@ -28,7 +28,7 @@ MEASURE = """
 import resource, sys
 import jax, numpy as np
 from ppmtf_jax.memory import bytes_to_fit
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, SHARED, factorize
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, SHARED, fit_chains
 from ppmtf_jax.tensors import count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 users, zeros, rank = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -40,7 +40,7 @@ with open("/proc/self/statm") as file:
     before = int(file.read().split()[1]) * resource.getpagesize()
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")  # the peak counts from now on
-factorize(train, SHARED, settings, 0)
+fit_chains(train, SHARED, settings, 0)
 with open("/proc/self/status") as file:
     peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 print(needed, peak - before)

@@ -14,7 +14,7 @@ import pytest
 from ppmtf_jax import PPMTFSettings, evaluate, fit, synthesize
 from ppmtf_jax.datasets.people_flow import read_people_flow
 
-PUBLISHED = {"rank": 16, "noise_precision": 200.0, "n_sweeps": 100, "n_zeros": 1000}
+PUBLISHED = {"rank": 16, "noise_precision": 200.0, "n_sweeps": 100, "n_zeros": 1000, "proposal_mix": 0.0}
 SAMPLED = {
     "tp_tv": (0.42, 0.435),
     "tp_tv_top50": (0.125, 0.133),

@@ -49,11 +49,11 @@ _PLAIN_NAME = {
 
 # Blue, green and grey of Okabe and Ito, told apart with any colour vision.
 _SERIES = {"": ("synthetic", "#0072B2"), "_train": ("training data", "#009E73"), "_uniform": ("uniform", "#BBBBBB")}
-_CHAIN_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
+LINE_COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00"]
 _COLOURS = "YlGnBu"
 _NOTHING = "#F0F0F0"
 _DIM = "#666666"
-_STYLE = {
+STYLE = {
     "font.size": 9,
     "axes.titlesize": 9,
     "axes.labelsize": 9,
@@ -82,7 +82,7 @@ def _styled(draw: Callable[P, matplotlib.figure.Figure]) -> Callable[P, matplotl
     def styled(*args: P.args, **kwargs: P.kwargs) -> matplotlib.figure.Figure:
         import matplotlib
 
-        with matplotlib.rc_context(_STYLE):
+        with matplotlib.rc_context(STYLE):
             return draw(*args, **kwargs)
 
     return styled
@@ -307,7 +307,7 @@ def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figu
 
     figure = Figure(figsize=(5.4, 3.2), layout="constrained")
     ax = figure.subplots()
-    for (name, rates), colour in zip(curves.items(), _CHAIN_COLOURS * len(curves), strict=False):
+    for (name, rates), colour in zip(curves.items(), LINE_COLOURS * len(curves), strict=False):
         ax.plot(np.arange(1, len(rates) + 1), 100 * rates, color=colour, label=name)
     ax.set_xlabel("k, users for whom a trace must be as plausible")
     ax.set_ylabel("traces that pass, percent")
@@ -577,7 +577,7 @@ def _draw_chains(ax: matplotlib.axes.Axes, chains: np.ndarray) -> None:
     """A line for each chain, scaled to what comes after the first tenth of the sweeps."""
     n_sweeps = chains.shape[1]
     ax.axvspan(n_sweeps // 2 + 0.5, n_sweeps + 0.5, color=_NOTHING, linewidth=0, zorder=0)
-    for number, (values, colour) in enumerate(zip(chains, _CHAIN_COLOURS * len(chains), strict=False)):
+    for number, (values, colour) in enumerate(zip(chains, LINE_COLOURS * len(chains), strict=False)):
         ax.plot(np.arange(1, n_sweeps + 1), values, color=colour, linewidth=1, label=f"chain {number + 1}")
     settled = chains[:, n_sweeps // 10 :]
     low, high = np.nanmin(settled), np.nanmax(settled)

@@ -6,7 +6,7 @@ from ppmtf_jax.gibbs.kernel import Coupling
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.synthesizers.base import Synthesizer, register
 from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, chains_of, factorize
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, fit_chains
 from ppmtf_jax.traces import Traces
 
 UNSHARED = Coupling(
@@ -18,8 +18,7 @@ def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
     """As PPMTF, with user and place factors of their own for the visits. See `synthesizers.base.fit`."""
-    factors = factorize(train, UNSHARED, settings, seed, progress, checkpoints)
-    return chains_of(factors, UNSHARED, train, settings, seed)
+    return fit_chains(train, UNSHARED, settings, seed, progress, checkpoints)
 
 
 register("itf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))

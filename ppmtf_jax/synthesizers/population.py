@@ -16,7 +16,8 @@ def population_transitions(
 
     P(a, b) = (N(a, b) + v(b)) / (N(a) + 1), with N the counts of all users and v(b) = (N(., b) + 1) / (N + places) the
     smoothed share of the steps that go to b: each place has one step more than was seen, spread like all steps. A place
-    that nobody left goes where people go.
+    that nobody left goes where people go. A place that few left goes where those few went: without `epsilon` the matrix
+    tells of them, and the privacy test, which compares users, does not see what is in the traces of all.
 
     With `epsilon` the matrix is epsilon-differentially private for neighbours of which one has one user more than the
     other (all her traces), places being public. Proof: N is the sum over users of their trimmed counts, which for each

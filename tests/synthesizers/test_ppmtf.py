@@ -72,7 +72,9 @@ def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("system", ["ppmtf", "itf"])
 def test_a_mixed_proposal_is_learned_and_stored(train, monkeypatch, tmp_path, system):
-    """From the trimmed counts, with the model folder giving back what it was given."""
+    """From the counts that the sampler sees, with the model folder giving back what it was given."""
+    counted = []
+    monkeypatch.setattr(ppmtf, "count_tensors", lambda *a, **k: counted.append(k) or count_tensors(*a, **k))
 
     def sampler(key, cells, n_rows, coupling, settings, **options):
         draws = {name: np.ones((1, 1, n, settings.rank), np.float32) for name, n in n_rows.items()}
@@ -85,6 +87,7 @@ def test_a_mixed_proposal_is_learned_and_stored(train, monkeypatch, tmp_path, sy
     expected = population_transitions(count_tensors(train, Trimming(4, 6, 2), seed=3).transitions)
     np.testing.assert_allclose(again.population, expected, rtol=1e-6)
     assert again.proposal_mix == 0.25
+    assert counted == [{"seed": 3}]
     assert fit(train, system, SETTINGS, seed=3).trace_model.population is None
 
 
