@@ -123,23 +123,23 @@ def is_first_process() -> bool:
     return jax.process_index() == 0
 
 
-def own_share(n_rows: int) -> slice:
+def own_share(n_rows: int, block: int = 1) -> slice:
     """The rows that this process works on, all of them where it is the only one.
 
-    Shares are contiguous, equal but for the last, and never empty: with more processes than rows, the last row is in
-    several shares.
+    Shares are contiguous and begin with a whole block of rows. All but the last are equal, and none is empty: with more
+    processes than blocks, the last block is in several shares.
 
     Examples
     --------
     >>> own_share(5)
     slice(0, 5, None)
     """
-    size = _share_size(n_rows)
-    first = min(jax.process_index() * size, n_rows - 1)
+    size = _share_size(n_rows, block)
+    first = min(jax.process_index() * size, (n_rows - 1) // block * block)
     return slice(first, min(first + size, n_rows))
 
 
-def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int) -> Shaped[np.ndarray, "row ..."]:
+def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int = 1) -> Shaped[np.ndarray, "row ..."]:
     """All rows, in every process, from the shares that `own_share` gave them; to be called in each of them.
 
     Every bit stays as it is.
@@ -151,7 +151,7 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int) -> Shaped[n
     """
     if jax.process_count() == 1:
         return share
-    padded = np.resize(share, (_share_size(n_rows), *share.shape[1:]))
+    padded = np.resize(share, (_share_size(n_rows, block), *share.shape[1:]))
     return _of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
 
 
@@ -180,8 +180,8 @@ def leave_processes(exit_code: int) -> None:
         os._exit(exit_code)
 
 
-def _share_size(n_rows: int) -> int:
-    return -(-n_rows // jax.process_count())
+def _share_size(n_rows: int, block: int) -> int:
+    return -(-n_rows // (block * jax.process_count())) * block
 
 
 def _first_devices() -> Mesh:

@@ -88,25 +88,27 @@ class Together:
 
 @pytest.mark.parametrize("n_rows", [1, 2, 5, 12, 13])
 @pytest.mark.parametrize("n_processes", [1, 2, 3, 5])
-def test_shares_are_the_rows_in_order(n_rows, n_processes, monkeypatch):
+@pytest.mark.parametrize("block", [1, 4])
+def test_shares_are_the_rows_in_order(n_rows, n_processes, block, monkeypatch):
     rows = np.arange(n_rows)
-    size = -(-n_rows // n_processes)
-    shares = [rows[share] for share in Together(n_processes, monkeypatch).run(lambda: own_share(n_rows))]
-    assert all(1 <= len(share) <= size for share in shares)
+    size = -(-n_rows // n_processes) + block - 1
+    shares = [rows[share] for share in Together(n_processes, monkeypatch).run(lambda: own_share(n_rows, block))]
+    assert all(1 <= len(share) <= size and share[0] % block == 0 for share in shares)
     np.testing.assert_array_equal(np.unique(np.concatenate(shares)), rows)
-    # Only the last row may be in several.
-    assert all(a[-1] < b[0] or b.tolist() == [n_rows - 1] for a, b in pairwise(shares))
+    # Only the last block may be in several.
+    assert all(a[-1] < b[0] or b[0] == rows[-1] // block * block for a, b in pairwise(shares))
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 5, 12, 13])
 @pytest.mark.parametrize("n_processes", [2, 3, 5])
-def test_rows_are_gathered_in_order_in_every_process(n_rows, n_processes, monkeypatch):
+@pytest.mark.parametrize("block", [1, 4])
+def test_rows_are_gathered_in_order_in_every_process(n_rows, n_processes, block, monkeypatch):
     rows = np.random.default_rng(0).normal(size=(n_rows, 2, 3))
     together = Together(n_processes, monkeypatch)
-    for gathered in together.run(lambda: gather_rows(rows[own_share(n_rows)], n_rows)):
+    for gathered in together.run(lambda: gather_rows(rows[own_share(n_rows, block)], n_rows, block)):
         np.testing.assert_array_equal(gathered, rows)
     # The planted bug: shares that begin a row early.
-    wrong = together.run(lambda: gather_rows(np.roll(rows, 1, axis=0)[own_share(n_rows)], n_rows))
+    wrong = together.run(lambda: gather_rows(np.roll(rows, 1, axis=0)[own_share(n_rows, block)], n_rows, block))
     assert n_rows == 1 or not any(np.array_equal(gathered, rows) for gathered in wrong)
 
 
@@ -156,6 +158,7 @@ def model(monkeypatch) -> base.FittedModel:
         assert len(users) in (3, 4, 11), "not a share"
         return users + (1000 * own).astype(int), places.sum(axis=1) + stop_at
 
+    monkeypatch.setattr(base, "TILE", 2)
     monkeypatch.setattr(base, "_sample_tiles", sample)
     monkeypatch.setattr(plausible_deniability, "step_log_probabilities", log_probabilities)
     monkeypatch.setattr(plausible_deniability, "_count_plausible_users", count)
@@ -168,7 +171,7 @@ def test_synthesis_does_not_depend_on_the_number_of_processes(model, monkeypatch
     for traces in together.run(lambda: synthesize(model, 2)):
         np.testing.assert_array_equal(traces.place, whole)
     # The planted bug: every share is the first one.
-    monkeypatch.setattr(base, "own_share", lambda n_rows: slice(0, 4))
+    monkeypatch.setattr(base, "own_share", lambda n_rows, block: slice(0, 4))
     assert not any(np.array_equal(traces.place, whole) for traces in together.run(lambda: synthesize(model, 2)))
 
 

@@ -302,7 +302,9 @@ def synthesize(
         raise InputError("synthesize", [Problem("at least one of each", found)])
     n_users, n_instants = model.n_users, model.time_grid.n_instants
     key, trace_model = jax.random.key(seed), on_each_device(model.trace_model)
-    own_users = np.arange(n_users)[own_share(n_users)]
+    # Batches and shares are of whole tiles: how a user's numbers are rounded can depend on her place in the tile.
+    own_users = np.arange(n_users)[own_share(n_users, TILE)]
+    batch_users = -(-batch_users // TILE) * TILE
     place = np.empty((len(own_users), traces_per_user, n_instants), np.int32)
     with progress_bar("synthesizing", len(own_users) * traces_per_user, show=progress) as advance:
         jobs = [(users, number) for users in _batches(own_users, batch_users) for number in range(traces_per_user)]
@@ -316,7 +318,7 @@ def synthesize(
         for (users, number), drawn in zip(jobs, map_in_threads(draw, jobs), strict=True):
             place[users - own_users[0], number] = drawn
             advance(len(users))
-    place = gather_rows(place, n_users)
+    place = gather_rows(place, n_users, TILE)
     user, trace, instant = (index.ravel().astype(np.int32) for index in np.indices(place.shape))
     return Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
 
