@@ -142,7 +142,7 @@ def model(monkeypatch) -> base.FittedModel:
     def sample(key: Any, model: Any, tiles: Any, number: int, n_instants: int) -> np.ndarray:
         return (31 * np.asarray(tiles)[..., None] + 7 * number + np.arange(n_instants) ** 2) % 12
 
-    def log_probabilities(model: Any, users: np.ndarray, places: np.ndarray) -> np.ndarray:
+    def log_probabilities(model: Any, users: np.ndarray, places: np.ndarray, **_: Any) -> np.ndarray:
         return -1 / (1 + users[:, None] + places)
 
     def count(
