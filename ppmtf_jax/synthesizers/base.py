@@ -304,14 +304,16 @@ def synthesize(
     key, trace_model = jax.random.key(seed), on_each_device(model.trace_model)
     # Batches and shares are of whole tiles: how a user's numbers are rounded can depend on her place in the tile.
     own_users = np.arange(n_users)[own_share(n_users, TILE)]
-    batch_users = -(-batch_users // TILE) * TILE
+    # Batches of one size, so that one program is compiled.
+    n_batches = -(-len(own_users) // batch_users)
+    batch_users = -(-len(own_users) // (n_batches * TILE)) * TILE
     place = np.empty((len(own_users), traces_per_user, n_instants), np.int32)
     with progress_bar("synthesizing", len(own_users) * traces_per_user, show=progress) as advance:
         jobs = [(users, number) for users in _batches(own_users, batch_users) for number in range(traces_per_user)]
 
         def draw(job: tuple[np.ndarray, int]) -> np.ndarray:
             users, number = job
-            tiles = jnp.asarray(_pad_to_tiles(users).reshape(-1, TILE))
+            tiles = jnp.asarray(np.resize(users, batch_users).reshape(-1, TILE))
             drawn = _sample_tiles(key, trace_model(), tiles, number, n_instants)
             return np.asarray(drawn).reshape(-1, n_instants)[: len(users)]
 
@@ -344,12 +346,14 @@ def step_log_probabilities(
     distinct, begin = np.unique(sorted_users, return_index=True)
     begin = np.append(begin, len(users))
     blocks = list(_batches(np.arange(len(distinct)), USERS_AT_A_TIME))
+    # All blocks of one size, so that one program is compiled.
+    size = padded_size(int(max(begin[block[-1] + 1] - begin[block[0]] for block in blocks)))
     here = on_each_device(model)
 
     def of_block(block: np.ndarray) -> np.ndarray:
         rows = order[begin[block[0]] : begin[block[-1] + 1]]
         which = np.searchsorted(distinct[block], users[rows])
-        padded = np.resize(np.arange(len(rows)), padded_size(len(rows)))
+        padded = np.resize(np.arange(len(rows)), size)
         ids = np.resize(distinct[block], USERS_AT_A_TIME)
         steps = _own_steps(here(), jnp.asarray(ids), jnp.asarray(which[padded]), jnp.asarray(places[rows[padded]]))
         return np.asarray(steps)[: len(rows)]
@@ -590,7 +594,3 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
 def _batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
     for first in range(0, len(rows), size):
         yield rows[first : first + size]
-
-
-def _pad_to_tiles(users: np.ndarray) -> np.ndarray:
-    return np.resize(users, -(-len(users) // TILE) * TILE)
