@@ -1,37 +1,55 @@
-"""A fresh fit at the published settings gives what the published program gave; `benchmarks/reproduce.py` shows more.
+"""Fresh fits at the published settings give what the published program gave; `benchmarks/reproduce.py` shows more.
 
-Fresh runs of the published program land, over seeds, at TP-TV 0.424 to 0.431, TM-EMD 1.6 to 2.0 and re-identification
-0.011 to 0.020. The ranges here are wider by up to half of that on each side, for rounding makes every machine's chain
-another one. Of weighted zeros, which were not published, only the population is asked.
+One run of the published program is compared with the mean of three of ours. Were both from the same distribution, their
+difference would scatter by sqrt(1 + 1/3) of the standard deviation from seed to seed, which twelve seeds of ours told.
+Three of these are allowed. Single seeds scatter too much: of the twelve one had a TM-EMD of 1.48 and one of 2.13.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, synthesize
 from ppmtf_jax.datasets.people_flow import read_people_flow
 
-PUBLISHED = {"rank": 16, "noise_precision": 200.0, "n_sweeps": 100, "n_zeros": 1000, "proposal_mix": 0.0}
-SAMPLED = {
-    "tp_tv": (0.42, 0.435),
-    "tp_tv_top50": (0.125, 0.133),
-    "tm_emd_y": (1.5, 2.2),
-    "tm_emd_x": (1.5, 2.2),
-    "reid_rate": (0.0, 0.03),
+SETTINGS = {"rank": 16, "noise_precision": 200.0, "n_sweeps": 100, "n_zeros": 1000, "proposal_mix": 0.0}
+SEEDS = 3
+# Published, and our standard deviation over seeds.
+PUBLISHED = {
+    "tp_tv": (0.427, 0.0038),
+    "tp_tv_top50": (0.129, 0.0014),
+    "tm_emd_y": (1.83, 0.135),
+    "tm_emd_x": (1.83, 0.128),
+    "reid_rate": (0.016, 0.0018),
 }
-WEIGHTED = {"tp_tv": (0.415, 0.435)}
+
+
+def deviations(people_flow: Path, zeros: str) -> dict[str, float]:
+    """How far the means are from the published figures, in standard deviations of the difference."""
+    train, test = read_people_flow(people_flow)
+    metrics = []
+    for seed in range(SEEDS):
+        model = fit(train, "ppmtf", PPMTFSettings(zeros=zeros, **SETTINGS), seed=seed)
+        metrics.append(evaluate(synthesize(model, traces_per_user=10, seed=seed), train, test))
+    for name in ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x"):
+        assert all(run[name] < run[f"{name}_uniform"] for run in metrics)
+    means = {name: np.mean([run[name] for run in metrics]) for name in PUBLISHED}
+    scatter = np.sqrt(1 + 1 / SEEDS)
+    return {name: float((means[name] - value) / (scatter * sd)) for name, (value, sd) in PUBLISHED.items()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("zeros", "demanded"), [("sampled", SAMPLED), ("weighted", WEIGHTED)])
-def test_fresh_fit_on_people_flow(people_flow: Path, zeros: str, demanded: dict[str, tuple[float, float]]) -> None:
-    train, test = read_people_flow(people_flow)
-    model = fit(train, "ppmtf", PPMTFSettings(zeros=zeros, **PUBLISHED), seed=0)
-    metrics = evaluate(synthesize(model, traces_per_user=10, seed=0), train, test)
-    outside = {name: metrics[name] for name, (low, high) in demanded.items() if not low <= metrics[name] <= high}
+def test_fresh_fits_on_people_flow(people_flow: Path) -> None:
+    outside = {name: z for name, z in deviations(people_flow, "sampled").items() if abs(z) > 3}
     assert outside == {}
-    for name in ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x"):
-        assert metrics[name] < metrics[f"{name}_uniform"]
+
+
+@pytest.mark.slow
+def test_weighted_zeros_keep_the_population_and_are_told_apart(people_flow: Path) -> None:
+    """They were not published. That they are another model shows in the transitions: the comparison sees so much."""
+    of = deviations(people_flow, "weighted")
+    assert abs(of["tp_tv"]) <= 3
+    assert of["tm_emd_x"] > 3
