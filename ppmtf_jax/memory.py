@@ -21,6 +21,8 @@ CONSTANT_BYTES = 600 * 2**20
 CELL_BYTES = 2 * 41
 # Of every factor entry: the sampler's state before and after a sweep, and the draw that is kept.
 FACTOR_ENTRY_BYTES = 3 * 4
+# An entry of the population's transitions while they are made; with noise, each is a Python number for a while.
+POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
 # What synthesis and test take whatever the number of events.
 SMALL_CONSTANT_BYTES = 200 * 2**20
 # Places while drawn; user, trace, instant and place of the finished traces; indices from which they are made.
@@ -87,6 +89,12 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
 def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> None:
     """Refuse a PPMTF fit that would not fit into the memory, and name settings that would; see `require_memory`."""
     require_memory("fit", bytes_to_fit(counts, zeros, n_zeros, rank), _settings_that_fit(counts, n_zeros, rank))
+
+
+def require_memory_for_population(n_places: int, *, private: bool) -> None:
+    """Refuse a matrix of the population's transitions that would not fit; see `require_memory`."""
+    needed = (PRIVATE_POPULATION_BYTES if private else POPULATION_BYTES) * n_places**2
+    require_memory("the population's transitions", needed, "Set proposal_mix=0, or take fewer places")
 
 
 def require_memory_to_synthesize(n_users: int, traces_per_user: int, n_instants: int) -> None:

@@ -15,6 +15,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.memory import (
     bytes_to_fit,
     require_memory,
+    require_memory_for_population,
     require_memory_to_fit,
     require_memory_to_synthesize,
     require_memory_to_test,
@@ -108,6 +109,13 @@ def test_a_fit_is_refused_before_it_begins(gigabytes, monkeypatch):
     monkeypatch.setattr("ppmtf_jax.synthesizers.ppmtf.observe", lambda *_, **__: pytest.fail("it began"))
     with pytest.raises(InputError, match=r"fit: expected .* GB of memory \(an estimate\); found 0\.1 GB available"):
         fit(train, "ppmtf", PPMTFSettings(rank=2, n_sweeps=1))
+
+
+def test_a_population_that_does_not_fit_is_refused(gigabytes):
+    gigabytes(3)
+    require_memory_for_population(10_000, private=False)
+    with pytest.raises(InputError, match=r"population.* 9\.0 GB .*Set proposal_mix=0"):
+        require_memory_for_population(10_000, private=True)
 
 
 def test_the_number_of_traces_that_is_named_fits(gigabytes, monkeypatch):

@@ -13,7 +13,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
-from ppmtf_jax.memory import require_memory_to_fit
+from ppmtf_jax.memory import require_memory_for_population, require_memory_to_fit
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.synthesizers.base import Synthesizer, register
 from ppmtf_jax.synthesizers.metropolis_hastings import FLOOR, MetropolisHastings
@@ -143,6 +143,7 @@ def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "
     """The population's transitions, where the proposal has any of them."""
     if not settings.proposal_mix:
         return None
+    require_memory_for_population(counts.transitions.shape[1], private=settings.population_epsilon is not None)
     matrix = population_transitions(counts.transitions, settings.trimming(), epsilon=settings.population_epsilon)
     return jnp.asarray(matrix, jnp.float32)
 
