@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ from ppmtf_jax.errors import InputError, PpmtfError, Problem
 from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
 from ppmtf_jax.evaluation.report import format_table, write_json
-from ppmtf_jax.files import atomic_file, atomic_folder
+from ppmtf_jax.files import atomic_file, atomic_folder, clear_leftovers, sole_user
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
@@ -393,18 +393,21 @@ def fit(
         base.synthesizer_named(system).settings, parse_assignments(settings or [], "--set"), "--set"
     )
     checkpoint = out.absolute().with_name(f".{out.absolute().name}.checkpoint.npz")
-    model = base.fit(
-        Traces.load(train, progress=progress),
-        system,
-        chosen,
-        seed=seed,
-        progress=progress,
-        checkpoints=Checkpoints(checkpoint),
-    )
-    if not is_first_process():
-        return
-    model.save(out, overwrite=overwrite)
-    checkpoint.unlink(missing_ok=True)
+    with sole_user(checkpoint.with_suffix(".lock")) if is_first_process() else nullcontext():
+        if is_first_process():
+            clear_leftovers(checkpoint)
+        model = base.fit(
+            Traces.load(train, progress=progress),
+            system,
+            chosen,
+            seed=seed,
+            progress=progress,
+            checkpoints=Checkpoints(checkpoint),
+        )
+        if not is_first_process():
+            return
+        model.save(out, overwrite=overwrite)
+        checkpoint.unlink(missing_ok=True)
     _tell(f"{system} model of {model.n_users} users in {out}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import platform
 import shutil
@@ -119,6 +120,13 @@ def sole_user(path: str | os.PathLike[str]) -> Iterator[None]:
     finally:
         path.unlink(missing_ok=True)
         os.close(lock)
+
+
+def clear_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove what a killed process had not finished writing to `path`, which nobody else may be writing now."""
+    path = Path(path)
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.partial-*"):
+        _remove(leftover)
 
 
 def _locked(path: Path) -> int:

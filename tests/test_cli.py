@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 from ppmtf_jax import cli, pipeline
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.evaluation.metrics import METRICS
+from ppmtf_jax.files import sole_user
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
 from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.synthesizers.base import SYNTHESIZERS, FittedModel
@@ -439,6 +440,19 @@ def test_outputs_are_replaced_on_request(copied):
     works("import", "toy-city", "--users", 30, "--out", "city", "--overwrite")
     works("synthesize", "model", "--out", "empty", "--overwrite")
     assert not list(copied.rglob(".*"))
+
+
+def test_one_fit_at_a_time_writes_a_model(copied):
+    fit = ["fit", "city/train", "--system", "uniform", "--out", "m"]
+    # A killed fit leaves these; the second belongs to a model of another name.
+    for name in ("m", "another"):
+        Path(f"..{name}.checkpoint.npz.partial-0a1b2c3d").touch()
+    with sole_user(".m.checkpoint.lock"):
+        assert f"process {os.getpid()}" in refused(*fit)
+        assert len(list(copied.glob("..*.partial-*"))) == 2
+    works(*fit)
+    assert [path.name for path in copied.glob("..*")] == ["..another.checkpoint.npz.partial-0a1b2c3d"]
+    assert not list(copied.glob("*.lock"))
 
 
 def test_the_checkpoint_of_another_fit_is_told(copied):
