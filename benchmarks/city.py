@@ -102,11 +102,12 @@ def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
 def synthesize_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     """One trace of each user."""
     model = FittedModel.load(work / "model")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Compilation apart: the same programs before.
     begin = time.perf_counter()
     synthesize(model, seed=1)
     first = time.perf_counter() - begin
-    begin, before = _now(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    begin = _now()
     synthetic = synthesize(model, seed=0)
     taken = _now() - begin
     synthetic.save(work / "synthetic", overwrite=True)
