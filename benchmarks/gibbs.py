@@ -181,7 +181,7 @@ def measure_smurff(case: dict) -> dict:
 
     counts = count_tensors(read_people_flow(case["data"])[0]).transitions
     zeros = sample_zeros(counts, 1000, seed=(0, 1))
-    index = np.concatenate([np.stack([counts.user, counts.place, counts.other], axis=1), zeros])
+    index = np.concatenate([counts.cell_index, zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float64)
     tensor = smurff.SparseTensor((value, tuple(index.T.astype(np.int32))), counts.shape)
 

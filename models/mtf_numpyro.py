@@ -222,7 +222,7 @@ def _factor(name: str, n_rows: int, settings: GibbsSettings) -> jax.Array:
 
 
 def _list_sampled(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> Cells:
-    positive = np.stack([counts.user, counts.place, counts.other], axis=1)
+    positive = counts.cell_index
     zeros = sample_zeros(counts, n_zeros, seed=seed)
     value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float32)
     return Cells(np.concatenate([positive, zeros]), value)

@@ -26,10 +26,9 @@ from ppmtf_jax.errors import InputError, PpmtfError, Problem
 from ppmtf_jax.evaluation.metrics import METRICS
 from ppmtf_jax.evaluation.metrics import evaluate as evaluate_traces
 from ppmtf_jax.evaluation.report import format_table, write_json
-from ppmtf_jax.files import atomic_file, atomic_folder, clear_leftovers, sole_user
+from ppmtf_jax.files import atomic_folder, clear_leftovers, sole_user
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
@@ -395,7 +394,7 @@ def fit(
     checkpoint = out.absolute().with_name(f".{out.absolute().name}.checkpoint.npz")
     with sole_user(checkpoint.with_suffix(".lock")) if is_first_process() else nullcontext():
         if is_first_process():
-            clear_leftovers(checkpoint)
+            clear_leftovers(checkpoint.parent, checkpoint.name)
         model = base.fit(
             Traces.load(train, progress=progress),
             system,
@@ -434,16 +433,16 @@ def diagnose(
     _check_out(out, overwrite, SUMMARY)
     fitted = base.FittedModel.load(model)
     diagnosis = diagnose_model(
-        fitted, Traces.load(train), n_sweeps=sweeps, n_chains=chains, seed=seed, progress=not quiet
+        fitted, Traces.load(train, progress=not quiet), n_sweeps=sweeps, n_chains=chains, seed=seed, progress=not quiet
     )
     # Drawing needs Matplotlib, which nothing else does.
-    from ppmtf_jax.evaluation.plots import DPI, trace_plots
+    from ppmtf_jax.evaluation.plots import save_figure, trace_plots
 
     with atomic_folder(out, overwrite=overwrite) as partial:
         diagnosis.table.rename_axis("quantity").to_csv(partial / SUMMARY)
         diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
         shown = {name: values for name, values in diagnosis.trace.items() if not name.startswith("cell_")}
-        trace_plots(shown).savefig(partial / "traces.png", dpi=DPI, format="png")
+        save_figure(trace_plots(shown), partial / "traces.png")
     title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
     console.print(_agreement(diagnosis.overview(), title))
     console.print(_held_out(diagnosis.held_out()))
@@ -473,7 +472,6 @@ def synthesize(
     _check_out(out, overwrite, "traces.parquet", writes=process == 0)
     progress = _join(coordinator, processes, process) and not quiet
     fitted = base.FittedModel.load(model)
-    require_memory_to_synthesize(fitted.n_users, traces_per_user, fitted.time_grid.n_instants)
     traces = base.synthesize(fitted, traces_per_user, seed=seed, progress=progress)
     if not is_first_process():
         return
@@ -533,7 +531,6 @@ def check_deniability(
         raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
     progress = _join(coordinator, processes, process) and not quiet
     fitted, traces = base.FittedModel.load(model), Traces.load(synthetic, progress=progress)
-    require_memory_to_test(traces.n_events)
     verdicts = plausible_deniability_test(
         fitted,
         traces,
@@ -695,10 +692,7 @@ def _import(values: dict[str, Any], out: Path, seed: int, overwrite: bool, quiet
 
 
 def _save_sets(sets: dict[str, Traces], out: Path, overwrite: bool, report: str, quiet: bool) -> None:
-    with spinner("writing", show=not quiet), atomic_folder(out, overwrite=overwrite) as partial:
-        for name, traces in sets.items():
-            (partial / name).mkdir()
-            traces.write_into(partial / name)
+    pipeline.save_sets(sets, out, overwrite=overwrite, progress=not quiet)
     _tell(report)
     for name, traces in sets.items():
         _tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events")
@@ -715,12 +709,11 @@ def _join(coordinator: str | None, processes: int, process: int) -> bool:
 
 def _plot_pass_rates(verdicts: PlausibleDeniability, file: Path) -> None:
     # Drawing needs Matplotlib, which the test does not.
-    from ppmtf_jax.evaluation.plots import DPI, pass_rate_curves
+    from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
 
     k = np.arange(1, int(min(max(MAX_PLOTTED_K, verdicts.k), verdicts.counted_to)) + 1)
     name = f"{len(verdicts.passed)} traces, {verdicts.n_verifiers} verifiers, eta = {verdicts.eta:g}"
-    with atomic_file(file) as partial:
-        pass_rate_curves({name: verdicts.pass_rates(k)}).savefig(partial, dpi=DPI, format="png")
+    save_figure(pass_rate_curves({name: verdicts.pass_rates(k)}), file)
 
 
 def _check_out(out: Path, overwrite: bool, part: str, *, writes: bool = True) -> None:

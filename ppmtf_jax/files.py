@@ -122,11 +122,14 @@ def sole_user(path: str | os.PathLike[str]) -> Iterator[None]:
         os.close(lock)
 
 
-def clear_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove what a killed process had not finished writing to `path`, which nobody else may be writing now."""
-    path = Path(path)
-    for leftover in path.parent.glob(f".{glob.escape(path.name)}.partial-*"):
-        _remove(leftover)
+def clear_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what a killed process had not finished writing or removing in a folder, of one name or of all.
+
+    Nobody else may be writing it now.
+    """
+    for kind in ("partial", "old"):
+        for leftover in folder.glob(f".{'*' if name is None else glob.escape(name)}.{kind}-*"):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
 
 
 def _locked(path: Path) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
 import time
 import tomllib
 from collections.abc import Callable, Mapping
@@ -30,9 +29,8 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics import evaluate
 from ppmtf_jax.evaluation.report import write_json
-from ppmtf_jax.files import atomic_folder, sole_user, write_text
+from ppmtf_jax.files import atomic_folder, clear_leftovers, sole_user, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.memory import require_memory_to_synthesize, require_memory_to_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.progress import spinner
 from ppmtf_jax.settings import build_settings, check_seed
@@ -312,6 +310,14 @@ def import_traces(settings: ImportSettings, seed: int, *, progress: bool = False
     return train, test, str(report)
 
 
+def save_sets(sets: Mapping[str, Traces], folder: Path, *, overwrite: bool, progress: bool) -> None:
+    """Write trace sets by name into one folder, which appears complete or not at all."""
+    with spinner("writing", show=progress), atomic_folder(folder, overwrite=overwrite) as partial:
+        for name, traces in sets.items():
+            (partial / name).mkdir()
+            traces.write_into(partial / name)
+
+
 def save_released(synthetic: Traces, verdicts: PlausibleDeniability, folder: Path, *, overwrite: bool = False) -> None:
     """Write the verdict on every trace, and the traces that passed as a trace set (left out where none did)."""
     with atomic_folder(folder, overwrite=overwrite) as partial:
@@ -350,7 +356,8 @@ class _Job:
 
     def run(self) -> RunResult:
         config = self.config
-        self._clear_leftovers()
+        for folder in (self.out, self.out / ".steps"):
+            clear_leftovers(folder)
         self._do("import", self._import, self._importing_with_content(), None, ["data"])
         self._do("fit", self._fit, (config.system, config.fitting), "import", ["model"])
         # Only now: a job that is killed before the stamp is there goes on from the last checkpoint.
@@ -402,10 +409,7 @@ class _Job:
     def _import(self) -> None:
         train, test, report = import_traces(self.config.importing, self.config.seed, progress=self.progress)
         self.say(indent(report, "  "))
-        with spinner("writing", show=self.progress), atomic_folder(self.out / "data", overwrite=True) as partial:
-            for name, traces in (("train", train), ("test", test)):
-                (partial / name).mkdir()
-                traces.write_into(partial / name)
+        save_sets({"train": train, "test": test}, self.out / "data", overwrite=True, progress=self.progress)
 
     def _fit(self) -> None:
         checkpoint = self.out / f".steps/fit-{self.fingerprints['fit'][:16]}.npz"
@@ -423,13 +427,11 @@ class _Job:
     def _synthesize(self) -> None:
         model = FittedModel.load(self.out / "model")
         n = self.config.synthesizing.traces_per_user
-        require_memory_to_synthesize(model.n_users, n, model.time_grid.n_instants)
         synthetic = synthesize(model, n, seed=self.config.seed, progress=self.progress)
         synthetic.save(self.out / "synthetic", overwrite=True)
 
     def _test(self) -> None:
         model, synthetic = FittedModel.load(self.out / "model"), self._load("synthetic")
-        require_memory_to_test(synthetic.n_events)
         settings = asdict(self.config.testing)
         settings["n_verifiers"] = min(settings["n_verifiers"] or model.n_users, model.n_users)
         verdicts = plausible_deniability_test(
@@ -476,12 +478,6 @@ class _Job:
 
     def _any_released(self) -> bool:
         return (self.out / "released" / "traces.parquet").is_file()
-
-    def _clear_leftovers(self) -> None:
-        """Remove what a killed run had not finished writing or removing."""
-        for folder in (self.out, self.out / ".steps"):
-            for path in [*folder.glob(".*.partial-*"), *folder.glob(".*.old-*")]:
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _content_hash(path: Path) -> str:

@@ -40,6 +40,11 @@ class SparseCounts(NamedTuple):
         """Cells of one user's slice, positive or not."""
         return self.shape[1] * self.shape[2]
 
+    @property
+    def cell_index(self) -> np.ndarray:
+        """User, place and other of each cell, shape (cells, 3)."""
+        return np.stack([self.user, self.place, self.other], axis=1)
+
     def positive_per_user(self) -> np.ndarray:
         """Number of positive cells of each user, shape (users,)."""
         return counts_per_user(self.user, self.shape[0])

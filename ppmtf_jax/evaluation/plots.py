@@ -127,10 +127,15 @@ def save_pictures(
     paths = []
     for name, figure in figures.items():
         path = Path(folder) / name
-        with atomic_file(path) as partial:
-            figure.savefig(partial, dpi=DPI, format="png")
+        save_figure(figure, path)
         paths.append(path)
     return paths
+
+
+def save_figure(figure: matplotlib.figure.Figure, path: Path) -> None:
+    """Write a picture as PNG: it appears complete or not at all."""
+    with atomic_file(path) as partial:
+        figure.savefig(partial, dpi=DPI, format="png")
 
 
 @_styled

@@ -105,7 +105,7 @@ def observe(
 
 def _with_sampled_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> ObservedCells:
     zeros = sample_zeros(counts, n_zeros, seed=seed)
-    index = np.concatenate([_positive_index(counts), zeros])
+    index = np.concatenate([counts.cell_index, zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)]).astype(np.float32)
     return lay_out_cells(index, value, counts.shape)
 
@@ -113,7 +113,7 @@ def _with_sampled_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int
 def _with_weighted_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> ObservedCells:
     del seed  # nothing is random here
     return lay_out_cells(
-        _positive_index(counts), counts.count.astype(np.float32), counts.shape, zero_weights(counts, n_zeros)
+        counts.cell_index, counts.count.astype(np.float32), counts.shape, zero_weights(counts, n_zeros)
     )
 
 
@@ -157,10 +157,6 @@ def pad_parts(cells: dict[str, ObservedCells], multiple: int) -> dict[str, Obser
         return own._replace(by_mode=tuple(by_mode))
 
     return {name: pad_all(own) for name, own in cells.items()}
-
-
-def _positive_index(counts: SparseCounts) -> np.ndarray:
-    return np.stack([counts.user, counts.place, counts.other], axis=1)
 
 
 def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int, int]) -> Tiles:

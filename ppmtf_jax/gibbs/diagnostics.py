@@ -168,7 +168,7 @@ def diagnose(
         found = f"{n_chains} chains, {n_sweeps} sweeps, {held_out} held out"
         raise InputError("diagnose", [Problem("at least 2 chains and 20 sweeps, a held-out share in (0, 1)", found)])
     shown, hidden = hold_out(counts, held_out, seed=seed)
-    cells = jax.tree.map(jax.numpy.asarray, observe(shown, zeros, n_zeros, seed=seed))
+    cells = observe(shown, zeros, n_zeros, seed=seed)
     n_rows = rows_of_factors(coupling, shown)
     chains = []
     for number in range(n_chains):
@@ -219,7 +219,7 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
         rng = np.random.default_rng((seed, HIDING, number))
         hide = rng.random(len(tensor.user)) < share
         hide[rng.integers(len(hide))] = True
-        index = np.stack([tensor.user, tensor.place, tensor.other], axis=1)
+        index = tensor.cell_index
         left = ~hide
         shown[name] = SparseCounts(
             tensor.user[left], tensor.place[left], tensor.other[left], tensor.count[left], tensor.shape
@@ -293,8 +293,7 @@ def reconstruction_errors(
     >>> reconstruction_errors(factors, counts, np.array([[0, 1, 0]]))
     ReconstructionErrors(observed=0.75, unobserved=1.0)
     """
-    positive = np.stack([counts.user, counts.place, counts.other], axis=1)
-    index = np.concatenate([positive, zeros]).astype(np.int32)
+    index = np.concatenate([counts.cell_index, zeros]).astype(np.int32)
     value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)])
     order = np.lexsort(index.T[::-1])
     # What is zero in a tensor of all observed cells is unobserved.

@@ -139,7 +139,8 @@ def run_gibbs(
     if n_sweeps < 1 or n_chains < 1:
         raise InputError("run", [Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains")])
     mesh = mesh_of(devices)
-    fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains)
+    # Of all cells, so not where nobody asks for it.
+    fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
     cells = _share_cells(cells, mesh)
     chain_keys, start = _init_chains(key, n_chains, n_rows, coupling, settings, mesh)
     history = _History(start, [], [], [])

@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.devices import gather_rows, own_share
 from ppmtf_jax.errors import InputError, NumericalError, Problem
-from ppmtf_jax.memory import EVENTS_TESTED_TOGETHER
+from ppmtf_jax.memory import EVENTS_TESTED_TOGETHER, STEP_BYTES, require_memory_to_test
 from ppmtf_jax.noise import add_laplace
 from ppmtf_jax.progress import progress_bar
 from ppmtf_jax.synthesizers.base import (
@@ -41,8 +41,8 @@ from ppmtf_jax.synthesizers.base import (
 from ppmtf_jax.threads import map_in_threads, on_each_device
 from ppmtf_jax.traces import Traces
 
-# Verifiers whose table of steps is made at once: 256 bytes for each distinct step and core.
-VERIFIERS_AT_A_TIME = {"float32": 64, "float64": 32}
+# Verifiers whose table of steps is made at once.
+VERIFIERS_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
 TRACES_AT_A_TIME = 512
 # Traces leave the test between rounds of this many verifiers, on however many cores.
 VERIFIERS_IN_A_ROUND = 256
@@ -154,6 +154,7 @@ def plausible_deniability_test(
     """
     _check_parameters(k, eta, n_verifiers, model.n_users, precision, noise_epsilon)
     users, places = complete_places(model, synthetic)
+    require_memory_to_test(synthetic.n_events)
     n_traces, share = len(users), own_share(len(users))
     users, places = users[share], places[share]
     n_verifiers = model.n_users if n_verifiers is None else n_verifiers

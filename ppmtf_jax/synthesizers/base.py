@@ -30,6 +30,7 @@ from ppmtf_jax.devices import gather_rows, own_share
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.files import atomic_folder, write_text
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.memory import require_memory_to_synthesize
 from ppmtf_jax.progress import progress_bar
 from ppmtf_jax.threads import map_in_threads, on_each_device
 from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces, read_parquet
@@ -301,6 +302,7 @@ def synthesize(
         found = f"{traces_per_user} traces per user, {batch_users} users at a time"
         raise InputError("synthesize", [Problem("at least one of each", found)])
     n_users, n_instants = model.n_users, model.time_grid.n_instants
+    require_memory_to_synthesize(n_users, traces_per_user, n_instants)
     key, trace_model = jax.random.key(seed), on_each_device(model.trace_model)
     # Batches and shares are of whole tiles: how a user's numbers are rounded can depend on her place in the tile.
     own_users = np.arange(n_users)[own_share(n_users, TILE)]

@@ -8,7 +8,7 @@ with eq. (5), so a step needs one row of the proposal and two row sums, and no t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -121,13 +121,9 @@ class MetropolisHastings(TraceModel):
         negative, keeps the digits that 1 - sum would lose.
         """
         row = tables.transition_row
-        out = self._mixed(
-            self._floored(self.next_place @ (row * self.place[place])) / tables.row_sum[place],
-            None if self.population is None else self.population[place],
-        )
+        out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / tables.row_sum[place], (place,))
         back = self._mixed(
-            self._floored(self.place @ (row * self.next_place[place])) / tables.row_sum,
-            None if self.population is None else self.population[:, place],
+            self._floored(self.place @ (row * self.next_place[place])) / tables.row_sum, (slice(None), place)
         )
         # A product with ones is a vector operation, a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
@@ -144,9 +140,7 @@ class MetropolisHastings(TraceModel):
         def propose(place: Array, next_place: Array) -> Array:
             design = self.place[place] * self.next_place[next_place]
             personal = self._floored(design @ rows) / tables.row_sum[place]
-            return self._mixed(
-                personal, None if self.population is None else self.population[place, next_place][:, None]
-            )
+            return self._mixed(personal, (place, next_place, None))
 
         forth, back = propose(places, next_places), propose(next_places, places)
         return jnp.log(jnp.minimum(forth, back * (tables.visits[slots, next_places] / tables.visits[slots, places])))
@@ -168,11 +162,9 @@ class MetropolisHastings(TraceModel):
 
         def of_place(number: Array, result: Array) -> Array:
             place = distinct[number]
-            shared = None if self.population is None else (self.population[place], self.population[:, place])
             out = self._floored((factors * self.place[place]) @ self.next_place.T) / row_sums[:, place, None]
             back = self._floored((factors * self.next_place[place]) @ self.place.T) / row_sums
-            if shared is not None:
-                out, back = self._mixed(out, shared[0]), self._mixed(back, shared[1])
+            out, back = self._mixed(out, (place,)), self._mixed(back, (slice(None), place))
 
             def of_slot(step: Array, result: Array) -> Array:
                 target = targets[slots[step]]
@@ -204,18 +196,21 @@ class MetropolisHastings(TraceModel):
     def _floored(self, transitions: Array) -> Array:
         return jnp.maximum(transitions, self.floor)
 
-    def _mixed(self, personal: Array, population: Array | None) -> Array:
-        return personal if population is None else (1 - self.proposal_mix) * personal + self.proposal_mix * population
+    def _mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
+        """Some of the proposal: the user's own with the same entries of the population's, if there is one."""
+        if self.population is None:
+            return personal
+        return (1 - self.proposal_mix) * personal + self.proposal_mix * self.population[entries]
 
     def _proposal_from(self, user_row: Float[Array, " rank"], place: Int[Array, ""]) -> Float[Array, " place"]:
         """The proposal from a place; up to its normalizer where it is the user's own alone."""
         row = self._floored(self.next_place @ (user_row * self.place[place]))
-        return row if self.population is None else self._mixed(row / row.sum(), self.population[place])
+        return row if self.population is None else self._mixed(row / row.sum(), (place,))
 
     def _proposal(self, tables: UserTables, place: Array, next_place: Array) -> Float[Array, ""]:
         design = self.place[place] * self.next_place[next_place]
         personal = self._floored(design @ tables.transition_row) / tables.row_sum[place]
-        return self._mixed(personal, None if self.population is None else self.population[place, next_place])
+        return self._mixed(personal, (place, next_place))
 
     def _visits(self, user: Int[Array, ""], slot: Int[Array, ""]) -> Float[Array, " place"]:
         return self._floored_visits(self.visit_place @ (self.visit_user[user] * self.slot[slot]))
