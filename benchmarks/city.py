@@ -45,15 +45,19 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ppmtf_jax.devices import mesh_of, n_cores, use_all_cores
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _share_cells
 from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.base import USERS_AT_A_TIME, FittedModel, synthesize
-from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.runtime.devices import mesh_of, n_cores, use_all_cores
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import synthesize
+from ppmtf_jax.trace_models.likelihoods import USERS_AT_A_TIME
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gibbs import CITY_PLACES, CITY_SLOTS, CITY_USERS, append_csv, city_tensors, figures_of, time_sweeps

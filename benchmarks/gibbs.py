@@ -33,7 +33,7 @@ def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
 
     A user has as many cells in a city of any size, but for those drawn twice, of which small cities have a few more.
     """
-    from ppmtf_jax.tensors import CountTensors, SparseCounts
+    from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 
     rng = np.random.default_rng(0)
     popularity = 1 / np.arange(1, n_places + 1)
@@ -63,8 +63,8 @@ def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
     """
     import jax
 
-    from ppmtf_jax.devices import mesh_of
     from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _init_chains, _run_sweeps
+    from ppmtf_jax.runtime.devices import mesh_of
 
     mesh = mesh_of()
     keys, state = _init_chains(jax.random.key(0), 1, n_rows, coupling, settings, mesh)
@@ -84,12 +84,12 @@ def measure(case: dict) -> dict:
 
     jax.config.update("jax_num_cpu_devices", case["threads"])
 
+    from ppmtf_jax.data.tensors import count_tensors
     from ppmtf_jax.datasets.people_flow import read_people_flow
-    from ppmtf_jax.devices import mesh_of
     from ppmtf_jax.gibbs.cells import N_MODES, observe
     from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
     from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _share_cells
-    from ppmtf_jax.tensors import count_tensors
+    from ppmtf_jax.runtime.devices import mesh_of
 
     counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])
     coupling = Coupling(SHARED.tensors[:1]) if case.get("one_tensor") else SHARED
@@ -120,12 +120,12 @@ def measure_parts(case: dict) -> dict:
     import jax
     import jax.numpy as jnp
 
+    from ppmtf_jax.data.tensors import count_tensors
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs import kernel
     from ppmtf_jax.gibbs.cells import observe
     from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior
     from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, init_state, rows_of_factors
-    from ppmtf_jax.tensors import count_tensors
 
     counts = count_tensors(read_people_flow(case["data"])[0])
     cells = jax.tree.map(jnp.asarray, observe(counts, case["zeros"], 1000, seed=0))
@@ -176,8 +176,8 @@ def measure_smurff(case: dict) -> dict:
     """Time SMURFF (normal-Wishart priors, fixed noise) on the transition tensor with the same sampled zeros."""
     import smurff
 
+    from ppmtf_jax.data.tensors import count_tensors, sample_zeros
     from ppmtf_jax.datasets.people_flow import read_people_flow
-    from ppmtf_jax.tensors import count_tensors, sample_zeros
 
     counts = count_tensors(read_people_flow(case["data"])[0]).transitions
     zeros = sample_zeros(counts, 1000, seed=(0, 1))

@@ -51,7 +51,7 @@ def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]
 def measure(command: list[str]) -> dict[str, Any]:
     """Run one command of `ppmtf`; the bars of a terminal are shown."""
     begin = time.perf_counter()
-    command = [sys.executable, "-m", "ppmtf_jax.cli", *command]
+    command = [sys.executable, "-m", "ppmtf_jax.cli.app", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         said = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)

@@ -26,14 +26,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ppmtf_jax import FittedModel, PPMTFSettings, Traces, evaluate, fit, plausible_deniability_test, synthesize
+from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.evaluation.metrics import METRICS, transition_counts
+from ppmtf_jax.evaluation.evaluation import METRICS, transition_counts
 from ppmtf_jax.evaluation.plots import DPI, LINE_COLOURS, STYLE
-from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
-from ppmtf_jax.synthesizers.population import population_transitions
-from ppmtf_jax.tensors import count_tensors
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from ppmtf_jax.trace_models.population import population_transitions
 
 K, TRACES_PER_USER = 10, 10
 # Data, system and settings of each case.

@@ -25,6 +25,8 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts, count_tensors, sample_zeros
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
@@ -35,8 +37,6 @@ from ppmtf_jax.gibbs.diagnostics import reconstruction_errors
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
 from ppmtf_jax.synthesizers.itf import UNSHARED
-from ppmtf_jax.tensors import CountTensors, SparseCounts, count_tensors, sample_zeros
-from ppmtf_jax.traces import Traces
 
 ROOT = Path(__file__).resolve().parents[1]
 COUPLINGS = {"PPMTF": SHARED, "ITF": UNSHARED}

@@ -32,13 +32,14 @@ import pandas as pd
 import psutil
 
 from ppmtf_jax import FittedModel, PPMTFSettings, SGDSettings, Traces, evaluate, fit, synthesize
+from ppmtf_jax.data.tensors import Trimming, count_tensors
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
-from ppmtf_jax.evaluation.metrics import METRICS, N_TOP, population_by_slot, tp_tv, transition_counts
+from ppmtf_jax.evaluation.evaluation import METRICS, N_TOP, population_by_slot, tp_tv, transition_counts
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.base import complete_places, pairwise_log_likelihood, step_log_probabilities
-from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
-from ppmtf_jax.tensors import Trimming, count_tensors
+from ppmtf_jax.synthesizers.fitted_model import complete_places
+from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = (0, 1, 2)

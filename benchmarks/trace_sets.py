@@ -28,7 +28,7 @@ N_PLACES = 1000
 
 def make(out: Path, n_users: int, n_days: int) -> list[dict[str, Any]]:
     """Simulate a city and write it, split into training and test users."""
-    from ppmtf_jax.cli import app
+    from ppmtf_jax.cli.app import app
 
     size = ["--users", str(n_users), "--places", str(N_PLACES), "--days", str(n_days)]
     return [_measured("make", lambda: app(["import", "toy-city", *size, "--out", str(out)], standalone_mode=False))[1]]
@@ -36,9 +36,9 @@ def make(out: Path, n_users: int, n_days: int) -> list[dict[str, Any]]:
 
 def use(out: Path) -> list[dict[str, Any]]:
     """Read the training set, count it, and lay out its cells with weighted zeros."""
+    from ppmtf_jax.data.tensors import count_tensors
+    from ppmtf_jax.data.traces import Traces
     from ppmtf_jax.gibbs.cells import observe
-    from ppmtf_jax.tensors import count_tensors
-    from ppmtf_jax.traces import Traces
 
     traces, reading = _measured("read", lambda: Traces.load(out / "train"))
     events = {"events": traces.n_events}

@@ -30,7 +30,7 @@ from ppmtf_jax import (
     toy_city,
 )
 from ppmtf_jax.evaluation.plots import population_maps, transition_matrices, utility_bars
-from ppmtf_jax.evaluation.report import format_table
+from ppmtf_jax.evaluation.tables import format_table
 
 # %% [markdown]
 # ## 1. A city

@@ -5,16 +5,19 @@ The line: `Traces` -> `fit` -> `synthesize` -> `plausible_deniability_test` -> `
 
 from importlib.metadata import version
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.devices import use_all_cores
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.evaluation.metrics import evaluate
+from ppmtf_jax.evaluation.evaluation import evaluate
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.base import FittedModel, fit, synthesize
+from ppmtf_jax.runtime.devices import use_all_cores
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.sgd import SGDSettings
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 __version__ = version("ppmtf_jax")
 

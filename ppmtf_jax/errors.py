@@ -7,7 +7,7 @@ computation that left the finite numbers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 N_EXAMPLES = 5
@@ -75,3 +75,12 @@ class NumericalError(PpmtfError, ArithmeticError):
 def first_examples(values: Sequence[object]) -> tuple[str, ...]:
     """The first few of `values` as text, for `Problem.examples`."""
     return tuple(str(value) for value in list(values)[:N_EXAMPLES])
+
+
+def missing_columns(found: Collection[object], needed: Sequence[str]) -> list[Problem]:
+    """A problem where some of the needed columns are not there."""
+    missing = [name for name in needed if name not in found]
+    if not missing:
+        return []
+    way_out = f"Missing: {', '.join(missing)}"
+    return [Problem(f"columns {', '.join(needed)}", f"columns {', '.join(map(str, found))}", way_out=way_out)]

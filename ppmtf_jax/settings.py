@@ -61,7 +61,7 @@ def describe_settings(kind: type) -> str:
     Examples
     --------
     >>> from ppmtf_jax.gibbs.kernel import GibbsSettings
-    >>> from ppmtf_jax.tensors import Trimming
+    >>> from ppmtf_jax.data.tensors import Trimming
     >>> describe_settings(Trimming)
     'max_transitions=100 (or none), max_visits=100 (or none), max_count=10 (or none)'
     """

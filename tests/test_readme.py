@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ppmtf_jax.cli import app
-from ppmtf_jax.pipeline import RunConfig
+from ppmtf_jax.cli.app import app
+from ppmtf_jax.jobs.steps import RunConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

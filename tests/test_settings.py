@@ -14,7 +14,7 @@ from ppmtf_jax.settings import (
     parse_assignments,
     split_assignments,
 )
-from ppmtf_jax.synthesizers.base import SYNTHESIZERS
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 
 @dataclass(frozen=True)

@@ -5,18 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.transition_estimators import (
-    FLOOR,
-    AttackedTraces,
-    UserTransitions,
-    attacked_traces,
-    check_disjoint_users,
-    check_same_places,
-    has_transitions,
-    ml_transitions,
-    products_in_blocks,
-)
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
+from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, has_transitions, products_in_blocks
+from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
+from ppmtf_jax.data.traces import Traces
 
 
 def membership_scores(

@@ -5,16 +5,10 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.transition_estimators import (
-    FLOOR,
-    attacked_traces,
-    check_same_places,
-    has_transitions,
-    ml_transitions,
-    products_in_blocks,
-    training_user_of,
-)
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.attacks.estimators.ml import ml_transitions
+from ppmtf_jax.attacks.scoring import FLOOR, attacked_traces, has_transitions, products_in_blocks
+from ppmtf_jax.data.comparable import check_same_places, training_user_of
+from ppmtf_jax.data.traces import Traces
 
 TIE = 1e-9
 """Log-likelihoods this close are equal: sums of the same logarithms in another order differ by less."""

@@ -17,9 +17,10 @@ import pyarrow as pa
 from pyarrow import csv as arrow_csv
 from pyarrow import parquet as arrow_parquet
 
-from ppmtf_jax.datasets.discretize import Discretization, ImportReport, discretize, row_examples, zone_problems
+from ppmtf_jax.data.time_grid import zone_problems
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretize import Discretization, ImportReport, discretize, row_examples
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.traces import Traces
 
 NEEDED_COLUMNS = ("user", "time", "latitude", "longitude")
 OPTIONAL_COLUMNS = ("place", "category", "trace")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.places import PlaceTable, coordinate_problems
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, zone_problems
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
-from ppmtf_jax.traces import DAY_S, PlaceTable, TimeGrid, Traces, coordinate_problems
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
@@ -402,15 +403,6 @@ def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
         values = pd.Series(distinct)
     is_integer = pd.api.types.is_integer_dtype(values.dtype)
     return codes.astype(np.int32), values.to_numpy(np.int64 if is_integer else object)
-
-
-def zone_problems(time_zone: str) -> list[Problem]:
-    """A problem where `time_zone` is no IANA zone."""
-    try:
-        ZoneInfo(time_zone)
-    except (KeyError, ValueError, OSError, TypeError):
-        return [Problem("an IANA time zone such as Asia/Tokyo", repr(time_zone))]
-    return []
 
 
 def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:

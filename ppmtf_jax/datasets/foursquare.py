@@ -8,17 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.time_grid import zone_problems
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import local_times, read_columns
-from ppmtf_jax.datasets.discretize import (
-    Discretization,
-    ImportReport,
-    MostVisited,
-    discretize,
-    row_examples,
-    zone_problems,
-)
+from ppmtf_jax.datasets.discretize import Discretization, ImportReport, MostVisited, discretize, row_examples
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.traces import Traces
 
 COLUMNS = {"user": 0, "place": 1, "category": 3, "latitude": 4, "longitude": 5, "offset": 6, "time": 7}
 TIME_FORMAT = "%a %b %d %H:%M:%S %z %Y"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import parse_times, read_columns
 from ppmtf_jax.datasets.discretize import Discretization, ImportReport, MostVisited, discretize
 from ppmtf_jax.errors import Problem, first_examples
-from ppmtf_jax.traces import Traces
 
 CHECKIN_COLUMNS = {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}
 EDGE_COLUMNS = {"user": 0, "friend": 1}

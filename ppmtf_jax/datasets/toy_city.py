@@ -15,9 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.progress import progress_bar
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.runtime.progress import progress_bar
 
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, runtime_checkable
 
 import numpy as np
 
+from ppmtf_jax.data.comparable import check_comparable
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.metrics import METRICS, check_comparable, population_by_slot, transition_counts
-from ppmtf_jax.files import atomic_file
+from ppmtf_jax.evaluation.evaluation import METRICS, population_by_slot, transition_counts
 from ppmtf_jax.gibbs.diagnostics import quantity_title
-from ppmtf_jax.traces import PlaceTable, Traces
+from ppmtf_jax.runtime.files import atomic_file
 
 if TYPE_CHECKING:
     import matplotlib.axes

@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
-from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
 
 N_MODES = 3
 # Runs of tiles whose statistics are summed one by one for the places and slots, then in a fixed order, so that the sum

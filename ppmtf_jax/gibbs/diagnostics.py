@@ -17,11 +17,11 @@ import jax
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts, sample_zeros
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import KeepEvery, run_gibbs
-from ppmtf_jax.tensors import CountTensors, SparseCounts, sample_zeros
 
 # Thresholds of Vehtari et al. 2021.
 MAX_R_HAT = 1.01
@@ -158,7 +158,7 @@ def diagnose(
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.gibbs.kernel import SHARED
-    >>> from ppmtf_jax.tensors import count_tensors
+    >>> from ppmtf_jax.data.tensors import count_tensors
     >>> counts = count_tensors(toy_city(n_users=20, n_places=20, seed=0).traces)
     >>> diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), zeros="weighted", n_sweeps=20, n_chains=2)
     >>> diagnosis.trace["log_joint"].shape

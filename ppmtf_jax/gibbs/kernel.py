@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
+from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import N_MODES, ObservedCells, Tiles
 from ppmtf_jax.gibbs.conditionals import (
@@ -31,7 +32,6 @@ from ppmtf_jax.gibbs.conditionals import (
     row_conditional,
 )
 from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
-from ppmtf_jax.tensors import CountTensors
 
 Factors = dict[str, Array]
 

@@ -19,12 +19,12 @@ from jax import lax
 from jax.sharding import Mesh
 from jaxtyping import Array, Int, Key
 
-from ppmtf_jax.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
-from ppmtf_jax.files import atomic_file
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
-from ppmtf_jax.progress import progress_bar
+from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
+from ppmtf_jax.runtime.files import atomic_file
+from ppmtf_jax.runtime.progress import progress_bar
 
 # Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5

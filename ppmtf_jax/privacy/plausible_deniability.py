@@ -21,16 +21,18 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.devices import gather_rows, own_share
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
-from ppmtf_jax.memory import EVENTS_TESTED_TOGETHER, STEP_BYTES, require_memory_to_test
-from ppmtf_jax.noise import add_laplace
-from ppmtf_jax.progress import progress_bar
-from ppmtf_jax.synthesizers.base import (
-    FittedModel,
+from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.runtime.devices import gather_rows, own_share
+from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
+from ppmtf_jax.synthesizers.synthesis import SMALL_CONSTANT_BYTES
+from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.likelihoods import (
     Steps,
-    TraceModel,
-    complete_places,
     distinct_steps,
     empty_step_table,
     log_step_table,
@@ -38,9 +40,13 @@ from ppmtf_jax.synthesizers.base import (
     step_log_probabilities,
     sum_of_rows,
 )
-from ppmtf_jax.threads import map_in_threads, on_each_device
-from ppmtf_jax.traces import Traces
 
+# Number of the trace that an event belongs to, and its log-probability twice.
+TESTED_EVENT_BYTES = 8 + 2 * 8
+# The privacy test takes traces in groups of so many events, and makes, in each thread, a table with a row for each
+# distinct step of a group, at most one for each event.
+EVENTS_TESTED_TOGETHER = 6 << 20
+STEP_BYTES = 64 * 4
 # Verifiers whose table of steps is made at once.
 VERIFIERS_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
 TRACES_AT_A_TIME = 512
@@ -147,7 +153,7 @@ def plausible_deniability_test(
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.synthesizers.base import fit, synthesize
+    >>> from ppmtf_jax.synthesizers.synthesis import fit, synthesize
     >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
     >>> plausible_deniability_test(model, synthesize(model, seed=1), k=20).passed.all()
     np.True_
@@ -225,8 +231,8 @@ def _count_of_group(
         if len(active):
             if first == 0 or len(active) < COLLECT_ANEW * n_collected:
                 collected, n_collected = active, len(active)
-                asks = _Questions(model, users[active], places[active], own_bin[active])
-            found = asks.count(in_round, eta)[:n_collected]
+                under_test = _TracesUnderTest(model, users[active], places[active], own_bin[active])
+            found = under_test.count(in_round, eta)[:n_collected]
             count[active] += found[np.isin(collected, active, assume_unique=True)]
             asked[active] += len(in_round)
             active = active[count[active] < stop_at[active]]
@@ -234,7 +240,7 @@ def _count_of_group(
     return count, asked
 
 
-class _Questions:
+class _TracesUnderTest:
     """Some traces as what every block of verifiers is asked about."""
 
     def __init__(self, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
@@ -245,7 +251,7 @@ class _Questions:
             np.resize(array, (size, *array.shape[1:])).reshape(-1, min(size, TRACES_AT_A_TIME), *array.shape[1:])
             for array in (rows, own_bin, users)
         )
-        self._here = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
+        self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
         self._n_verifiers = VERIFIERS_AT_A_TIME[own_bin.dtype.name]
         # Tables of steps that no block uses at the moment: of each device as many as blocks are counted at once.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
@@ -256,7 +262,7 @@ class _Questions:
         return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))
 
     def _count_of_block(self, verifiers: np.ndarray, eta: float) -> np.ndarray:
-        model, about = self._here()
+        model, about = self._local_copy()
         padding = self._n_verifiers - len(verifiers)
         padded = jnp.asarray(np.pad(verifiers, (0, padding), constant_values=-1))
         (device,) = padded.devices()
@@ -316,3 +322,17 @@ def _check_parameters(
         problems.append(Problem("precision 'float32' or 'float64'", repr(precision)))
     if problems:
         raise InputError("plausible-deniability test", problems)
+
+
+def bytes_to_test(n_events: int) -> int:
+    """Bound on the peak of a plausible-deniability test of traces of so many events in all, bytes.
+
+    An estimate where all steps differ; traces that share steps take less.
+    """
+    tables = n_threads() * STEP_BYTES * min(n_events, EVENTS_TESTED_TOGETHER)
+    return SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events + tables
+
+
+def require_memory_to_test(n_events: int) -> None:
+    """Refuse to test more traces than would fit; see `require_memory`."""
+    require_memory("test", bytes_to_test(n_events), "Synthesize fewer traces per user, and test them in several runs")

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.tensors import count_tensors
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, diagnose
 from ppmtf_jax.gibbs.kernel import SHARED
 from ppmtf_jax.settings import build_settings
-from ppmtf_jax.synthesizers.base import FittedModel
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.itf import UNSHARED
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
-from ppmtf_jax.tensors import count_tensors
-from ppmtf_jax.traces import Traces
 
 COUPLINGS = {"ppmtf": SHARED, "itf": UNSHARED}
 

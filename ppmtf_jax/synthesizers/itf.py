@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.kernel import Coupling
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.base import Synthesizer, register
-from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, fit_chains
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.synthesizers.registry import Synthesizer, register
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 UNSHARED = Coupling(
     (("transitions", ("user", "place", "next_place")), ("visits", ("visit_user", "visit_place", "slot")))

@@ -9,17 +9,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ppmtf_jax.data.tensors import CountTensors, Trimming, count_tensors
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
-from ppmtf_jax.memory import require_memory_for_population, require_memory_to_fit
-from ppmtf_jax.progress import spinner
-from ppmtf_jax.synthesizers.base import Synthesizer, register
-from ppmtf_jax.synthesizers.metropolis_hastings import FLOOR, MetropolisHastings
-from ppmtf_jax.synthesizers.population import population_transitions
-from ppmtf_jax.tensors import CountTensors, Trimming, count_tensors
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.synthesizers.registry import Synthesizer, register
+from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, MetropolisHastings
+from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
 
 
 @dataclass(frozen=True)

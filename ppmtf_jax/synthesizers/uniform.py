@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.base import Synthesizer, TraceModel, register
-from ppmtf_jax.traces import Traces
+from ppmtf_jax.synthesizers.registry import Synthesizer, register
+from ppmtf_jax.trace_models.base import TraceModel
 
 
 @jax.tree_util.register_dataclass

@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ppmtf_jax.attacks import membership_advantage, membership_scores, mia_advantage
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
 
 def random_traces(

@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks import reid_rate, reidentify
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
 N_PLACES = 5
 

@@ -17,7 +17,7 @@ from ppmtf_jax.datasets.checkins import parse_times, read_checkins
 from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited
 from ppmtf_jax.errors import InputError
 
-HAND_MADE = Path(__file__).parents[1] / "data" / "checkins" / "checkins.csv"
+HAND_MADE = Path(__file__).parents[1] / "samples" / "checkins" / "checkins.csv"
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where", "category": "what"}
 HEADER = "user,time,latitude,longitude,place\n"
 ROW = "1,2024-01-01T08:00:00Z,40.7,-74.0,a\n"

@@ -11,7 +11,7 @@ from ppmtf_jax.datasets.discretize import Discretization, MostVisited
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.errors import InputError
 
-HAND_MADE = Path(__file__).parents[1] / "data" / "foursquare"
+HAND_MADE = Path(__file__).parents[1] / "samples" / "foursquare"
 ROW = "1\tv1\tc\tBar\t40.7\t-74.0\t-300\tTue Jan 03 18:00:00 +0000 2012\n"
 
 

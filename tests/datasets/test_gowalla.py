@@ -10,7 +10,7 @@ from ppmtf_jax.datasets.discretize import Discretization, MostVisited
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.errors import InputError
 
-HAND_MADE = Path(__file__).parents[1] / "data" / "gowalla"
+HAND_MADE = Path(__file__).parents[1] / "samples" / "gowalla"
 CHECKINS = HAND_MADE / "loc-gowalla_totalCheckins.txt"
 EDGES = HAND_MADE / "loc-gowalla_edges.txt"
 ROW = "0\t2010-10-12T00:21:28Z\t40.64\t-73.78\t23261\n"

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
 
-HAND_MADE = Path(__file__).parents[1] / "data" / "people_flow"
+HAND_MADE = Path(__file__).parents[1] / "samples" / "people_flow"
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets import toy_city as module
 from ppmtf_jax.datasets.toy_city import ToyCity, toy_city, toy_city_pieces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.traces import Traces
 
 EVENT_FIELDS = ("user", "trace", "instant", "place")
 

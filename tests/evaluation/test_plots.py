@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import ToyCity, toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import plots
-from ppmtf_jax.evaluation.metrics import METRICS, population_by_slot
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.evaluation.evaluation import METRICS, population_by_slot
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts, Trimming, count_tensors, zero_weights
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells
@@ -24,7 +25,6 @@ from ppmtf_jax.gibbs.cells import (
     observe,
     pad_parts,
 )
-from ppmtf_jax.tensors import CountTensors, SparseCounts, Trimming, count_tensors, zero_weights
 
 SHAPE = (5, 4, 6)
 

@@ -26,7 +26,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.gibbs import cells
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
-from ppmtf_jax.tensors import count_tensors
+from ppmtf_jax.data.tensors import count_tensors
 
 cells.rows_at_a_time = lambda: 8  # several parts
 counts = count_tensors(toy_city(n_users=50, seed=0).traces)

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 
+from ppmtf_jax.data.tensors import SparseCounts, count_tensors, sample_zeros
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.diagnostics import (
@@ -21,7 +22,6 @@ from ppmtf_jax.gibbs.diagnostics import (
     summarize,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
-from ppmtf_jax.tensors import SparseCounts, count_tensors, sample_zeros
 
 
 @pytest.fixture(scope="module")

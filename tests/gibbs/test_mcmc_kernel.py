@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import kernel, mcmc_kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, observe
@@ -28,7 +29,6 @@ from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, SweepInfo
 from ppmtf_jax.gibbs.mcmc_kernel import MTFGibbs
 from ppmtf_jax.gibbs.run import GibbsResult, KeepEvery, run_gibbs
-from ppmtf_jax.tensors import CountTensors, SparseCounts
 
 ROWS = {"user": 6, "place": 4, "next_place": 4, "slot": 3}
 RANK = 2

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.gibbs import run
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, KeepEvery, KeepLast, run_gibbs
-from ppmtf_jax.tensors import CountTensors, SparseCounts
 from tests.faults import files_of_at_most
 
 ROWS = {"user": 6, "place": 5, "next_place": 5, "slot": 3}
@@ -315,7 +315,7 @@ import jax, numpy as np
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import run_gibbs
-from ppmtf_jax.tensors import CountTensors, SparseCounts
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 rng = np.random.default_rng(0)
 def tensor(n_others):
     dense = rng.poisson(0.02, (500, 60, n_others))

@@ -22,6 +22,7 @@ from scipy import stats
 
 from models import mtf_numpyro
 from models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
+from ppmtf_jax.data.tensors import CountTensors, SparseCounts
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import (
@@ -34,7 +35,6 @@ from ppmtf_jax.gibbs.conditionals import (
 )
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 from ppmtf_jax.synthesizers.itf import UNSHARED
-from ppmtf_jax.tensors import CountTensors, SparseCounts
 
 RANK = 2
 USERS, PLACES, SLOTS = 3, 3, 2

@@ -10,14 +10,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy import plausible_deniability as tested
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.base import FittedModel, fit
-from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.sgd import SGDSettings
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 USERS, PLACES, SLOTS, RANK, INSTANTS, NUMBER = 7, 4, 2, 2, 3, 3
 SLOT_OF_INSTANT = np.array([0, 1, 1], np.int32)

@@ -9,18 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data.tensors import Trimming, count_tensors
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.diagnostics import Diagnosis
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.synthesizers import convergence
-from ppmtf_jax.synthesizers.base import SYNTHESIZERS, FittedModel
 from ppmtf_jax.synthesizers.convergence import COUPLINGS, diagnose_model
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.itf import UNSHARED
-from ppmtf_jax.synthesizers.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
-from ppmtf_jax.tensors import Trimming, count_tensors
-from ppmtf_jax.traces import TimeGrid, Traces
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 SETTINGS = PPMTFSettings(
     rank=3, noise_precision=7.0, n_sweeps=30, zeros="weighted", n_zeros=40, max_transitions=2, max_count=2

@@ -9,16 +9,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.tensors import Trimming, count_tensors
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
 from ppmtf_jax.synthesizers import ppmtf
-from ppmtf_jax.synthesizers.base import FittedModel, fit
-from ppmtf_jax.synthesizers.population import population_transitions
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
-from ppmtf_jax.tensors import Trimming, count_tensors
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.trace_models.population import population_transitions
 
 SETTINGS = PPMTFSettings(2, 50.0, 6, "weighted", 4, max_transitions=4, max_visits=6, max_count=2, floor=1e-3)
 

@@ -9,10 +9,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.synthesizers.base import fit, step_log_probabilities, synthesize
 from ppmtf_jax.synthesizers.sgd import SGDSettings
-from ppmtf_jax.traces import PlaceTable, TimeGrid, Traces
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
 USERS, PLACES, PERIOD, DAYS = 4, 5, 4, 3
 SLOTS = np.array([1, 0, 0, 1])

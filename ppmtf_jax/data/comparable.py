@@ -1,0 +1,82 @@
+"""Whether trace sets can be compared: the same places and slots, users that are the same or all others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem, first_examples
+
+
+def check_same_places(**trace_sets: Traces) -> None:
+    """All trace sets must have the same places in the same order.
+
+    Raises
+    ------
+    InputError
+        Naming the sets that differ from the first.
+    """
+    (first_name, first), *others = trace_sets.items()
+    problems = []
+    for name, traces in others:
+        ids, expected = traces.places.ids, first.places.ids
+        if len(ids) != len(expected):
+            found = f"{len(expected)} in {first_name}, {len(ids)} in {name}"
+            problems.append(Problem("the same place table", f"different numbers of places: {found}"))
+        elif (differ := np.flatnonzero(ids != expected)).size:
+            examples = first_examples([f"{expected[i]} in {first_name}, {ids[i]} in {name}" for i in differ[:5]])
+            problems.append(Problem("the same place table", "different ids or another order", len(differ), examples))
+    if problems:
+        raise InputError("trace sets", problems)
+
+
+def training_user_of(released: Traces, train: Traces) -> np.ndarray:
+    """Index among the training users of each user of the released set, shape (users,).
+
+    Raises
+    ------
+    InputError
+        Released users who are not training users: nobody could say what a correct guess is.
+    """
+    index = _index_of_users(released, train)
+    if (index < 0).any():
+        examples = first_examples(released.user_ids[index < 0].tolist())
+        way_out = "Give the training set that the synthetic traces were made from"
+        raise InputError("synthetic traces", [Problem("users of the training set", "others", 0, examples, way_out)])
+    return index
+
+
+def check_disjoint_users(train: Traces, test: Traces) -> None:
+    """Membership is defined only if nobody is both a training and a test user.
+
+    Raises
+    ------
+    InputError
+        Naming the first users that are in both.
+    """
+    shared = _index_of_users(test, train) >= 0
+    if shared.any():
+        examples = first_examples(test.user_ids[shared].tolist())
+        way_out = "Split by users, or leave the attacks out"
+        found = f"{int(shared.sum())} of {test.n_users} test users in the training set"
+        raise InputError("test traces", [Problem("test users who are not training users", found, 0, examples, way_out)])
+
+
+def _index_of_users(traces: Traces, among: Traces) -> np.ndarray:
+    position = {user: index for index, user in enumerate(among.user_ids.tolist())}
+    return np.array([position.get(user, -1) for user in traces.user_ids.tolist()], np.int64)
+
+
+def check_comparable(**trace_sets: Traces) -> None:
+    """All trace sets must have the same places and as many slots as the first; their grids may differ in length.
+
+    Raises
+    ------
+    InputError
+        Naming the sets that differ.
+    """
+    check_same_places(**trace_sets)
+    n_slots = {name: traces.time_grid.n_slots for name, traces in trace_sets.items()}
+    if len(set(n_slots.values())) > 1:
+        found = ", ".join(f"{n} in {name}" for name, n in n_slots.items())
+        raise InputError("trace sets", [Problem("the same number of slots", found, way_out="Use grids of equal slots")])

@@ -1,0 +1,131 @@
+"""Places: who has been where is told by an index into a table of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+
+PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceTable:
+    """The places that events can be at.
+
+    Parameters
+    ----------
+    ids : array, shape (places,)
+        The user's own identifiers, distinct.
+    latitude, longitude : float array, shape (places,)
+        Degrees.
+    category : array of str, shape (places,), or None
+        A label such as "home" or "restaurant".
+
+    Examples
+    --------
+    >>> places = PlaceTable.from_frame(
+    ...     pd.DataFrame({"place": ["a", "b"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
+    ... )
+    >>> len(places), places.index_of(["b", "a"]).tolist()
+    (2, [1, 0])
+    """
+
+    ids: np.ndarray
+    latitude: np.ndarray
+    longitude: np.ndarray
+    category: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @classmethod
+    def from_frame(cls, frame: pd.DataFrame) -> PlaceTable:
+        """Validate a table with columns place, latitude, longitude and, optionally, category.
+
+        Raises
+        ------
+        InputError
+            Listing missing columns, repeated ids, and coordinates that are out of range or look swapped.
+        """
+        problems = missing_columns(frame.columns, ("place", "latitude", "longitude"))
+        if problems:
+            raise InputError("places", problems)
+        if not len(frame):
+            raise InputError("places", [Problem("at least one place", "an empty table")])
+        problems += coordinate_problems(frame["latitude"], frame["longitude"])
+        repeated = frame["place"].duplicated()
+        if repeated.any():
+            problems.append(
+                Problem(
+                    "every place once",
+                    "repeated place ids",
+                    int(repeated.sum()),
+                    first_examples(frame.loc[repeated, "place"].tolist()),
+                )
+            )
+        missing = frame["place"].isna()
+        if missing.any():
+            problems.append(Problem("an id for every place", "missing ids", int(missing.sum())))
+        if problems:
+            raise InputError("places", problems)
+        category = frame["category"].fillna("").astype(str).to_numpy(object) if "category" in frame else None
+        return cls(
+            id_array(frame["place"]),
+            frame["latitude"].to_numpy(np.float64),
+            frame["longitude"].to_numpy(np.float64),
+            category,
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with columns place, latitude, longitude and, where known, category."""
+        columns = {"place": self.ids, "latitude": self.latitude, "longitude": self.longitude}
+        if self.category is not None:
+            columns["category"] = self.category
+        return pd.DataFrame(columns)
+
+    def index_of(self, ids: object) -> np.ndarray:
+        """Index of each id; -1 for an unknown one."""
+        return pd.Index(self.ids).get_indexer(pd.Index(np.asarray(ids)))
+
+    def bounding_box(self) -> tuple[float, float, float, float]:
+        """(south, north, west, east) of the places, degrees."""
+        return (
+            float(self.latitude.min()),
+            float(self.latitude.max()),
+            float(self.longitude.min()),
+            float(self.longitude.max()),
+        )
+
+
+def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Problem]:
+    """Problems of coordinates in degrees: not numbers, out of range, probably swapped."""
+    problems = []
+    values = {}
+    for name, column, limit in (("latitude", latitude, 90), ("longitude", longitude, 180)):
+        number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+        values[name] = number
+        bad = ~np.isfinite(number)
+        if bad.any():
+            problems.append(
+                Problem(f"{name} as a number", "others", int(bad.sum()), first_examples(column[bad].tolist()))
+            )
+        outside = np.isfinite(number) & (np.abs(number) > limit)
+        if outside.any():
+            examples = first_examples(number[outside].tolist())
+            swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
+            way_out = "Latitude and longitude are probably swapped" if swapped else ""
+            problems.append(
+                Problem(f"{name} from {-limit} to {limit} degrees", "others", int(outside.sum()), examples, way_out)
+            )
+    return problems
+
+
+def id_array(column: pd.Series) -> np.ndarray:
+    """Ids as a NumPy array: integers stay integers, everything else becomes a Python object of its own type."""
+    if pd.api.types.is_integer_dtype(column.dtype) and not column.isna().any():
+        return column.to_numpy(column.dtype if isinstance(column.dtype, np.dtype) else np.int64)
+    return column.to_numpy(object)

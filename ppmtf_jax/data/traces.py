@@ -1,0 +1,315 @@
+"""The canonical, validated form of the data: `PlaceTable`, `TimeGrid`, `Traces` and the trace-set folder.
+
+A trace set is a folder with `traces.parquet` (user, trace, instant, place), `places.parquet` (place, latitude,
+longitude, category), `time_grid.json` and, where there are friends, `friendships.parquet` (user, friend). Ids keep the
+user's own values there; inside, everything is an index: users in the order of their sorted ids, places in the order of
+the place table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, read_events
+from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.trace_set import _opened, _pieces_of, read_parquet
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.runtime.files import atomic_folder, write_text
+from ppmtf_jax.runtime.progress import progress_bar
+
+
+@dataclass(frozen=True, eq=False)
+class Traces:
+    """Location traces: who was where at which instant. Instants without an event are simply absent.
+
+    Build it with `from_frame` or `load`; both validate. Events are sorted by (user, trace, instant), all distinct.
+
+    Parameters
+    ----------
+    user, trace, instant, place : int32 arrays, shape (events,)
+        Index of the user, number of the trace among that user's, instant of the grid, index of the place.
+    user_ids : array, shape (users,)
+        The user's own identifiers, sorted.
+    places : PlaceTable
+    time_grid : TimeGrid
+    friendships : int32 array, shape (pairs, 2), or None
+        User indices, the smaller first, each pair once.
+
+    Examples
+    --------
+    >>> places = PlaceTable.from_frame(
+    ...     pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
+    ... )
+    >>> grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 3, "Asia/Tokyo")
+    >>> frame = pd.DataFrame({"user": [7, 7, 9], "trace": 0, "instant": [0, 1, 2], "place": ["home", "work", "home"]})
+    >>> traces = Traces.from_frame(frame, places, grid)
+    >>> traces.n_users, traces.n_events, traces.user.tolist(), traces.user_ids.tolist()
+    (2, 3, [0, 0, 1], [7, 9])
+    """
+
+    user: np.ndarray
+    trace: np.ndarray
+    instant: np.ndarray
+    place: np.ndarray
+    user_ids: np.ndarray
+    places: PlaceTable
+    time_grid: TimeGrid
+    friendships: np.ndarray | None = field(default=None)
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_places(self) -> int:
+        return len(self.places)
+
+    @property
+    def n_events(self) -> int:
+        return len(self.user)
+
+    @property
+    def slot(self) -> np.ndarray:
+        """Slot of each event, shape (events,)."""
+        return self.time_grid.slot_of_instant[self.instant]
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: pd.DataFrame,
+        places: PlaceTable,
+        time_grid: TimeGrid,
+        friendships: pd.DataFrame | None = None,
+        *,
+        subject: str = "traces",
+    ) -> Traces:
+        """Validate a table with columns user, instant, place and, optionally, trace (else 0).
+
+        Raises
+        ------
+        InputError
+            Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
+            the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
+        """
+        return cls._from_pieces(
+            in_pieces(frame), frame.columns, len(frame), places, time_grid, friendships, subject=subject
+        )
+
+    @classmethod
+    def _from_pieces(
+        cls,
+        pieces: Iterable[pd.DataFrame],
+        columns: Collection[object],
+        n_events: int,
+        places: PlaceTable,
+        time_grid: TimeGrid,
+        friendships: pd.DataFrame | None,
+        *,
+        subject: str,
+    ) -> Traces:
+        """From a table in pieces, of which its columns and the number of its rows are known before."""
+        problems = missing_columns(columns, ("user", "instant", "place"))
+        if not problems and not n_events:
+            way_out = "Loosen the filters that were applied"
+            problems = [Problem("at least one event", "an empty table", way_out=way_out)]
+        if problems:
+            raise InputError(subject, problems)
+        events, problems = read_events(pieces, n_events, places.index_of, time_grid.n_instants, subject=subject)
+        ids = id_array(pd.Series(events.user_ids))
+        pairs = None
+        if friendships is not None:
+            pairs, friend_problems = _friend_indices(friendships, ids)
+            problems += friend_problems
+        if problems:
+            raise InputError(subject, problems)
+        return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
+
+    def to_frame(self) -> pd.DataFrame:
+        """A table with columns user, trace, instant, place; ids are the user's own."""
+        return pd.DataFrame(
+            {
+                "user": self.user_ids[self.user],
+                "trace": self.trace,
+                "instant": self.instant,
+                "place": self.places.ids[self.place],
+            }
+        )
+
+    def friendship_frame(self) -> pd.DataFrame | None:
+        """A table with columns user, friend; None where friendships are not known."""
+        if self.friendships is None:
+            return None
+        return pd.DataFrame(self.user_ids[self.friendships], columns=["user", "friend"])
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write a trace-set folder; nothing is seen under its name until all of it is there."""
+        with atomic_folder(folder, overwrite=overwrite) as partial:
+            self.write_into(partial)
+
+    def write_into(self, folder: Path) -> None:
+        """Write the files of a trace set into an existing folder (see `files.atomic_folder`)."""
+        self._write_events(folder / "traces.parquet")
+        self.places.to_frame().to_parquet(folder / "places.parquet", index=False)
+        write_text(folder / "time_grid.json", self.time_grid.to_json())
+        friends = self.friendship_frame()
+        if friends is not None:
+            friends.to_parquet(folder / "friendships.parquet", index=False)
+
+    def _write_events(self, path: Path) -> None:
+        """In row groups, so that neither writing nor reading ever holds all of the table."""
+        user_ids, place_ids = pa.array(self.user_ids), pa.array(self.places.ids)
+        names = EVENT_COLUMNS
+        types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
+        with parquet.ParquetWriter(path, pa.schema(zip(names, types, strict=True))) as writer:
+            for first in range(0, self.n_events, PIECE_EVENTS):
+                rows = slice(first, first + PIECE_EVENTS)
+                user, trace, instant, place = (pa.array(getattr(self, name)[rows]) for name in names)
+                columns = [user_ids.take(user), trace, instant, place_ids.take(place)]
+                writer.write_table(pa.table(columns, names=names))
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str], *, progress: bool = False) -> Traces:
+        """Read and validate a trace-set folder, with a progress bar where there is a terminal, if asked for.
+
+        Raises
+        ------
+        InputError
+            Naming the files that are missing, unreadable or inconsistent.
+        """
+        folder = Path(folder)
+        needed = ("traces.parquet", "places.parquet", "time_grid.json")
+        if not folder.is_dir():
+            raise InputError(str(folder), [Problem("a trace-set folder", "no such folder")])
+        absent = [name for name in needed if not (folder / name).is_file()]
+        if absent:
+            found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "an empty folder"
+            way_out = "Make one with `ppmtf import`"
+            raise InputError(str(folder), [Problem(f"a trace set with {', '.join(needed)}", found, way_out=way_out)])
+        friends_file = folder / "friendships.parquet"
+        friends = read_parquet(friends_file) if friends_file.is_file() else None
+        places = PlaceTable.from_frame(read_parquet(folder / "places.parquet"))
+        time_grid = TimeGrid.load(folder / "time_grid.json")
+        with _opened(folder / "traces.parquet") as file:
+            names, n_events = file.schema_arrow.names, file.metadata.num_rows
+            with progress_bar("reading", n_events, show=progress, waits_for="") as advance:
+                pieces = _pieces_of(file, advance)
+                return cls._from_pieces(pieces, names, n_events, places, time_grid, friends, subject=str(folder))
+
+    def select_users(self, indices: np.ndarray) -> Traces:
+        """The traces of some users, given by index; friendships among them are kept."""
+        chosen = np.zeros(self.n_users, bool)
+        chosen[indices] = True
+        return self._select_events(np.repeat(chosen, self._events_per_user()))
+
+    def select_traces(self, keep: np.ndarray) -> Traces:
+        """Some of the traces: `keep` has one boolean for each row of `trace_table`."""
+        first = np.flatnonzero(self._begins_trace())
+        return self._select_events(np.repeat(np.asarray(keep), np.diff(first, append=self.n_events)))
+
+    def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
+        """User index and trace number of each distinct trace, in the order of the events."""
+        first = np.flatnonzero(self._begins_trace())
+        return self.user[first], self.trace[first]
+
+    def trace_of_event(self) -> np.ndarray:
+        """For each event, the row of `trace_table` that it belongs to."""
+        return np.cumsum(self._begins_trace(), dtype=np.int32) - 1
+
+    def split_users(self, train_fraction: float, seed: int) -> tuple[Traces, Traces]:
+        """Split at random into the traces of training users and those of the others.
+
+        The number of test users is `floor(users * (1 - train_fraction))`, as in the published experiments.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> train, test = toy_city(n_users=10, seed=0).traces.split_users(0.8, seed=1)
+        >>> train.n_users, test.n_users
+        (8, 2)
+        """
+        n_test = int(self.n_users * (1 - train_fraction) + 1e-9) if 0 < train_fraction < 1 else 0
+        if not 0 < n_test < self.n_users:
+            expected = "a training fraction that leaves users on both sides"
+            raise InputError("split", [Problem(expected, f"{train_fraction} of {self.n_users} users")])
+        shuffled = np.random.default_rng(seed).permutation(self.n_users)
+        return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
+
+    def by_users(self) -> Iterator[Traces]:
+        """The events in blocks of whole users, as views that have all users' ids, to bound what is made of them."""
+        event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
+        first = 0
+        while first < self.n_users:
+            # As many users as fit, at least one.
+            stop = np.searchsorted(event_of, event_of[first] + PIECE_EVENTS, side="right") - 1
+            stop = max(first + 1, int(stop))
+            events = slice(event_of[first], event_of[stop])
+            yield replace(self, **{name: getattr(self, name)[events] for name in EVENT_COLUMNS})
+            first = stop
+
+    def is_step(self) -> np.ndarray:
+        """For each event, whether the event before it is of the same trace and the instant before.
+
+        Only such pairs of events count as transitions, shape (events,).
+        """
+        step = np.zeros(self.n_events, bool)
+        step[1:] = ~self._begins_trace()[1:] & (self.instant[1:] - self.instant[:-1] == 1)
+        return step
+
+    def _begins_trace(self) -> np.ndarray:
+        begins = np.ones(self.n_events, bool)
+        begins[1:] = (self.user[1:] != self.user[:-1]) | (self.trace[1:] != self.trace[:-1])
+        return begins
+
+    def _events_per_user(self) -> np.ndarray:
+        return counts_per_user(self.user, self.n_users)
+
+    def _select_events(self, keep: np.ndarray) -> Traces:
+        if not keep.any():
+            raise InputError("traces", [Problem("at least one event to keep", "none")])
+        kept_per_user = counts_per_user(self.user[keep], self.n_users)
+        present = np.flatnonzero(kept_per_user)
+        pairs = None
+        if self.friendships is not None:
+            new_index = np.full(self.n_users, -1, np.int32)
+            new_index[present] = np.arange(len(present))
+            renamed = new_index[self.friendships].reshape(-1, 2)
+            pairs = renamed[(renamed >= 0).all(1)]
+        return replace(
+            self,
+            user=np.repeat(np.arange(len(present), dtype=np.int32), kept_per_user[present]),
+            trace=self.trace[keep],
+            instant=self.instant[keep],
+            place=self.place[keep],
+            user_ids=self.user_ids[present],
+            friendships=pairs,
+        )
+
+
+def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
+    """How often each user occurs among sorted ones, shape (users,). Counting with `bincount` would copy to int64."""
+    return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
+
+
+def _friend_indices(friendships: pd.DataFrame, user_ids: np.ndarray) -> tuple[np.ndarray, list[Problem]]:
+    missing = missing_columns(friendships.columns, ("user", "friend"))
+    if missing:
+        return np.zeros((0, 2), np.int32), missing
+    index = pd.Index(user_ids)
+    pairs = np.stack([index.get_indexer(friendships[c]) for c in ("user", "friend")], axis=1).reshape(-1, 2)
+    unknown = (pairs < 0).any(1)
+    problems = []
+    if unknown.any():
+        strangers = friendships[["user", "friend"]].to_numpy()[unknown].tolist()
+        examples = first_examples([tuple(pair) for pair in strangers])
+        problems.append(Problem("friends who are users with events", "others", int(unknown.sum()), examples))
+    pairs = np.sort(pairs[~unknown & (pairs[:, 0] != pairs[:, 1])], axis=1)
+    return np.unique(pairs, axis=0).astype(np.int32), problems

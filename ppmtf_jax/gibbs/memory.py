@@ -1,0 +1,45 @@
+"""Memory that a Gibbs run will need, told before it begins."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from ppmtf_jax.data.tensors import CountTensors
+from ppmtf_jax.runtime.memory import available_bytes, require_memory
+
+# Compiling the programs, and what does not grow with the data.
+CONSTANT_BYTES = 600 * 2**20
+# A stored cell is laid out for each of three modes as three numbers of 4 bytes, with about a seventh of padding; once
+# on the host and once on the devices.
+CELL_BYTES = 2 * 41
+# Of every factor entry: the sampler's state before and after a sweep, and the draw that is kept.
+FACTOR_ENTRY_BYTES = 3 * 4
+
+
+def bytes_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> int:
+    """Estimate of the peak of a PPMTF fit, bytes: cells as `gibbs.cells` lays them out, and the factors."""
+    n_cells = sum(len(tensor.user) for tensor in counts)
+    if zeros == "sampled":
+        n_cells += sum(min(n_zeros, tensor.cells_per_user) * tensor.shape[0] for tensor in counts)
+    return _without_cells(counts, rank) + CELL_BYTES * n_cells
+
+
+def _without_cells(counts: CountTensors, rank: int) -> int:
+    n_users, n_places, n_slots = counts.visits.shape
+    return CONSTANT_BYTES + FACTOR_ENTRY_BYTES * (n_users + 2 * n_places + n_slots) * rank
+
+
+def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> None:
+    """Refuse a PPMTF fit that would not fit into the memory, and name settings that would; see `require_memory`."""
+    require_memory("fit", bytes_to_fit(counts, zeros, n_zeros, rank), _settings_that_fit(counts, n_zeros, rank))
+
+
+def _settings_that_fit(counts: CountTensors, n_zeros: int, rank: int) -> str:
+    available = available_bytes() or 0
+    if bytes_to_fit(counts, "weighted", n_zeros, rank) <= available:
+        return "Set zeros=weighted"
+    room = (available - _without_cells(counts, rank)) // CELL_BYTES
+    per_user = room // (len(counts) * counts.visits.shape[0])
+    if per_user >= 1:
+        return f"Set zeros=weighted, max_transitions={per_user} and max_visits={per_user}"
+    return "Take fewer users, or a lower rank"

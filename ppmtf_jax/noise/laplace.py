@@ -1,0 +1,42 @@
+"""Noise for differential privacy, from OpenDP.
+
+Nothing else may make it: floating-point samplers, NumPy's and JAX's among them, give the true value away in the low
+bits of what they return. OpenDP draws integers exactly, from the system's secure source; hence there is no seed.
+
+At the bottom of the package, since synthesizers (learning transitions) and privacy tests both draw from it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Int
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.devices import of_first_process
+
+
+def add_laplace(values: Int[np.ndarray, "..."], sensitivity: int, epsilon: float) -> Int[np.ndarray, "..."]:
+    """Add independent discrete Laplace noise, P(x) proportional to exp(-|x| epsilon / sensitivity).
+
+    epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1).
+    Several processes, each of which calls this with the same `values`, get one draw: two would be two releases.
+
+    Examples
+    --------
+    >>> noisy = add_laplace(np.zeros(1000, int), sensitivity=1, epsilon=2.0)
+    >>> noisy.dtype, bool(-1 < noisy.mean() < 1)
+    (dtype('int64'), True)
+    """
+    if not 0 < epsilon < np.inf or sensitivity < 1:
+        expected = "a positive, finite epsilon and a sensitivity of at least 1"
+        raise InputError("noise", [Problem(expected, f"{epsilon} and {sensitivity}")])
+    # Loading the library takes a second that nobody else should pay.
+    from opendp.domains import atom_domain, vector_domain
+    from opendp.measurements import make_laplace
+    from opendp.metrics import l1_distance
+    from opendp.mod import enable_features
+
+    enable_features("contrib")
+    space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
+    noisy = make_laplace(*space, scale=sensitivity / epsilon)(values.ravel().tolist())
+    return of_first_process(np.asarray(noisy, np.int64).reshape(values.shape))

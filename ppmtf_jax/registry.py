@@ -1,0 +1,96 @@
+"""Registries: data sets, synthesizers, metrics and attacks, each found by its name.
+
+An entry is an object with a name. The module that defines it registers it, and the modules of a folder are imported
+once somebody looks into the folder's registry: adding an entry touches one new file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from ppmtf_jax.errors import InputError, Problem
+
+
+class Named(Protocol):
+    """Anything with a name."""
+
+    @property
+    def name(self) -> str: ...
+
+
+Entry = TypeVar("Entry", bound=Named)
+
+
+class Registry(Mapping[str, Entry]):
+    """Entries by name, in the order of their names.
+
+    Parameters
+    ----------
+    what : str
+        What an entry is, for messages: "synthesizer".
+    package : str
+        The package whose modules register entries; they are imported at the first look.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> animals = Registry("animal", "ppmtf_jax.noise")
+    >>> cat = animals.register(SimpleNamespace(name="cat", legs=4))
+    >>> animals["cat"].legs, list(animals)
+    (4, ['cat'])
+    """
+
+    def __init__(self, what: str, package: str):
+        self.what, self.package = what, package
+        self._entries: dict[str, Entry] = {}
+        self._discovered = False
+
+    def register(self, entry: Entry) -> Entry:
+        """Add an entry.
+
+        Raises
+        ------
+        InputError
+            There is one of that name.
+        """
+        if entry.name in self._entries:
+            way_out = "Choose another name, or remove that one first"
+            raise InputError(self.what, [Problem("a name that is free", repr(entry.name), way_out=way_out)])
+        self._entries[entry.name] = entry
+        return entry
+
+    def remove(self, name: str) -> None:
+        """Forget an entry that was registered at run time."""
+        del self._entries[self[name].name]
+
+    def __getitem__(self, name: str) -> Entry:
+        """The entry of that name; an unknown name is an `InputError` that lists the known ones."""
+        self._discover()
+        if name not in self._entries:
+            close = difflib.get_close_matches(str(name), self._entries, n=1)
+            way_out = f"Did you mean {close[0]}?" if close else ""
+            raise InputError(self.what, [Problem(f"one of {', '.join(self)}", repr(name), way_out=way_out)])
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        self._discover()
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        self._discover()
+        return iter(sorted(self._entries))
+
+    def __len__(self) -> int:
+        self._discover()
+        return len(self._entries)
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
+            importlib.import_module(f"{self.package}.{module.name}")

@@ -1,0 +1,59 @@
+"""Memory that a large job will need, told before it begins.
+
+The estimates are of what comes on top of what the process holds already, on a CPU, where host and devices share the
+memory. They count what grows with the data and a constant share of compiled programs; the measured peaks of large jobs
+lie within 30 % of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ppmtf_jax.errors import InputError, Problem
+
+
+def available_bytes() -> int | None:
+    """Memory that this process may still take: what the machine has free, or its control group if that is less.
+
+    None where the system does not say, as outside Linux.
+    """
+    free = [_of_machine(), _of_group("memory.max", "memory.current")]
+    free.append(_of_group("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+    return min((n for n in free if n is not None), default=None)
+
+
+def require_memory(step: str, needed: int, way_out: str) -> None:
+    """Refuse a step that would not fit.
+
+    Raises
+    ------
+    InputError
+        Saying what it needs, what there is, and what to do.
+    """
+    available = available_bytes()
+    if available is not None and needed > available:
+        found = f"{available / 1e9:.1f} GB available"
+        raise InputError(step, [Problem(f"{needed / 1e9:.1f} GB of memory (an estimate)", found, way_out=way_out)])
+
+
+def _of_machine() -> int | None:
+    lines = _read(Path("/proc/meminfo")).splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _of_group(limit: str, used: str) -> int | None:
+    """Of the control group, as a container sees its own; None where it has no limit. Cached files can be dropped."""
+    root = Path("/sys/fs/cgroup")
+    numbers = [_read(root / name).strip() for name in (limit, used)]
+    if not all(number.isdecimal() for number in numbers):
+        return None
+    lines = _read((root / used).with_name("memory.stat")).splitlines()
+    cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+    return int(numbers[0]) - int(numbers[1]) + cached
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii")
+    except OSError:
+        return ""

@@ -1,0 +1,219 @@
+"""Exact likelihoods of traces under a trace model, written once for all that can be scored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
+from ppmtf_jax.trace_models.base import TraceModel
+
+# Users whose tables are made together, and steps looked at together: what is made in between fits a core's cache.
+USERS_AT_A_TIME = 64
+CHUNK = 512
+
+
+def step_log_probabilities(
+    model: TraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
+) -> np.ndarray:
+    """Log-probability of each event of complete traces, each under its own user.
+
+    Parameters
+    ----------
+    users : int array, shape (traces,)
+    places : int array, shape (traces, instants)
+
+    Returns
+    -------
+    float array, shape (traces, instants)
+        Its sum over instants is the trace's log-likelihood.
+    """
+    order = np.argsort(users, kind="stable")
+    sorted_users = users[order]
+    # Blocks of users, and never part of a user's traces: tables are made once for each user.
+    distinct, begin = np.unique(sorted_users, return_index=True)
+    begin = np.append(begin, len(users))
+    blocks = list(in_batches(np.arange(len(distinct)), USERS_AT_A_TIME))
+    # All blocks of one size, so that one program is compiled.
+    size = padded_size(int(max(begin[block[-1] + 1] - begin[block[0]] for block in blocks)))
+    local_copy = on_each_device(model)
+
+    def of_block(block: np.ndarray) -> np.ndarray:
+        rows = order[begin[block[0]] : begin[block[-1] + 1]]
+        which = np.searchsorted(distinct[block], users[rows])
+        padded = np.resize(np.arange(len(rows)), size)
+        ids = np.resize(distinct[block], USERS_AT_A_TIME)
+        steps = _own_steps(
+            local_copy(), jnp.asarray(ids), jnp.asarray(which[padded]), jnp.asarray(places[rows[padded]])
+        )
+        return np.asarray(steps)[: len(rows)]
+
+    computed = []
+    with progress_bar("likelihoods of the traces", len(distinct), show=progress) as advance:
+        for block, steps in zip(blocks, map_in_threads(of_block, blocks), strict=True):
+            computed.append(steps)
+            advance(len(block))
+    result = np.empty(places.shape, computed[0].dtype)
+    result[order] = np.concatenate(computed)
+    return result
+
+
+class Steps(NamedTuple):
+    """The distinct steps of some traces: what their likelihoods under many users consist of.
+
+    Attributes
+    ----------
+    first_place : (firsts,)
+        Places at instant 0.
+    stay_instant, stay_place : (stays,), sorted by place
+    move_instant, move_place, move_next_place : (moves,)
+    """
+
+    first_place: np.ndarray
+    stay_instant: np.ndarray
+    stay_place: np.ndarray
+    move_instant: np.ndarray
+    move_place: np.ndarray
+    move_next_place: np.ndarray
+
+
+def distinct_steps(model: TraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
+    """The distinct steps of complete traces, and which of them a trace consists of.
+
+    Parameters
+    ----------
+    places : int array, shape (traces, instants)
+
+    Returns
+    -------
+    steps : Steps
+        Padded by repetition to few sizes, so that few programs are compiled.
+    rows : int array, shape (traces, instants)
+        Where each event is in the firsts, stays and moves, one after another.
+    """
+    n_places = int(places.max()) + 1
+    # The first instant of each phase stands for all of them.
+    _, representative, phase = np.unique(model.phases(places.shape[1])[1:], return_index=True, return_inverse=True)
+    instant = (representative + 1)[phase]
+    first, first_row = np.unique(places[:, 0], return_inverse=True)
+    before, after = places[:, :-1].astype(np.int64), places[:, 1:]
+    stays = before == after
+    stay, stay_row = np.unique(((before * places.shape[1]) + instant)[stays], return_inverse=True)
+    moves = (instant * n_places + before) * n_places + after
+    move, move_row = np.unique(moves[~stays], return_inverse=True)
+    first, stay, move = (_padded(keys) for keys in (first, stay, move))
+    rows = np.empty(places.shape, np.int32)
+    rows[:, 0] = first_row
+    rows[:, 1:][stays] = len(first) + stay_row
+    rows[:, 1:][~stays] = len(first) + len(stay) + move_row
+    stay_place, stay_instant = np.divmod(stay, places.shape[1])
+    rest, next_place = np.divmod(move, n_places)
+    move_instant, place = np.divmod(rest, n_places)
+    columns = (first, stay_instant, stay_place, move_instant, place, next_place)
+    return Steps(*(column.astype(np.int32) for column in columns)), rows
+
+
+def log_step_table(
+    model: TraceModel, users: Int[Array, " user"], steps: Steps, table: Float[Array, "row user"]
+) -> Float[Array, "row user"]:
+    """Log-probability of every step under every user, in the order that `distinct_steps` counts them.
+
+    `table`, which `empty_step_table` makes, is written over: a large table costs more to allocate than to fill.
+    """
+    tables = model.tables(users)
+    first = _log_firsts(model, tables, steps)
+    stays = model.log_stays(tables, steps.stay_instant, steps.stay_place)
+    n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
+    table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
+    # In chunks, so that what is made in between stays in the cache, and each into its place, which saves a copy.
+    chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
+
+    def write(number: Array, table: Array) -> Array:
+        begin = number * chunk
+        of_chunk = (
+            jax.lax.dynamic_slice_in_dim(column, begin, chunk)
+            for column in (steps.move_instant, steps.move_place, steps.move_next_place)
+        )
+        rows = model.log_moves(tables, *of_chunk).astype(table.dtype)
+        return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
+
+    return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
+
+
+def empty_step_table(model: TraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
+    """Room for `log_step_table`."""
+    n_rows = len(steps.first_place) + len(steps.stay_place) + len(steps.move_place)
+    first = jax.eval_shape(lambda users: _log_firsts(model, model.tables(users), steps), jnp.zeros(n_users, jnp.int32))
+    return jnp.zeros((n_rows, n_users), first.dtype)
+
+
+def _log_firsts(model: TraceModel, tables: Any, steps: Steps) -> Float[Array, "step user"]:
+    return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
+
+
+def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
+    """Log-likelihood of traces from the table of their steps, added up in the order of time."""
+    total = table[rows[:, 0]]
+    for instant in range(1, rows.shape[1]):
+        total = total + table[rows[:, instant]]
+    return total
+
+
+def pairwise_log_likelihood(
+    model: TraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
+) -> Float[np.ndarray, "trace user"]:
+    """Log-likelihood of each complete trace under each of the users."""
+    local_copy = on_each_device((model, *distinct_steps(model, places)))
+
+    def of_block(block: np.ndarray) -> np.ndarray:
+        model, steps, rows = local_copy()
+        padded = jnp.asarray(np.resize(block, USERS_AT_A_TIME))
+        return np.asarray(_log_likelihoods(model, padded, steps, rows))[:, : len(block)]
+
+    return np.concatenate(list(map_in_threads(of_block, in_batches(users, USERS_AT_A_TIME))), axis=1)
+
+
+@jax.jit
+def _log_likelihoods(model: TraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
+    table = empty_step_table(model, len(users), steps)
+    return sum_of_rows(log_step_table(model, users, steps, table), rows)
+
+
+@jax.jit
+def _own_steps(
+    model: TraceModel, users: Int[Array, " user"], which: Int[Array, " trace"], places: Int[Array, "trace instant"]
+) -> Float[Array, "trace instant"]:
+    tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.tables(users))
+    instants = jnp.arange(1, places.shape[1])
+
+    def one(pair: tuple[Array, Array]) -> Array:
+        table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], tables), pair[1]
+        rest = jax.vmap(model.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
+        return jnp.concatenate([model.log_first(table, trace[0])[None], rest])
+
+    return jax.lax.map(one, (which, places))
+
+
+def padded_size(size: int) -> int:
+    """The next of 0, 16, 24, 32, 48, 64, 96, ...: few sizes, and at most half as much again."""
+    if not size:
+        return 0
+    power = 1 << max(4, (size - 1).bit_length())
+    return power * 3 // 4 if size <= power * 3 // 4 and power > 16 else power
+
+
+def _padded(keys: np.ndarray) -> np.ndarray:
+    """Sorted keys with the last one repeated."""
+    return np.pad(keys, (0, padded_size(len(keys)) - len(keys)), mode="edge") if len(keys) else keys
+
+
+def in_batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+    """Consecutive parts of `rows`, each but the last of the same size."""
+    for first in range(0, len(rows), size):
+        yield rows[first : first + size]

@@ -1,0 +1,224 @@
+"""Traces from reconstructed count tensors by Metropolis-Hastings (Murakami et al. 2021, section 3.4).
+
+The proposal of user n is the reconstructed transitions r_n(a, .), floored and normalized; the target of a slot is the
+reconstructed visits, floored. Drawing from the chain's row Q_{n,i}(a, .) is proposing from Q*_n(a, .) and accepting
+with eq. (5), so a step needs one row of the proposal and two row sums, and no transition matrix is built.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.sampling import sample_index
+
+FLOOR = 1e-8
+
+
+class UserTables(NamedTuple):
+    """What the log-probabilities of some users, or of one, need again and again.
+
+    Attributes
+    ----------
+    transition_row : (rank, users)
+        The users' rows of the transitions' user factor.
+    row_sum : (places, users)
+        Sum of each row of the floored transitions: the normalizers of the personal proposal.
+    visits : (slots, places, users)
+        Floored visits: the target of each slot up to its normalizer.
+    """
+
+    transition_row: Float[Array, "rank *user"]
+    row_sum: Float[Array, "place *user"]
+    visits: Float[Array, "slot place *user"]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class MetropolisHastings(TraceModel):
+    """Metropolis-Hastings chains of all users from the factors of both tensors.
+
+    Parameters
+    ----------
+    user, place, next_place : factors of the transitions, shapes (users, rank), (places, rank), (places, rank)
+    visit_user, visit_place, slot : factors of the visits, shapes (users, rank), (places, rank), (slots, rank)
+        In PPMTF the user and place factors are those of the transitions.
+    slot_of_instant : int array, shape (instants,)
+    floor : float
+        phi: transitions below it become it, and so do visits below zero (as in the published program; the paper's text
+        floors visits below phi).
+    population : array, shape (places, places), optional
+        Transition matrix of the population, every entry positive.
+    proposal_mix : float
+        m: the proposal of user n is (1 - m) r_n(a, b) / sum r_n(a, .) + m population(a, b). 0 as published.
+    """
+
+    user: Float[Array, "user rank"]
+    place: Float[Array, "place rank"]
+    next_place: Float[Array, "place rank"]
+    visit_user: Float[Array, "user rank2"]
+    visit_place: Float[Array, "place rank2"]
+    slot: Float[Array, "slot rank2"]
+    slot_of_instant: Int[Array, " instant"]
+    floor: float = field(default=FLOOR, metadata={"static": True})
+    population: Float[Array, "place place"] | None = None
+    proposal_mix: float = field(default=0.0, metadata={"static": True})
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        return sample_index(jax.random.uniform(key, dtype=self.user.dtype), self._visits(user, self.slot_of_instant[0]))
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        """Propose, and accept with eq. (5); the target's normalizer cancels."""
+        uniform = jax.random.uniform(key, (2,), self.user.dtype)
+        return self._move(uniform, user, self.slot_of_instant[instant], place)
+
+    def _move(self, uniform: Float[Array, "2"], user: Array, slot: Array, place: Array) -> Int[Array, ""]:
+        row = self._proposal_from(self.user[user], place)
+        proposed = sample_index(uniform[0], row)
+        back_row = self._proposal_from(self.user[user], proposed)
+        here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
+        forth = here * row[proposed] * back_row.sum()
+        back = there * back_row[place] * row.sum()
+        return jnp.where(uniform[1] * forth < back, proposed, place)
+
+    def phases(self, n_instants: int) -> np.ndarray:
+        """Steps depend on an instant's slot alone."""
+        return np.asarray(self.slot_of_instant)[:n_instants]
+
+    def tables(self, users: Int[Array, " user"]) -> UserTables:
+        """Row sums and targets: O(places^2 rank) for each user."""
+        rows, visit_rows = self.user[users].T, self.visit_user[users]
+        ones = jnp.ones(len(self.next_place), rows.dtype)
+        # A product with ones, since a sum along an axis is slower.
+        row_sum = jax.lax.map(lambda place_row: ones @ self._floored((self.next_place * place_row) @ rows), self.place)
+        visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
+        return UserTables(rows, row_sum, self._floored_visits(visits))
+
+    def log_first(self, tables: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
+        target = tables.visits[self.slot_of_instant[0]]
+        return jnp.log(target[place] / target.sum())
+
+    def log_next(
+        self, tables: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        target = tables.visits[self.slot_of_instant[instant]]
+        forth = self._proposal(tables, place, next_place)
+        back = self._proposal(tables, next_place, place)
+        move = jnp.minimum(forth, back * (target[next_place] / target[place]))
+        return jnp.log(jnp.where(place == next_place, self._stay(tables, target, place), move))
+
+    def _stay(self, tables: UserTables, target: Float[Array, " place"], place: Int[Array, ""]) -> Float[Array, ""]:
+        """Probability of staying: what is proposed, and what is refused of all that is proposed.
+
+        Of the flow a -> b, target(a) proposal(a, b), what exceeds the flow b -> a is refused. A sum of refusals, none
+        negative, keeps the digits that 1 - sum would lose.
+        """
+        row = tables.transition_row
+        out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / tables.row_sum[place], (place,))
+        back = self._mixed(
+            self._floored(self.place @ (row * self.next_place[place])) / tables.row_sum, (slice(None), place)
+        )
+        # A product with ones is a vector operation, a sum along the last axis is not.
+        return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
+
+    def log_moves(
+        self,
+        tables: UserTables,
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Float[Array, "step user"]:
+        rows, slots = tables.transition_row, self.slot_of_instant[instants]
+
+        def propose(place: Array, next_place: Array) -> Array:
+            design = self.place[place] * self.next_place[next_place]
+            personal = self._floored(design @ rows) / tables.row_sum[place]
+            return self._mixed(personal, (place, next_place, None))
+
+        forth, back = propose(places, next_places), propose(next_places, places)
+        return jnp.log(jnp.minimum(forth, back * (tables.visits[slots, next_places] / tables.visits[slots, places])))
+
+    def log_stays(
+        self, tables: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
+    ) -> Float[Array, "step user"]:
+        """One place after the other, with two rows of the proposal for all its slots."""
+        rows, row_sum, visits = tables
+        n_places, n_users = row_sum.shape
+        if not len(places):  # JAX cannot index an empty array
+            return jnp.zeros((0, n_users), rows.dtype)
+        slots = self.slot_of_instant[instants]
+        distinct = jnp.unique(places, size=n_places, fill_value=n_places)
+        begin, end = (jnp.searchsorted(places, distinct, side=side) for side in ("left", "right"))
+        # Places along contiguous memory here: they are what is added up, by a product with ones.
+        ones = jnp.ones(n_places, rows.dtype)
+        factors, row_sums, targets = rows.T, row_sum.T, visits.swapaxes(1, 2)
+
+        def of_place(number: Array, result: Array) -> Array:
+            place = distinct[number]
+            out = self._floored((factors * self.place[place]) @ self.next_place.T) / row_sums[:, place, None]
+            back = self._floored((factors * self.next_place[place]) @ self.place.T) / row_sums
+            out, back = self._mixed(out, (place,)), self._mixed(back, (slice(None), place))
+
+            def of_slot(step: Array, result: Array) -> Array:
+                target = targets[slots[step]]
+                refused = jnp.maximum(out - back * (target * (1 / target[:, place])[:, None]), 0) @ ones
+                return result.at[step].set(jnp.log(out[:, place] + refused))
+
+            return jax.lax.fori_loop(begin[number], end[number], of_slot, result)
+
+        empty = jnp.zeros((len(places), n_users), rows.dtype)
+        return jax.lax.fori_loop(0, jnp.sum(distinct < n_places), of_place, empty)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        names = ("user", "place", "next_place", "slot", "slot_of_instant")
+        arrays = {name: np.asarray(getattr(self, name)) for name in names}
+        if self.visit_user is not self.user:
+            arrays |= {"visit_user": np.asarray(self.visit_user), "visit_place": np.asarray(self.visit_place)}
+        if self.population is not None:
+            arrays |= {"population": np.asarray(self.population)}
+        return arrays | {"floor": np.asarray(self.floor), "proposal_mix": np.asarray(self.proposal_mix)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> MetropolisHastings:
+        numbers = {name: float(arrays[name]) for name in ("floor", "proposal_mix")}
+        loaded = {name: jnp.asarray(value) for name, value in arrays.items() if name not in numbers}
+        loaded.setdefault("visit_user", loaded["user"])
+        loaded.setdefault("visit_place", loaded["place"])
+        return cls(**loaded, **numbers)
+
+    def _floored(self, transitions: Array) -> Array:
+        return jnp.maximum(transitions, self.floor)
+
+    def _mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
+        """Some of the proposal: the user's own with the same entries of the population's, if there is one."""
+        if self.population is None:
+            return personal
+        return (1 - self.proposal_mix) * personal + self.proposal_mix * self.population[entries]
+
+    def _proposal_from(self, user_row: Float[Array, " rank"], place: Int[Array, ""]) -> Float[Array, " place"]:
+        """The proposal from a place; up to its normalizer where it is the user's own alone."""
+        row = self._floored(self.next_place @ (user_row * self.place[place]))
+        return row if self.population is None else self._mixed(row / row.sum(), (place,))
+
+    def _proposal(self, tables: UserTables, place: Array, next_place: Array) -> Float[Array, ""]:
+        design = self.place[place] * self.next_place[next_place]
+        personal = self._floored(design @ tables.transition_row) / tables.row_sum[place]
+        return self._mixed(personal, (place, next_place))
+
+    def _visits(self, user: Int[Array, ""], slot: Int[Array, ""]) -> Float[Array, " place"]:
+        return self._floored_visits(self.visit_place @ (self.visit_user[user] * self.slot[slot]))
+
+    def _visits_at(self, user: Array, slot: Array, places: Int[Array, " some"]) -> Float[Array, " some"]:
+        return self._floored_visits(self.visit_place[places] @ (self.visit_user[user] * self.slot[slot]))
+
+    def _floored_visits(self, visits: Array) -> Array:
+        # A visit of exactly 0 would forbid the place for ever; it is floored with the negative ones.
+        return jnp.where(visits > 0, visits, self.floor)

@@ -1,0 +1,66 @@
+"""The population's transition matrix: what a proposal is mixed with, see `MetropolisHastings`."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+
+from ppmtf_jax.data.tensors import SparseCounts, Trimming
+from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.runtime.memory import require_memory
+
+# An entry of the population's transitions while they are made; with noise, each is a Python number for a while.
+POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
+
+
+def population_transitions(
+    transitions: SparseCounts, trimming: Trimming = Trimming(), *, epsilon: float | None = None
+) -> Float[np.ndarray, "place next_place"]:
+    """Transition matrix of all users together, every entry positive.
+
+    P(a, b) = (N(a, b) + v(b)) / (N(a) + 1), with N the counts of all users and v(b) = (N(., b) + 1) / (N + places) the
+    smoothed share of the steps that go to b: each place has one step more than was seen, spread like all steps. A place
+    that nobody left goes where people go. A place that few left goes where those few went: without `epsilon` the matrix
+    tells of them, and the privacy test, which compares users, does not see what is in the traces of all.
+
+    With `epsilon` the matrix is epsilon-differentially private for neighbours of which one has one user more than the
+    other (all her traces), places being public. Proof: N is the sum over users of their trimmed counts, which for each
+    user are chosen independently of the others. A user has at most `max_transitions` positive cells of at most
+    `max_count` each, so N differs by at most max_transitions * max_count in L1, whichever cells of hers are kept, and
+    discrete Laplace noise of that scale over epsilon on every cell is epsilon-differentially private. What follows sees
+    the noisy counts alone: of these, only what no cell without a step would have is kept. This covers the matrix, and
+    not the users' own factors.
+
+    Parameters
+    ----------
+    transitions : SparseCounts
+        As `count_tensors` trims them with `trimming`.
+    epsilon : float, optional
+        Needs max_transitions and max_count.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.data.tensors import count_tensors
+    >>> matrix = population_transitions(count_tensors(toy_city(n_users=20, seed=0).traces).transitions)
+    >>> bool((matrix > 0).all()), bool(np.allclose(matrix.sum(axis=1), 1))
+    (True, True)
+    """
+    n_places = transitions.shape[1]
+    cell = transitions.place.astype(np.int64) * n_places + transitions.other
+    count = np.bincount(cell, transitions.count, minlength=n_places**2).astype(np.int64)
+    if epsilon is not None:
+        sensitivity = (trimming.max_transitions or 0) * (trimming.max_count or 0)
+        noisy = add_laplace(count, sensitivity, epsilon)
+        # Of n Laplace variables any is larger than this with a probability below 1 in 200.
+        largest = sensitivity / epsilon * np.log(100 * len(noisy))
+        count = np.where(noisy > largest, noisy, 0)
+    count = count.reshape(n_places, n_places)
+    share = (count.sum(axis=0) + 1) / (count.sum() + n_places)
+    return (count + share) / (count.sum(axis=1, keepdims=True) + 1)
+
+
+def require_memory_for_population(n_places: int, *, private: bool) -> None:
+    """Refuse a matrix of the population's transitions that would not fit; see `require_memory`."""
+    needed = (PRIVATE_POPULATION_BYTES if private else POPULATION_BYTES) * n_places**2
+    require_memory("the population's transitions", needed, "Set proposal_mix=0, or take fewer places")

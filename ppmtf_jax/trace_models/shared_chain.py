@@ -1,0 +1,138 @@
+"""One chain for everybody, with a transition matrix for each slot, after events copied from the input user."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.trace_models.base import TraceModel
+
+ABSENT = -1
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class SharedChain(TraceModel):
+    """Maximum-likelihood chain shared by all users, after the events copied from the input user.
+
+    Transition matrices are sparse: only transitions that were seen are stored, slot by slot. From a place that nobody
+    left in a slot, every place is equally probable, as in the published program.
+
+    Parameters
+    ----------
+    row_start : int array, shape (slots * places + 1,)
+        Where the row of (slot, place) begins in `next_place`.
+    next_place : int array, shape (seen transitions + 1,), sorted within a row; the last entry is of no row
+    count_before : int array, shape (seen transitions + 1,)
+        Running sum of their counts: sampling is exact integer arithmetic.
+    first_count_before : int array, shape (places + 1,)
+        Running sum of the events in the first slot.
+    copied : int array, shape (users, n_copied)
+        The input user's own place at the first instants, -1 where there is none.
+    slot_of_instant : int array, shape (instants,)
+    """
+
+    row_start: Int[Array, " row"]
+    next_place: Int[Array, " seen1"]
+    count_before: Int[Array, " seen1"]
+    first_count_before: Int[Array, " place1"]
+    copied: Int[Array, "user copied"]
+    slot_of_instant: Int[Array, " instant"]
+
+    @property
+    def n_places(self) -> int:
+        return self.first_count_before.shape[0] - 1
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        target = jax.random.randint(key, (), 0, self.first_count_before[-1])
+        drawn = jnp.searchsorted(self.first_count_before, target, side="right") - 1
+        return self._copied_or(user, jnp.zeros((), jnp.int32), drawn)
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        begin, end = self._row(instant, place)
+        total = self.count_before[end] - self.count_before[begin]
+        target = jax.random.randint(key, (), 0, jnp.where(total > 0, total, self.n_places))
+        seen = jnp.searchsorted(self.count_before, self.count_before[begin] + target, side="right") - 1
+        drawn = jnp.where(total > 0, self.next_place[jnp.minimum(seen, len(self.next_place) - 1)], target)
+        return self._copied_or(user, instant, drawn)
+
+    def tables(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
+        """The users' copied events: all that distinguishes them."""
+        return self.copied[users].T
+
+    def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
+        count = self.first_count_before[place + 1] - self.first_count_before[place]
+        # `float` is JAX's default: a quotient of int32 would stay in single precision where double was asked for.
+        log_probability = jnp.log(count.astype(float) / self.first_count_before[-1])
+        return self._certain_if_copied(tables, jnp.zeros((), jnp.int32), place, log_probability)
+
+    def log_next(
+        self, tables: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        return self._certain_if_copied(tables, instant, next_place, self._log_shared(instant, place, next_place))
+
+    def log_moves(
+        self,
+        tables: Int[Array, "copied user"],
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Float[Array, "step user"]:
+        """What all users share is looked up once."""
+        shared = jax.vmap(self._log_shared)(instants, places, next_places)
+        over_users = jax.vmap(self._certain_if_copied, (-1, None, None, None))
+        return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, next_places, shared)
+
+    def _log_shared(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
+        begin, end = self._row(instant, place)
+        total = self.count_before[end] - self.count_before[begin]
+        at = self._find(begin, end, next_place)
+        count = self.count_before[at + 1] - self.count_before[at]
+        seen = (at < end) & (self.next_place[jnp.minimum(at, len(self.next_place) - 1)] == next_place)
+        share = jnp.where(seen, count, 0).astype(float) / jnp.maximum(total, 1)
+        return jnp.log(jnp.where(total > 0, share, 1 / self.n_places))
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SharedChain:
+        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
+
+    def _row(self, instant: Array, place: Array) -> tuple[Array, Array]:
+        row = self.slot_of_instant[instant] * self.n_places + place
+        return self.row_start[row], self.row_start[row + 1]
+
+    def _find(self, begin: Array, end: Array, next_place: Array) -> Array:
+        """First position in [begin, end) whose next place is not below `next_place`."""
+
+        def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = bounds
+            middle = (low + high) // 2
+            below = (low < high) & (self.next_place[middle] < next_place)
+            return jnp.where(below, middle + 1, low), jnp.where(below, high, jnp.minimum(middle, high))
+
+        n_halvings = max(1, self.n_places).bit_length()
+        return lax.fori_loop(0, n_halvings, halve, (begin, end))[0]
+
+    def _copied_or(self, user: Array, instant: Array, drawn: Array) -> Int[Array, ""]:
+        n_copied = self.copied.shape[1]
+        if not n_copied:
+            return drawn.astype(jnp.int32)
+        copy = self.copied[user, jnp.minimum(instant, n_copied - 1)]
+        return jnp.where((instant < n_copied) & (copy != ABSENT), copy, drawn).astype(jnp.int32)
+
+    def _certain_if_copied(self, copied: Array, instant: Array, place: Array, log_probability: Array) -> Array:
+        n_copied = copied.shape[0]
+        if not n_copied:
+            return log_probability
+        copy = copied[jnp.minimum(instant, n_copied - 1)]
+        log_certain = jnp.where(copy == place, 0.0, -jnp.inf)
+        return jnp.where((instant < n_copied) & (copy != ABSENT), log_certain, log_probability)

@@ -1,0 +1,552 @@
+"""The command line as a newcomer and as a careless person uses it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shlex
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner, Result
+
+from ppmtf_jax.cli import app as cli
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation import plots
+from ppmtf_jax.evaluation.evaluation import METRICS
+from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
+from ppmtf_jax.jobs import steps as pipeline
+from ppmtf_jax.privacy import plausible_deniability
+from ppmtf_jax.runtime.files import exclusive_use
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from tests.faults import parquet_fails
+
+COMMANDS = ["demo", "import", "fit", "diagnose", "synthesize", "test", "evaluate", "run"]
+READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
+EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(word) for word in words], env={"COLUMNS": "80"})
+
+
+def works(*words: object) -> str:
+    result = call(*words)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def refused(*words: object) -> str:
+    """What is said where a user is wrong: an error on standard error, never a traceback."""
+    result = call(*words)
+    assert result.exit_code in (1, 2), result.output
+    assert isinstance(result.exception, SystemExit), repr(result.exception)
+    return result.stderr
+
+
+def factorized_model(train: Traces) -> FittedModel:
+    """A model of ppmtf that nothing was fitted for: any factors will do."""
+    sizes = (train.n_users, train.n_places, train.n_places, train.n_users, train.n_places, train.time_grid.n_slots)
+    grid = train.time_grid.one_period()
+    factors = [jnp.ones((n, 2)) for n in sizes]
+    chains = MetropolisHastings(*factors, jnp.asarray(grid.slot_of_instant))
+    settings = PPMTFSettings(rank=2, n_sweeps=20, zeros="weighted", n_zeros=50)
+    return FittedModel("ppmtf", asdict(settings), 0, train.user_ids, train.places, grid, chains)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """A folder in which every command was called once. Tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        works("import", "toy-city", "--users", 40, "--places", 12, "--days", 1, "--out", "city")
+        works("fit", "city/train", "--system", "uniform", "--out", "model")
+        factorized_model(Traces.load("city/train")).save("factorized")
+        works("synthesize", "model", "--traces-per-user", 2, "--out", "synthetic")
+        works("test", "model", "synthetic", "--k", 2, "--out", "released")
+        shutil.copytree("city/train", "other/train")
+        grid = json.loads(Path("other/train/time_grid.json").read_text())
+        Path("other/train/time_grid.json").write_text(json.dumps(grid | {"start": "2001-01-01T00:00:00"}))
+        Path("empty").mkdir()
+        Path("note.txt").write_text("mine")
+    return folder
+
+
+@pytest.fixture
+def here(made, monkeypatch) -> Path:
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def copied(made, tmp_path, monkeypatch) -> Path:
+    """A copy of the same for one test alone."""
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# Help
+
+
+@pytest.mark.parametrize("words", [[], ["import"], *EVERY_COMMAND], ids=" ".join)
+def test_help_fits_a_terminal_and_has_an_example(words):
+    text = works(*words, "--help")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    assert re.search(r"ppmtf \w+", text.rpartition("╯")[2])
+    if words and words != ["import"]:
+        assert "Example: ppmtf" in text
+
+
+@pytest.mark.parametrize("words", [[], ["import"]], ids=" ".join)
+def test_without_a_command_there_is_help(words):
+    result = call(*words)
+    assert result.exit_code == 2
+    assert "Usage:" in result.output
+
+
+def test_commands_are_listed_in_the_order_of_their_use():
+    listed = re.findall(r"│ (\w+) ", works("--help"))
+    assert listed == ["demo", "run", "import", "fit", "diagnose", "synthesize", "test", "evaluate"]
+
+
+def test_version():
+    assert re.fullmatch(r"ppmtf_jax \d+\.\d+\.\d+\n", works("--version"))
+
+
+def test_help_of_fit_lists_every_setting_of_every_system():
+    text = works("fit", "--help")
+    for system, synthesizer in SYNTHESIZERS.items():
+        listed = re.search(rf"• {system}: (.*?)(•|╭)", text, flags=re.DOTALL)
+        assert all(f"{name}=" in listed[1] for name in synthesizer.settings.__dataclass_fields__)
+
+
+def test_help_of_run_lists_every_table():
+    text = works("run", "--help")
+    for name, kind in pipeline.TABLES.items():
+        listed = re.search(rf"• \[{name}\]: (.*?)(•|╭)", text, flags=re.DOTALL)
+        assert all(re.search(rf"\b{field}\b", listed[1]) for field in kind.__dataclass_fields__)
+
+
+def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
+    """As they stand, but on a city of few people and with one short fit."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
+    Path("job.toml").write_text('[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n')
+    changed = {"import toy-city": "--users 40 --places 12 --days 1", "fit": "--system uniform"}
+    commands = [["import", "toy-city"], ["fit"], ["synthesize"], ["test"], ["evaluate"], ["run"]]
+    for words in commands:
+        help_text = " ".join(works(*words, "--help").rpartition("╯")[2].split())
+        example = help_text.removeprefix("Example: ppmtf ")
+        # The settings of the example are those of ppmtf.
+        example = re.sub(r"--set \S+ ", "", example)
+        works(*shlex.split(example), *shlex.split(changed.get(" ".join(words), "")))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "city", "job", "job.toml", "metrics.json", "model", "released", "synthetic"
+    ]  # fmt: skip
+
+
+# What the commands do
+
+
+def test_test_writes_verdicts_and_what_passed(here):
+    verdicts = pd.read_parquet("released/verdicts.parquet")
+    assert list(verdicts) == ["user", "trace", "log_likelihood", "plausible_users", "verifiers", "passed"]
+    assert len(verdicts) == 64
+    passed = set(verdicts.loc[verdicts["passed"], ["user", "trace"]].itertuples(index=False, name=None))
+    released = Traces.load("released").to_frame()
+    assert set(released[["user", "trace"]].itertuples(index=False, name=None)) == passed
+
+
+@pytest.mark.parametrize(("apart", "said"), [(0.0, "40 sweeps were enough"), (9.0, "40 sweeps were not enough")])
+def test_diagnose_shows_and_writes_what_the_chains_did(copied, monkeypatch, apart, said):
+    def diagnosis(model, train, *, n_sweeps, n_chains, **_):
+        rng = np.random.default_rng(0)
+        names = ["log_joint", "rmse_visits", "size_next_place", "cell_visits_3", "cell_visits_7", "held_out_visits"]
+        trace = {name: rng.normal(size=(n_chains, n_sweeps)) + apart * np.arange(n_chains)[:, None] for name in names}
+        trace["held_out_average_visits"] = np.where(np.arange(n_sweeps) < 20, np.nan, trace["held_out_visits"])
+        table = summarize({name: trace[name][:, 20:] for name in names[:-1]})
+        return Diagnosis(table, trace, n_sweeps, [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"])
+
+    monkeypatch.setattr(cli, "diagnose_model", diagnosis)
+    text = works("diagnose", "factorized", "--train", "city/train", "--chains", 3, "--sweeps", 40, "--out", "d")
+    assert "ppmtf, 3 chains of 40 sweeps" in text
+    assert re.search(r"log joint density +\S+ +\S+ +\d\.\d\d\d +\d+ +\d+", text)
+    assert re.search(r"2 predicted visits, worst +- +- +\d\.\d\d\d", text)
+    assert f"- {said}\n" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert sorted(path.name for path in Path("d").iterdir()) == ["summary.csv", "sweeps.csv", "traces.png"]
+    summary = pd.read_csv("d/summary.csv", index_col="quantity")
+    assert list(summary.columns) == ["mean", "sd", "r_hat", "ess_bulk", "ess_tail"]
+    assert len(pd.read_csv("d/sweeps.csv")) == 3 * 40
+    assert Path("d/traces.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["ppmtf", "itf"])
+def test_diagnose_of_a_fitted_model(copied, system):
+    settings = ("rank=2", "zeros=weighted", "n_sweeps=20")
+    works("fit", "city/train", "--system", system, *(w for s in settings for w in ("--set", s)), "--out", "fitted")
+    text = works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "d", "--seed", 3)
+    assert f"{system}, 2 chains of 20 sweeps" in text
+    assert "20 sweeps were" in text
+    works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "e", "--seed", 3)
+    assert files(Path("d")) == files(Path("e"))
+    works("diagnose", "fitted", "--train", "city/train", "--chains", 2, "--out", "e", "--seed", 4, "--overwrite")
+    assert files(Path("d"))["summary.csv"] != files(Path("e"))["summary.csv"]
+
+
+@pytest.mark.usefixtures("copied")
+def test_test_with_noise_and_in_single_precision(monkeypatch):
+    works("test", "model", "synthetic", "--out", "single", "--precision", "float32", "--verifiers", "20")
+    verdicts = pd.read_parquet("single/verdicts.parquet")
+    assert verdicts["log_likelihood"].dtype == "float32"
+    assert verdicts["verifiers"].max() <= 20
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda k, *noise: k + (1000 if noise == (1, 0.5) else 0))
+    works("test", "model", "synthetic", "--out", "noisy", "--noise-epsilon", "0.5")
+    assert not pd.read_parquet("noisy/verdicts.parquet")["passed"].any()
+
+
+@pytest.mark.usefixtures("copied")
+def test_test_draws_pass_rates(monkeypatch):
+    drawn = []
+    original = plots.pass_rate_curves
+    monkeypatch.setattr(plots, "pass_rate_curves", lambda curves: drawn.append(curves) or original(curves))
+    works("test", "model", "synthetic", "--k", 3, "--out", "stopped", "--plot", "deep/stopped.png")
+    works("test", "model", "synthetic", "--k", 3, "--out", "all", "--count-all", "--plot", "all.png")
+    assert Path("deep/stopped.png").read_bytes()[:4] == Path("all.png").read_bytes()[:4] == b"\x89PNG"
+    (stopped,), (counted,) = (curves.values() for curves in drawn)
+    assert len(stopped) == 3
+    assert len(counted) == 200
+    np.testing.assert_array_equal(counted[:3], stopped)
+    text = refused("test", "model", "synthetic", "--out", "noisy", "--noise-epsilon", 1, "--plot", "noisy.png")
+    assert "Add --count-all" in text
+    assert not Path("noisy").exists()
+
+
+def test_evaluate_prints_a_table_and_writes_json(copied):
+    text = works("evaluate", "released", "--train", "city/train", "--test", "city/test", "--json", "deep/m.json")
+    assert all(metric.title in text for metric in METRICS.values())
+    assert max(map(len, text.splitlines())) <= 80
+    assert json.loads(Path("deep/m.json").read_text()).keys() == {
+        name + suffix for name in METRICS for suffix in ("", "_train", "_uniform")
+    }
+    works(
+        "evaluate", "released", "--train", "city/train", "--test", "city/test", "--json", "deep/n.json", "--no-attacks"
+    )
+    assert json.loads(Path("deep/n.json").read_text()).keys() == {
+        name + suffix
+        for name in ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv")
+        for suffix in ("", "_train", "_uniform")
+    }
+
+
+def test_seeds_decide(copied):
+    frames = []
+    for number, seed in enumerate([0, 0, 1]):
+        works("synthesize", "model", "--seed", seed, "--out", f"s{number}")
+        frames.append(Traces.load(f"s{number}").to_frame())
+    assert frames[0].equals(frames[1])
+    assert not frames[0].equals(frames[2])
+
+
+def test_settings_reach_the_system(copied):
+    works("fit", "city/train", "--system", "sgd", "--set", "n-copied=3", "--seed", 5, "--out", "sgd")
+    model = FittedModel.load("sgd")
+    assert (model.system, model.settings, model.seed) == ("sgd", {"n_copied": 3}, 5)
+
+
+@pytest.mark.parametrize(
+    ("columns", "header"),
+    [("user=who,time=when,latitude=y,longitude=x,place=p", True), ("user=0,time=1,latitude=2,longitude=3", False)],
+)
+def test_import_of_a_table(tmp_path, monkeypatch, columns, header):
+    monkeypatch.chdir(tmp_path)
+    table = pd.DataFrame(
+        {"who": np.arange(40) % 10, "when": 1_700_000_000 + np.arange(40) * 3600, "y": 52.05, "x": 5.05, "p": "a"}
+    )
+    table.to_csv("my.csv", index=False, header=header)
+    grid = [] if header else ["--grid", "52,52.1,5,5.1,2,2"]
+    text = works(
+        "import", "checkins", "my.csv", "--columns", columns, "--out", "mine", "--time-zone", "Europe/Berlin", *grid
+    )
+    assert "mine/train: 8 users" in text
+    train = Traces.load("mine/train")
+    assert (train.n_users, train.n_places) == (8, 1 if header else 4)
+
+
+def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
+    job = '[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n[test]\nk = {}\n'
+    Path("job.toml").write_text(job.format(2))
+    text = works("run", "job.toml")
+    assert re.search(r"Metric +Released +All +Training +Uniform +Good value", text)
+    assert "32 of 32 traces passed the privacy test: job/released" in text
+    assert "Pictures: x.png in job/pictures" in text
+    assert max(map(len, text.splitlines())) <= 80
+    Path("job.toml").write_text(job.format(999))
+    text = works("run", "job.toml")
+    assert re.search(r"Metric +All +Training +Uniform +Good value", text)
+    assert "None of 32 traces passed" in text
+    assert "evaluate ..." in text
+    assert "fit: done before" in text
+
+
+def test_demo_runs_a_job(tmp_path, monkeypatch):
+    seen = []
+
+    def run(config, **_):
+        seen.append(config)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "run", run)
+    assert call("demo", "--out", tmp_path / "d", "--seed", 3).exit_code == 130
+    assert (seen[0].out, seen[0].seed, seen[0].system) == (tmp_path / "d", 3, "ppmtf")
+
+
+# Careless use
+
+
+BAD = [
+    ("fit nowhere --out x", "nowhere: expected a trace-set folder; found no such folder"),
+    ("fit model --out x", "expected a trace set with traces.parquet"),
+    ("fit city --out x", "expected a trace set with traces.parquet"),
+    ("fit note.txt --out x", "note.txt: expected a trace-set folder"),
+    ("fit city/train --out model", "a name that is free; found an existing one.*--overwrite"),
+    ("fit city/train --out city --overwrite", "with model.json.*to replace.*Nothing was changed"),
+    ("fit city/train --out note.txt --overwrite", "with model.json.*to replace.*Nothing was changed"),
+    ("fit city/train --out note.txt/x", "a folder to write into; found .*note.txt, which is a file"),
+    ("fit city/train --out x --system magic", "expected one of .*ppmtf, sgd, uniform; found 'magic'"),
+    ("fit city/train --out x --set rnk=3", "found 'rnk'. Did you mean rank"),
+    ("fit city/train --out x --set rank", "expected name=value; found 'rank'"),
+    ("fit city/train --out x --set rank=-1", "rank of at least 1; found -1"),
+    ("fit city/train --out x --set rank=many", "rank as a whole number; found 'many'"),
+    ("fit city/train --out x --set zeros=no", "'sampled' or 'weighted'; found 'no'"),
+    ("fit city/train --out x --set noise_precision=nan", "positive, finite noise_precision; found nan"),
+    ("fit city/train --out x --system uniform --set a=1", "no settings; found 'a'"),
+    ("fit city/train --out x --seed -1", "from 0 to 4294967295; found -1"),
+    ("fit city/train --out x --seed 4294967296", "from 0 to 4294967295; found 4294967296"),
+    ("fit city/train --out x --seed a", "Invalid value for '--seed'"),
+    ("fit city/train --out x --processes 2", "--coordinator HOST:PORT beside it; found none"),
+    ("fit city/train", "Missing option '--out'"),
+    ("fit --out x", "Missing argument"),
+    ("diagnose model --train city/train --out x", "a model of ppmtf or itf; found uniform"),
+    ("diagnose city --train city/train --out x", "expected a model folder"),
+    ("diagnose factorized --out x", "Missing option '--train'"),
+    ("diagnose factorized --train city/test --out x", "model's 32 users; found 8 users, 8 of them unknown to it, "),
+    ("diagnose factorized --train other/train --out x", "expected the model's time grid; found another"),
+    ("diagnose factorized --train factorized --out x", "expected a trace set"),
+    ("diagnose factorized --train city/train --out x --chains 1", "Invalid value for '--chains'"),
+    ("diagnose factorized --train city/train --out x --sweeps 19", "Invalid value for '--sweeps'"),
+    ("diagnose factorized --train city/train --out synthetic", "a name that is free"),
+    ("diagnose factorized --train city/train --out city --overwrite", "with summary.csv.*Nothing was changed"),
+    ("synthesize city/train --out x", "expected a model folder.*Make one with `ppmtf fit`"),
+    ("synthesize nowhere --out x", "expected a model folder"),
+    ("synthesize model --out x --traces-per-user 0", "Invalid value for '--traces-per-user'"),
+    ("synthesize model --out synthetic", "a name that is free"),
+    ("synthesize model --out x --process 1", "--coordinator HOST:PORT beside it; found none"),
+    ("synthesize model --out model --overwrite", "with traces.parquet.*Nothing was changed"),
+    ("test synthetic model --out x", "expected a model folder"),
+    ("test model city/train --out x", "an event at every instant"),
+    ("test model other/train --out x", "the model's time grid; found another"),
+    ("test model synthetic --out x --k 0", "Invalid value for '--k'"),
+    ("test model synthetic --out x --eta 0", "positive eta; found 0"),
+    ("test model synthetic --out x --verifiers 999", "from 1 to 32.*found 999"),
+    ("test model synthetic --out x --coordinator a:1 --processes 2 --process 2", "found process 2 of 2"),
+    ("test model synthetic --out released", "a name that is free"),
+    ("evaluate model --train city/train --test city/test", "expected a trace set"),
+    ("evaluate synthetic --train city/train", "Missing option '--test'"),
+    ("evaluate synthetic --train city/train --test nowhere", "nowhere: expected a trace-set folder"),
+    ("evaluate synthetic --train city/train --test city/test --json empty", "empty: expected .*Is a directory"),
+    ("import toy-city --users 1 --out x", "Invalid value for '--users'"),
+    ("import toy-city --train-fraction 2 --out x", "train_fraction between 0 and 1; found 2"),
+    ("import toy-city --users 2 --out x", "leaves users on both sides"),
+    ("import people-flow nowhere --out x", "nowhere: .*no such folder"),
+    ("import people-flow city --out x", "4 problems"),
+    ("import foursquare nowhere --out x", "nowhere: .*no such file"),
+    ("import foursquare note.txt --out x", "at least 8 columns"),
+    ("import gowalla note.txt --out x", "at least 5 columns"),
+    ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),
+    ("import checkins note.txt --columns user --out x", "--columns: expected name=value; found 'user'"),
+    ("import checkins note.txt --grid 1,2 --out x", "found 2 values"),
+    ("import checkins note.txt --grid a,b --out x", "--grid: expected .* as numbers; found 'a,b'"),
+    ("import checkins note.txt --grid 1,2,1,2,0,5 --out x", "at least one row"),
+    ("import checkins note.txt --step 0 --max-gap -1 --time-zone Mars --out x", "3 problems"),
+    ("import checkins note.txt --out city", "a name that is free"),
+    ("import teleport --out x", "No such command 'teleport'"),
+    ("run nowhere.toml", "expected a configuration file; found no such file"),
+    ("run city", "Is a directory"),
+    ("run note.txt", "expected a readable TOML file"),
+    ("teleport", "No such command 'teleport'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "message"), BAD, ids=[line for line, _ in BAD])
+def test_careless_use_is_refused_and_leaves_nothing(here, line, message):
+    before = files(here)
+    said = refused(*line.split())
+    assert re.search(message, " ".join(said.replace("│", "").split()), flags=re.DOTALL), said
+    assert files(here) == before
+
+
+@pytest.mark.parametrize("name", ["traces.parquet", "places.parquet", "time_grid.json"])
+@pytest.mark.parametrize("content", [b"", b"damaged", b"{}"])
+def test_damaged_trace_sets_are_refused(copied, name, content):
+    Path("city/train", name).write_bytes(content)
+    assert "Error:" in refused("fit", "city/train", "--system", "uniform", "--out", "x")
+    assert not Path("x").exists()
+
+
+@pytest.mark.parametrize("name", ["model.json", "parameters.npz", "users.parquet", "places.parquet", "time_grid.json"])
+@pytest.mark.parametrize("content", [b"", b"damaged", b"{}"])
+def test_damaged_models_are_refused(copied, name, content):
+    Path("model", name).write_bytes(content)
+    assert "Error:" in refused("synthesize", "model", "--out", "x")
+    assert not Path("x").exists()
+
+
+def test_brackets_of_names_are_shown_as_they_are(here):
+    assert "[bold]no: expected" in refused("fit", "[bold]no", "--out", "x")
+
+
+def test_nothing_passed(copied):
+    text = works("test", "model", "synthetic", "--k", 999, "--out", "none")
+    assert "0 of 64 traces passed (k = 999, eta = 1); verdicts in none" in text
+    assert "No trace may be released" in text
+    assert [path.name for path in Path("none").iterdir()] == ["verdicts.parquet"]
+
+
+def test_outputs_are_replaced_on_request(copied):
+    works("fit", "city/train", "--system", "sgd", "--out", "model", "--overwrite")
+    assert FittedModel.load("model").system == "sgd"
+    works("synthesize", "model", "--out", "synthetic", "--overwrite")
+    works("test", "model", "synthetic", "--out", "released", "--overwrite")
+    works("import", "toy-city", "--users", 30, "--out", "city", "--overwrite")
+    works("synthesize", "model", "--out", "empty", "--overwrite")
+    assert not list(copied.rglob(".*"))
+
+
+def test_one_fit_at_a_time_writes_a_model(copied):
+    fit = ["fit", "city/train", "--system", "uniform", "--out", "m"]
+    # A killed fit leaves these; the second belongs to a model of another name.
+    for name in ("m", "another"):
+        Path(f"..{name}.checkpoint.npz.partial-0a1b2c3d").touch()
+    with exclusive_use(".m.checkpoint.lock"):
+        assert f"process {os.getpid()}" in refused(*fit)
+        assert len(list(copied.glob("..*.partial-*"))) == 2
+    works(*fit)
+    assert [path.name for path in copied.glob("..*")] == ["..another.checkpoint.npz.partial-0a1b2c3d"]
+    assert not list(copied.glob("*.lock"))
+
+
+def test_the_checkpoint_of_another_fit_is_told(copied):
+    np.savez(".m.checkpoint.npz", fingerprint="of other settings")
+    said = refused("fit", "city/train", "--out", "m")
+    assert re.search(r"\.m\.checkpoint\.npz: expected the checkpoint of this run; found one of other .*settings", said)
+    assert "Delete it to start anew, or give another name" in said
+
+
+@pytest.mark.slow
+def test_a_stopped_fit_goes_on(copied, monkeypatch):
+    fit = ["fit", "city/train", "--set", "n_sweeps=3", "--set", "zeros=weighted", "--set", "rank=2", "--out", "m"]
+
+    def full_disk(self, folder, **_):
+        raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FittedModel, "save", full_disk)
+        assert "m: No space left on device. Check permissions and free space" in refused(*fit)
+    assert Path(".m.checkpoint.npz").exists()
+    works(*fit)
+    works(*fit[:-1], "unbroken")
+    assert files(Path("m")) == files(Path("unbroken"))
+    assert not Path(".m.checkpoint.npz").exists()
+
+
+# What the system does to us
+
+
+FAULTS = [
+    (OSError(errno.EACCES, "Permission denied", "x"), "x: Permission denied. Check permissions"),
+    (OSError("pipe burst"), "pipe burst. Check permissions"),
+    (MemoryError("8 TiB"), r"memory does not suffice \(8 TiB\).*lower rank"),
+    (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 8 TiB"), "memory does not suffice"),
+    (jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed: Connection closed"), "another process ended before"),
+]
+
+
+@pytest.mark.parametrize(("fault", "message"), FAULTS, ids=[repr(fault) for fault, _ in FAULTS])
+def test_faults_of_the_machine_are_no_traceback(here, monkeypatch, fault, message):
+    def fail(*_, **__):
+        raise fault
+
+    monkeypatch.setattr(cli.synthesis, "synthesize", fail)
+    assert re.search(message, refused("synthesize", "model", "--out", "x"))
+
+
+def test_faults_of_our_own_are_shown_in_full(here, monkeypatch):
+    monkeypatch.setattr(cli.synthesis, "synthesize", lambda *_, **__: 1 / 0)
+    assert isinstance(call("synthesize", "model", "--out", "x").exception, ZeroDivisionError)
+
+
+def test_full_disk_leaves_nothing(copied):
+    before = files(copied)
+    for line in (
+        "import toy-city --users 30 --out x",
+        "fit city/train --system uniform --out model --overwrite",
+        "synthesize model --out synthetic --overwrite",
+        "test model synthetic --k 2 --out released --overwrite",
+    ):
+        with parquet_fails():
+            said = refused(*line.split())
+        assert "No space left on device" in said
+        assert "free space" in said
+    assert files(copied) == before
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_write_protection_is_told_before_the_work(copied):
+    copied.chmod(0o500)
+    try:
+        assert "which is write-protected" in refused("fit", "city/train", "--out", "x")
+    finally:
+        copied.chmod(0o700)
+
+
+def test_stopped_by_hand(copied):
+    before = files(copied)
+    with parquet_fails(KeyboardInterrupt()):
+        result = call("synthesize", "model", "--out", "x")
+    assert result.exit_code == 130
+    assert result.stderr.startswith("Stopped. What was finished is kept")
+    assert files(copied) == before
+
+
+def test_a_table_is_shown_though_its_json_cannot_be_written(here):
+    result = call("evaluate", "synthetic", "--train", "city/train", "--test", "city/test", "--json", "note.txt/m.json")
+    assert result.exit_code == 1
+    assert "TP-TV" in result.stdout
+    assert "note.txt/m.json: expected a place that can be written to" in result.stderr
+
+
+def test_no_bars_where_there_is_no_terminal(copied):
+    result = call("fit", "city/train", "--system", "uniform", "--out", "y")
+    assert (result.stdout, result.stderr) == ("uniform model of 32 users in y\n", "")

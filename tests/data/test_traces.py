@@ -1,0 +1,662 @@
+"""The canonical data: what is accepted, what is refused and how, and that a folder keeps all of it."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, PpmtfError
+from ppmtf_jax.runtime.files import atomic_file, atomic_folder, write_text
+from tests.faults import parquet_fails
+
+FILES = {"traces.parquet", "places.parquet", "time_grid.json"}
+
+
+def places(ids=("a", "b", "c"), **columns) -> PlaceTable:
+    n = len(ids)
+    return PlaceTable.from_frame(
+        pd.DataFrame({"place": ids, "latitude": np.arange(n) + 35.0, "longitude": np.arange(n) + 139.0, **columns})
+    )
+
+
+def grid(n_instants: int = 4) -> TimeGrid:
+    return TimeGrid.each_instant("2024-01-01T09:00:00", 3600, n_instants, "Asia/Tokyo")
+
+
+def table(**columns) -> pd.DataFrame:
+    return pd.DataFrame({"user": [7, 7, 9], "trace": 0, "instant": [0, 1, 2], "place": ["a", "b", "a"], **columns})
+
+
+def traces(frame: pd.DataFrame | None = None, friends: pd.DataFrame | None = None) -> Traces:
+    return Traces.from_frame(table() if frame is None else frame, places(), grid(), friends)
+
+
+def problems_of(function, *arguments, **options) -> list[str]:
+    with pytest.raises(InputError) as error:
+        function(*arguments, **options)
+    return [str(problem) for problem in error.value.problems]
+
+
+def assert_same(one: Traces, other: Traces) -> None:
+    for name in ("user", "trace", "instant", "place"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert getattr(other, name).dtype == np.int32
+    assert one.user_ids.tolist() == other.user_ids.tolist()
+    assert one.user_ids.dtype == other.user_ids.dtype
+    pd.testing.assert_frame_equal(one.places.to_frame(), other.places.to_frame())
+    assert one.time_grid == other.time_grid
+    assert (one.friendships is None) == (other.friendships is None)
+    if one.friendships is not None:
+        np.testing.assert_array_equal(one.friendships, other.friendships)
+
+
+# From and to tables
+
+
+def test_rows_in_any_order_become_sorted_events():
+    frame = pd.DataFrame(
+        {
+            "user": ["bob", "ann", "bob", "bob", "ann"],
+            "trace": [1, 0, 0, 0, 0],
+            "instant": [0, 3, 2, 1, 0],
+            "place": ["a", "b", "c", "a", "a"],
+        }
+    )
+    found = traces(frame)
+    assert found.user_ids.tolist() == ["ann", "bob"]
+    assert found.user.tolist() == [0, 0, 1, 1, 1]
+    assert found.trace.tolist() == [0, 0, 0, 0, 1]
+    assert found.instant.tolist() == [0, 3, 1, 2, 0]
+    assert found.place.tolist() == [0, 1, 0, 2, 0]
+    assert (found.n_users, found.n_places, found.n_events) == (2, 3, 5)
+    assert found.slot.tolist() == found.instant.tolist()
+
+
+def test_the_trace_column_may_be_absent():
+    assert traces(table().drop(columns="trace")).trace.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [float, str, "Int64", "int8"])
+def test_whole_numbers_of_any_type_will_do(dtype):
+    assert traces(table().astype({"instant": dtype})).instant.tolist() == [0, 1, 2]
+
+
+def test_table_and_traces_are_the_same_thing():
+    frame = traces().to_frame()
+    assert frame.to_dict("list") == table().to_dict("list")
+    assert_same(traces(frame), traces())
+
+
+def test_only_the_next_instant_of_the_same_trace_is_a_step():
+    frame = pd.DataFrame(
+        {
+            "user": [1, 1, 1, 1, 2, 2],
+            "trace": [0, 0, 0, 1, 0, 0],
+            "instant": [0, 1, 3, 2, 3, 2],
+            "place": list("aabbcc"),
+        }
+    )
+    #                              1: 0, 1, 3 | 2 | 2: 2, 3
+    assert traces(frame).is_step().tolist() == [False, True, False, False, False, True]
+
+
+def test_trace_table_names_each_trace_once():
+    found = traces(table(trace=[0, 5, 2]))
+    user, trace = found.trace_table()
+    assert (user.tolist(), trace.tolist(), found.trace_of_event().tolist()) == ([0, 0, 1], [0, 5, 2], [0, 1, 2])
+
+
+# Pieces
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Two events a piece, so that a few rows are several."""
+    monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 2)
+    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 2)
+
+
+def random_table(seed: int, n_users: int, *, text: bool) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    keys = [(u, t, i) for u in range(n_users) for t in (0, 4) for i in range(4) if rng.random() < 0.6]
+    frame = pd.DataFrame(keys or [(0, 0, 0)], columns=["user", "trace", "instant"])
+    frame["place"] = rng.choice(["a", "b", "c"], len(frame))
+    frame["user"] = [f"user {u}" for u in frame["user"]] if text else frame["user"] * 10 - 20
+    return frame
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+def test_pieces_make_the_same_as_a_whole(tmp_path, monkeypatch, seed, text, shuffled):
+    frame = random_table(seed, 12, text=text)
+    whole = traces(frame)
+    if shuffled:
+        frame = frame.sample(frac=1, random_state=seed)
+    monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 3)
+    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 5)
+    assert_same(whole, traces(frame))
+    whole.save(tmp_path / "set")
+    assert_same(whole, Traces.load(tmp_path / "set"))
+
+
+def test_row_groups_are_of_bounded_size(tmp_path, small_pieces):
+    traces().save(tmp_path / "set")
+    assert parquet.ParquetFile(tmp_path / "set" / "traces.parquet").num_row_groups == 2
+    assert pd.read_parquet(tmp_path / "set" / "traces.parquet").to_dict("list") == table().to_dict("list")
+
+
+def test_a_table_that_others_wrote_is_read_in_pieces(tmp_path, small_pieces):
+    traces().save(tmp_path / "set")
+    file = tmp_path / "set" / "traces.parquet"
+    for frame in (table(), table()[::-1], table().astype({"instant": "Int64"}), table().drop(columns="trace")):
+        frame.to_parquet(file, index=False)
+        assert_same(traces(), Traces.load(tmp_path / "set"))
+    table().iloc[:0].to_parquet(file, index=False)
+    assert "an empty table" in problems_of(Traces.load, tmp_path / "set")[0]
+    table().drop(columns="user").to_parquet(file, index=False)
+    assert "Missing: user" in problems_of(Traces.load, tmp_path / "set")[0]
+
+
+def test_problems_of_all_pieces_are_listed_together(small_pieces):
+    frame = pd.DataFrame(
+        {
+            "user": [7, None, 7, 7, None],
+            "trace": 0,
+            "instant": [0, 1, 0.5, 1, 9],
+            "place": ["x", "y", None, "x", "z"],
+        }
+    )
+    assert problems_of(traces, frame) == [
+        "expected whole numbers in 'instant'; found others (1 row), first: 0.5.",
+        "expected a user for every event; found missing values in 'user' (2 rows), first: row 1, row 4.",
+        "expected a place for every event; found missing values in 'place' (1 row), first: row 2.",
+        "expected places of the place table; found unknown places (4 rows), first: x, y, z.",
+    ]
+
+
+def test_problems_between_pieces_are_listed_together(small_pieces):
+    frame = pd.DataFrame({"user": 7, "trace": [0, 0, 2**40, 0, -1], "instant": [2, 4, 1, 2, 2**40], "place": "a"})
+    assert problems_of(traces, frame) == [
+        f"expected instants 0 to 3 of the time grid; found others (2 rows), first: 4, {2**40}.",
+        f"expected trace numbers from 0 to 2**31 - 1; found others (2 rows), first: {2**40}, -1.",
+        "expected each (user, trace, instant) once; found repeated ones (1 row), first: (7, 0, 2). "
+        "Keep one event per instant, or give them different trace numbers",
+    ]
+
+
+def test_types_of_ids_are_compared_across_pieces(small_pieces):
+    frame = pd.DataFrame({"user": pd.Series(["a", "b", "c", 9], dtype=object), "instant": 0, "place": "a"})
+    assert problems_of(traces, frame) == ["expected user ids of one type; found several, first: 'c' (str), 9 (int)."]
+
+
+def test_blocks_of_users_are_all_events(monkeypatch):
+    whole = traces(random_table(0, 12, text=False))
+    for size in (1, 3, 8, 1000):
+        monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", size)
+        blocks = list(whole.by_users())
+        for name in ("user", "trace", "instant", "place"):
+            joined = np.concatenate([getattr(block, name) for block in blocks])
+            np.testing.assert_array_equal(joined, getattr(whole, name))
+        users = [set(block.user) for block in blocks]
+        assert sum(map(len, users)) == whole.n_users == len(set.union(*users))
+        assert all(block.n_events <= size or len(set(block.user)) == 1 for block in blocks)
+        assert np.concatenate([block.is_step() for block in blocks]).tolist() == whole.is_step().tolist()
+
+
+# Friendships
+
+
+def test_friendships_are_pairs_given_once_or_twice():
+    frame = table(user=[3, 5, 9])
+    friends = pd.DataFrame({"user": [9, 3, 5, 5], "friend": [3, 9, 5, 3]})
+    found = traces(frame, friends)
+    assert found.friendships.tolist() == [[0, 1], [0, 2]]  # nobody is a friend of himself
+    assert found.friendship_frame().to_dict("list") == {"user": [3, 3], "friend": [5, 9]}
+    assert traces().friendship_frame() is None
+
+
+def test_friends_without_events_are_refused():
+    friends = pd.DataFrame({"user": [7, 7], "friend": [9, 11]})
+    assert problems_of(traces, None, friends) == [
+        "expected friends who are users with events; found others (1 row), first: (7, 11)."
+    ]
+    assert "Missing: friend" in problems_of(traces, None, friends[["user"]])[0]
+
+
+# Parts
+
+
+def test_users_are_split_by_seed():
+    frame = pd.DataFrame({"user": range(10), "instant": 0, "place": "a"})
+    train, test = traces(frame).split_users(0.8, seed=3)
+    assert (train.n_users, test.n_users) == (8, 2)
+    assert sorted([*train.user_ids, *test.user_ids]) == list(range(10))
+    again, _ = traces(frame).split_users(0.8, seed=3)
+    assert train.user_ids.tolist() == again.user_ids.tolist()
+    others = {tuple(traces(frame).split_users(0.8, seed=seed)[1].user_ids.tolist()) for seed in range(20)}
+    assert len(others) > 5
+
+
+@given(n_users=st.integers(2, 40), percent=st.integers(1, 99))
+def test_split_sizes(n_users, percent):
+    frame = pd.DataFrame({"user": range(n_users), "instant": 0, "place": "a"})
+    n_test = n_users * (100 - percent) // 100
+    if n_test == 0:
+        assert "leaves users on both sides" in problems_of(traces(frame).split_users, percent / 100, 0)[0]
+    else:
+        train, test = traces(frame).split_users(percent / 100, 0)
+        assert (train.n_users, test.n_users) == (n_users - n_test, n_test)
+
+
+def test_part_of_the_users_keeps_friendships_among_them():
+    frame = pd.DataFrame({"user": [1, 2, 3], "instant": 0, "place": "a"})
+    whole = traces(frame, pd.DataFrame({"user": [1, 1, 2], "friend": [2, 3, 3]}))
+    part = whole.select_users(np.array([0, 2]))
+    assert part.user_ids.tolist() == [1, 3]
+    assert part.friendships.tolist() == [[0, 1]]
+    assert whole.select_users(np.array([1])).friendships.shape == (0, 2)
+
+
+def test_part_of_the_traces():
+    found = traces(table(trace=[0, 1, 0])).select_traces(np.array([False, True, False]))
+    assert found.to_frame().to_dict("list") == {"user": [7], "trace": [1], "instant": [1], "place": ["b"]}
+    assert problems_of(traces().select_traces, np.array([False, False])) == [
+        "expected at least one event to keep; found none."
+    ]
+
+
+# Time
+
+
+def test_cyclic_slots_count_from_midnight():
+    cyclic = TimeGrid.cyclic("2024-01-01T21:00:00", 3600, 30, slot_s=7200)
+    # 21 h is in the slot 20-22 h, 22 and 23 h in the last one.
+    assert cyclic.slot_of_instant[:6].tolist() == [10, 11, 11, 0, 0, 1]
+    assert cyclic.n_slots == 12
+    assert cyclic.one_period().n_instants == 24
+
+
+def test_slots_that_are_not_reached_are_not_counted():
+    morning = TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200)
+    assert morning.slot_of_instant.tolist() == [0, 0, 1, 1]
+    assert morning.slot_labels() == ["06:00", "08:00"]
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 4))
+def test_one_period_repeats_to_the_whole(pattern, n_times):
+    slots = np.unique(np.tile(pattern, n_times), return_inverse=True)[1]
+    whole = TimeGrid("2024-01-01T00:00:00", 60, slots)
+    period = whole.one_period()
+    np.testing.assert_array_equal(np.resize(period.slot_of_instant, len(slots)), slots)
+    assert period.n_slots == whole.n_slots
+    assert period.n_instants <= len(pattern)
+
+
+def test_instants_have_times():
+    half_hours = TimeGrid.each_instant("2024-01-01T09:00:00", 1800, 40)
+    assert half_hours.time_of(31).isoformat() == "2024-01-02T00:30:00"
+    assert TimeGrid.from_json(half_hours.to_json()) == half_hours
+    assert hash(TimeGrid.from_json(half_hours.to_json())) == hash(half_hours)
+    assert half_hours != grid()
+
+
+def test_every_problem_of_a_time_grid_at_once():
+    assert problems_of(TimeGrid, "yesterday", 0, np.array([0, 2]), "Mars/Phobos") == [
+        "expected a step of a positive whole number of seconds; found 0.",
+        "expected start as an ISO date and time; found 'yesterday'.",
+        "expected slots numbered 0, 1, ... without gaps; found slots 0, 2.",
+        "expected an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'.",
+    ]
+
+
+@pytest.mark.parametrize("slots", [np.zeros(0, int), np.zeros((2, 2), int), np.zeros(2)])
+def test_slots_are_a_row_of_whole_numbers(slots):
+    assert "a slot number for each of at least one instant" in problems_of(TimeGrid, "2024-01-01", 60, slots)[0]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "slot_s", "period_s"), [(3600, 5000, 86_400), (3600, 7200, 10_000), (7000, 7200, 86_400)]
+)
+def test_cyclic_slots_have_to_fit(step_s, slot_s, period_s):
+    found = problems_of(TimeGrid.cyclic, "2024-01-01", step_s, 24, slot_s=slot_s, period_s=period_s)
+    assert found == [
+        "expected a step that divides the slot, and a slot that divides the period; "
+        f"found step {step_s} s, slot {slot_s} s, period {period_s} s."
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"start": "2024-01-01"}', json.dumps({"start": 1, "step_s": 1})])
+def test_bad_json(text):
+    assert "JSON with start, step_s, time_zone and slot_of_instant" in problems_of(TimeGrid.from_json, text)[0]
+
+
+# Places
+
+
+def test_places_keep_their_order_and_ids():
+    found = places(["z", "y", "x"], category=["bar", None, "gym"])
+    assert found.ids.tolist() == ["z", "y", "x"]
+    assert found.category.tolist() == ["bar", "", "gym"]
+    assert found.index_of(["x", "nowhere", "z"]).tolist() == [2, -1, 0]
+    assert found.bounding_box() == (35.0, 37.0, 139.0, 141.0)
+
+
+def test_every_problem_of_a_place_table_at_once():
+    frame = pd.DataFrame({"place": ["a", "a", None], "latitude": [139.7, "x", 3], "longitude": [35.6, 200, 3]})
+    assert problems_of(PlaceTable.from_frame, frame) == [
+        "expected latitude as a number; found others (1 row), first: x.",
+        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7. "
+        "Latitude and longitude are probably swapped",
+        "expected longitude from -180 to 180 degrees; found others (1 row), first: 200.0.",
+        "expected every place once; found repeated place ids (1 row), first: a.",
+        "expected an id for every place; found missing ids (1 row).",
+    ]
+    assert problems_of(PlaceTable.from_frame, frame.rename(columns={"latitude": "lat"})) == [
+        "expected columns place, latitude, longitude; found columns place, lat, longitude. Missing: latitude"
+    ]
+    assert problems_of(PlaceTable.from_frame, frame.iloc[:0]) == ["expected at least one place; found an empty table."]
+
+
+# Bad tables of events
+
+
+def test_missing_columns_name_those_needed_and_those_found():
+    assert problems_of(traces, pd.DataFrame({"uid": [1], "place": ["a"]})) == [
+        "expected columns user, instant, place; found columns uid, place. Missing: user, instant"
+    ]
+
+
+def test_problems_of_single_values_are_listed_together():
+    frame = table(user=[None, 7, 9], trace=[0.5, 0, 0], instant=["x", np.inf, 2], place=["a", None, "nowhere"])
+    assert problems_of(traces, frame) == [
+        "expected whole numbers in 'trace'; found others (1 row), first: 0.5.",
+        "expected whole numbers in 'instant'; found others (2 rows), first: x, inf.",
+        "expected a user for every event; found missing values in 'user' (1 row), first: row 0.",
+        "expected a place for every event; found missing values in 'place' (1 row), first: row 1.",
+        "expected places of the place table; found unknown places (1 row), first: nowhere.",
+    ]
+
+
+def test_problems_between_rows_are_listed_together():
+    frame = table(user=[7, 7, 7], instant=[2, 2, 4])
+    friends = pd.DataFrame({"user": [7], "friend": [8]})
+    assert problems_of(traces, frame, friends) == [
+        "expected instants 0 to 3 of the time grid; found others (1 row), first: 4.",
+        "expected each (user, trace, instant) once; found repeated ones (1 row), first: (7, 0, 2). "
+        "Keep one event per instant, or give them different trace numbers",
+        "expected friends who are users with events; found others (1 row), first: (7, 8).",
+    ]
+
+
+def test_empty_table():
+    assert problems_of(traces, table().iloc[:0]) == [
+        "expected at least one event; found an empty table. Loosen the filters that were applied"
+    ]
+
+
+def test_ids_of_another_type_are_unknown_places():
+    frame = table(place=[0, 1, 0])
+    assert problems_of(traces, frame) == [
+        "expected places of the place table; found unknown places (3 rows), first: 0, 1."
+    ]
+
+
+def test_first_offenders_only_but_all_are_counted():
+    frame = pd.DataFrame({"user": 1, "instant": range(50), "place": "a"})
+    assert problems_of(traces, frame) == [
+        "expected instants 0 to 3 of the time grid; found others (46 rows), first: 4, 5, 6, 7, 8."
+    ]
+
+
+def test_input_errors_are_value_errors_of_this_library():
+    with pytest.raises(ValueError, match="traces: expected columns"):
+        traces(pd.DataFrame())
+    assert issubclass(InputError, PpmtfError)
+
+
+# The folder
+
+ids = st.one_of(
+    st.lists(st.integers(-(2**60), 2**60), min_size=1, max_size=6, unique=True),
+    st.lists(st.text(st.characters(codec="utf-8"), max_size=8), min_size=1, max_size=6, unique=True),
+)
+
+
+@st.composite
+def parts_of_trace_sets(draw) -> tuple[pd.DataFrame, pd.DataFrame, list[int], pd.DataFrame | None]:
+    """Events, places, slots and perhaps friendships."""
+    user_ids, place_ids = draw(ids), draw(ids)
+    n_instants, n_places = draw(st.integers(1, 30)), len(place_ids)
+    place_frame = pd.DataFrame({"place": place_ids})
+    for name in ("latitude", "longitude"):
+        place_frame[name] = draw(st.lists(st.floats(-90, 90), min_size=n_places, max_size=n_places))
+    if draw(st.booleans()):
+        texts = st.text(st.characters(codec="utf-8"), max_size=5)
+        place_frame["category"] = draw(st.lists(texts, min_size=n_places, max_size=n_places))
+    event = st.tuples(st.sampled_from(user_ids), st.integers(0, 3), st.integers(0, n_instants - 1))
+    keys = draw(st.lists(event, min_size=1, max_size=30, unique=True))
+    frame = pd.DataFrame(keys, columns=["user", "trace", "instant"])
+    frame["place"] = [draw(st.sampled_from(place_ids)) for _ in keys]
+    friends = None
+    if draw(st.booleans()):
+        user = st.sampled_from(sorted(set(frame["user"])))
+        friends = pd.DataFrame(draw(st.lists(st.tuples(user, user), max_size=8)), columns=["user", "friend"])
+    slots = draw(st.lists(st.integers(0, 3), min_size=n_instants, max_size=n_instants))
+    return frame, place_frame, slots, friends
+
+
+@settings(max_examples=60)
+@given(parts_of_trace_sets())
+def test_a_folder_keeps_everything(parts):
+    frame, place_frame, slots, friends = parts
+    time_grid = TimeGrid("2024-02-28T23:00:00", 600, np.unique(slots, return_inverse=True)[1], "Europe/Paris")
+    original = Traces.from_frame(frame, PlaceTable.from_frame(place_frame), time_grid, friends)
+    with tempfile.TemporaryDirectory() as folder:
+        original.save(Path(folder) / "new" / "set")
+        assert_same(original, Traces.load(Path(folder) / "new" / "set"))
+
+
+def test_files_of_a_trace_set(tmp_path):
+    traces().save(tmp_path / "set")
+    assert {path.name for path in (tmp_path / "set").iterdir()} == FILES
+    assert pd.read_parquet(tmp_path / "set" / "traces.parquet").to_dict("list") == table().to_dict("list")
+    content = json.loads((tmp_path / "set" / "time_grid.json").read_text())
+    assert (content["n_instants"], content["step_s"], content["time_zone"]) == (4, 3600, "Asia/Tokyo")
+    traces(None, pd.DataFrame({"user": [7], "friend": [9]})).save(tmp_path / "friends")
+    assert {path.name for path in (tmp_path / "friends").iterdir()} == FILES | {"friendships.parquet"}
+
+
+def test_an_existing_folder_is_replaced_only_on_request(tmp_path):
+    traces().save(tmp_path / "set")
+    other = traces(table(user=[1, 1, 2]))
+    assert "Choose another name, or ask for it to be overwritten" in problems_of(other.save, tmp_path / "set")[0]
+    assert_same(Traces.load(tmp_path / "set"), traces())
+    other.save(tmp_path / "set", overwrite=True)
+    assert_same(Traces.load(tmp_path / "set"), other)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_loading_what_is_no_trace_set(tmp_path):
+    assert problems_of(Traces.load, tmp_path / "absent") == ["expected a trace-set folder; found no such folder."]
+    assert problems_of(Traces.load, tmp_path) == [
+        "expected a trace set with traces.parquet, places.parquet, time_grid.json; found an empty folder. "
+        "Make one with `ppmtf import`"
+    ]
+    traces().save(tmp_path / "set")
+    (tmp_path / "set" / "traces.parquet").unlink()
+    assert "found places.parquet, time_grid.json" in problems_of(Traces.load, tmp_path / "set")[0]
+
+
+@pytest.mark.parametrize("name", ["traces.parquet", "places.parquet"])
+@pytest.mark.parametrize("content", [b"", b"no Parquet at all"])
+def test_loading_a_damaged_file(tmp_path, name, content):
+    traces().save(tmp_path / "set")
+    (tmp_path / "set" / name).write_bytes(content)
+    with pytest.raises(InputError, match=f"{name}: expected a readable Parquet file"):
+        Traces.load(tmp_path / "set")
+
+
+def test_loading_files_that_do_not_fit_each_other(tmp_path):
+    traces().save(tmp_path / "set")
+    places(("a", "x")).to_frame().to_parquet(tmp_path / "set" / "places.parquet")
+    with pytest.raises(InputError, match=r"set: expected places of the place table.*\(1 row\), first: b"):
+        Traces.load(tmp_path / "set")
+
+
+# Nothing half-written
+
+
+class Interrupted(BaseException):
+    """Stands for Ctrl-C, which is no `Exception` either."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        OSError(errno.EACCES, "Permission denied"),
+        RuntimeError("bug"),
+        Interrupted(),
+    ],
+)
+@pytest.mark.parametrize("fails_at", ["traces.parquet", "places.parquet", "friendships.parquet"])
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_failure_in_the_middle_leaves_nothing(tmp_path, error, fails_at, exists):
+    whole = traces(None, pd.DataFrame({"user": [7], "friend": [9]}))
+    if exists:
+        traces().save(tmp_path / "set")
+    raised = InputError if isinstance(error, OSError) else type(error)
+    with pytest.raises(raised) as caught, parquet_fails(error, fails_at):
+        whole.save(tmp_path / "set", overwrite=exists)
+    if isinstance(error, OSError):
+        assert f"a place that can be written to; found {error}" in str(caught.value)
+        assert "Check permissions and free space" in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == (["set"] if exists else [])
+    if exists:
+        assert_same(Traces.load(tmp_path / "set"), traces())
+
+
+def test_nothing_is_seen_under_the_name_before_the_end(tmp_path):
+    with atomic_folder(tmp_path / "set") as partial:
+        (partial / "file").write_text("content")
+        assert not (tmp_path / "set").exists()
+        assert partial.parent == tmp_path  # on the same disk, so that renaming is one step
+    assert (tmp_path / "set" / "file").read_text() == "content"
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_file_is_replaced_in_one_step(tmp_path):
+    path = tmp_path / "new" / "report.json"
+    write_text(path, "old")
+    with pytest.raises(RuntimeError, match="bug"), atomic_file(path) as partial:  # noqa: PT012
+        partial.write_text("half")
+        raise RuntimeError("bug")
+    assert path.read_text() == "old"
+    write_text(path, "Café")
+    assert path.read_bytes() == "Café".encode()
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.json"]
+
+
+def test_a_folder_below_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "a place that can be written to" in problems_of(traces().save, tmp_path / "file" / "set")[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_file_below_a_file_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "a place that can be written to" in problems_of(write_text, tmp_path / "file" / "report.json", "")[0]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="the superuser may write everywhere")
+def test_without_permission_to_write(tmp_path):
+    tmp_path.chmod(0o500)
+    try:
+        assert "Permission denied" in problems_of(traces().save, tmp_path / "set")[0]
+    finally:
+        tmp_path.chmod(0o700)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_of_the_computation_stay_what_they_are(tmp_path):
+    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "set"):
+        (tmp_path / "absent").read_text()
+    assert list(tmp_path.iterdir()) == []
+
+
+# What is still wrong; the mark goes when the mistake does.
+
+
+def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    traces().save(tmp_path / "set")
+    rename = Path.rename
+
+    def failing(path: Path, target: Path) -> Path:
+        if ".partial-" in path.name:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(InputError):
+        traces(table(user=[1, 1, 2])).save(tmp_path / "set", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    assert_same(Traces.load(tmp_path / "set"), traces())
+
+
+def test_saving_into_the_current_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert problems_of(traces().save, ".", overwrite=True)
+
+
+def test_trace_numbers_that_are_too_large():
+    assert problems_of(traces, table(trace=[2**40, 0, 0]))
+
+
+def test_ids_of_several_types():
+    assert problems_of(traces, table(user=["u", "u", 9]))
+
+
+def test_ids_of_64_bits_without_a_sign():
+    assert traces(table(user=np.array([2**63 + 5] * 3, np.uint64))).user_ids.tolist() == [2**63 + 5]
+
+
+def test_cyclic_slots_need_a_start():
+    assert "start as an ISO date and time" in problems_of(TimeGrid.cyclic, "x", 3600, 24, slot_s=7200)[0]
+
+
+def test_cyclic_slots_need_a_step():
+    assert problems_of(TimeGrid.cyclic, "2024-01-01", 0, 24, slot_s=7200)
+
+
+def test_start_is_a_local_time():
+    assert problems_of(TimeGrid, "2024-01-01T00:00:00+09:00", 3600, np.array([0]))
+
+
+@pytest.mark.parametrize("slot", [0.5, 10**12])
+def test_slots_in_json_are_small_whole_numbers(slot):
+    text = json.dumps({"start": "2024-01-01", "step_s": 60, "slot_of_instant": [slot], "time_zone": "UTC"})
+    assert problems_of(TimeGrid.from_json, text)
+
+
+def test_loading_a_damaged_time_grid(tmp_path):
+    traces().save(tmp_path / "set")
+    (tmp_path / "set" / "time_grid.json").write_bytes(b"\xff\xfe")
+    assert problems_of(Traces.load, tmp_path / "set")
+
+
+def test_a_split_needs_a_number():
+    assert problems_of(traces().split_users, float("nan"), 0)

@@ -1,0 +1,513 @@
+"""The whole job: what is done, skipped, done again, and that a killed job ends like an unbroken one."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation import plots
+from ppmtf_jax.jobs import steps as pipeline
+from ppmtf_jax.jobs.steps import RunConfig, RunResult, run
+from ppmtf_jax.runtime.files import exclusive_use
+from tests.faults import files_of_at_most, parquet_fails
+
+STEPS = ["import", "fit", "synthesize", "test", "evaluate", "pictures"]
+OUTPUTS = ["data", "model", "synthetic", "released", "metrics.json", "pictures"]
+JOB = """
+[import]
+source = "toy-city"
+n_users = 40
+n_places = 12
+n_days = 1
+
+[fit]
+{fit}
+
+[test]
+k = {k}
+"""
+UNIFORM = 'system = "uniform"'
+N_SWEEPS = 25
+PPMTF = f'rank = 2\nn_sweeps = {N_SWEEPS}\nzeros = "weighted"'
+
+# Runs the job of the first argument; kills itself at the n-th change of a file below the folder of the second. It
+# prints how many changes there were, if it comes to that.
+KILLED_AT = """
+import os, signal, sys
+job, folder, left = sys.argv[1], sys.argv[2], int(sys.argv[3])
+changes = 0
+def count(event, arguments):
+    global changes
+    writes = event in ("os.mkdir", "os.rename", "os.remove", "shutil.rmtree")
+    writes = writes or (event == "open" and isinstance(arguments[1], str) and set("wxa+") & set(arguments[1]))
+    if writes and str(arguments[0]).startswith(folder):
+        changes += 1
+        if changes == left:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+from ppmtf_jax.jobs.steps import RunConfig, run
+run(RunConfig.load(job))
+print(changes)
+"""
+
+
+def configured(folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "") -> RunConfig:
+    (folder / "job.toml").write_text(more + JOB.format(fit=fit, k=k), encoding="utf-8")
+    return RunConfig.load(folder / "job.toml")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def draw_nothing(folder, *, metrics, **others) -> None:
+    """Stands in for pictures, which take longer than all else here and have tests of their own."""
+    (Path(folder) / "utility.png").write_text(repr(sorted(metrics.items())))
+
+
+@pytest.fixture
+def no_drawing(monkeypatch):
+    monkeypatch.setattr(plots, "save_pictures", draw_nothing)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory) -> tuple[Path, RunResult]:
+    """Folder and result of a job that nothing disturbs, with pictures."""
+    folder = tmp_path_factory.mktemp("unbroken")
+    return folder, run(configured(folder))
+
+
+@pytest.fixture(scope="module")
+def unbroken_ppmtf(tmp_path_factory) -> Path:
+    """Folder of such a job with the system that takes longest."""
+    folder = tmp_path_factory.mktemp("unbroken_ppmtf")
+    run(configured(folder, PPMTF))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "save_pictures", draw_nothing)
+        run(configured(folder))
+    return folder
+
+
+@pytest.fixture
+def done(finished, tmp_path, no_drawing) -> Path:
+    """Folder with a finished job of the quickest system, for one test alone."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return tmp_path
+
+
+# What a job makes
+
+
+def test_everything_is_made(unbroken):
+    folder, result = unbroken
+    out = folder / "job"
+    assert result.out == out
+    assert {path.name for path in out.iterdir()} == {
+        ".steps", "data", "model", "synthetic", "released", "metrics.json", "metrics_before_test.json", "pictures"
+    }  # fmt: skip
+    assert [path.name for path in result.pictures] == ["population.png", "transitions.png", "utility.png"]
+    assert result.skipped == []
+    assert 0 < result.n_released <= result.n_traces == 32
+    assert pd.read_parquet(out / "released" / "verdicts.parquet")["passed"].sum() == result.n_released
+    assert len(pd.read_parquet(out / "released" / "traces.parquet")) == 24 * result.n_released
+    assert {"tp_tv", "tp_tv_train", "tp_tv_uniform"} < result.metrics.keys() == result.metrics_before_test.keys()
+
+
+def test_steps_are_told_in_plain_lines(tmp_path, no_drawing):
+    said = []
+    run(configured(tmp_path), say=said.append)
+    assert [line for line in said if not line.startswith(" ")] == [f"{step} ..." for step in STEPS]
+    assert sum("done in" in line for line in said) == len(STEPS)
+    said.clear()
+    run(configured(tmp_path), say=said.append)
+    assert said == [f"{step}: done before" for step in STEPS]
+
+
+def test_nothing_released(tmp_path, no_drawing):
+    """More users than there are cannot be plausible: the job still ends, and says what was withheld."""
+    result = run(configured(tmp_path, k=1000))
+    assert result.n_released == 0
+    assert result.metrics == result.metrics_before_test
+    assert [path.name for path in (tmp_path / "job" / "released").iterdir()] == ["verdicts.parquet"]
+    assert run(configured(tmp_path, k=1)).n_released == result.n_traces
+    assert not run(configured(tmp_path, k=1000)).n_released
+    assert not (tmp_path / "job" / "released" / "traces.parquet").exists()
+
+
+def test_no_attacks(tmp_path, no_drawing):
+    configured(tmp_path)
+    with (tmp_path / "job.toml").open("a") as file:
+        file.write("[evaluate]\nattacks = false\n")
+    assert not {"reid_rate", "mia_advantage"} & run(RunConfig.load(tmp_path / "job.toml")).metrics.keys()
+
+
+# What is done again
+
+
+def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch):
+    before = contents(done)
+    assert run(configured(done)).skipped == STEPS
+    monkeypatch.chdir(done)
+    assert run(RunConfig.load("job.toml")).skipped == STEPS
+    moved = shutil.copytree(done, done / "moved")
+    assert run(RunConfig.load(moved / "job.toml")).skipped == STEPS
+    shutil.rmtree(moved)
+    assert contents(done) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "kept"),
+    [
+        (("n_users = 40", "n_users = 42"), []),
+        (("\n[import]", "seed = 1\n[import]"), []),
+        (('"uniform"', '"sgd"'), STEPS[:1]),
+        (("[test]", "[synthesize]\ntraces_per_user = 2\n[test]"), STEPS[:2]),
+        (("k = 2", "k = 3"), STEPS[:3]),
+        (("k = 2", "k = 2\neta = 0.5"), STEPS[:3]),
+        (("k = 2", "k = 2\n[evaluate]\nattacks = false"), STEPS[:4]),
+        (("k = 2", "k = 2 # as before"), STEPS),
+    ],
+)
+def test_only_what_depends_on_a_change_is_done_again(done, change, kept):
+    file = done / "job.toml"
+    file.write_text(file.read_text().replace(*change))
+    assert run(RunConfig.load(file)).skipped == kept
+    assert run(RunConfig.load(file)).skipped == STEPS
+
+
+def test_another_version_does_all_again(done, monkeypatch):
+    monkeypatch.setattr(pipeline, "version", lambda _: "99.0")
+    assert run(configured(done)).skipped == []
+
+
+def test_a_changed_input_does_all_again(tmp_path, no_drawing):
+    frame = toy_city(40, n_places=12, n_days=1).traces.to_frame()
+    frame["time"] = "2024-01-01T" + frame["instant"].map("{:02d}:00:00".format)
+    frame["latitude"], frame["longitude"] = 52.0, 5.0
+    frame.to_csv(tmp_path / "my.csv", index=False)
+    job = '[import]\nsource = "checkins"\npath = "my.csv"\ntime_zone = "UTC"\n[fit]\nsystem = "uniform"\n'
+    (tmp_path / "job.toml").write_text(job)
+    assert run(RunConfig.load(tmp_path / "job.toml")).skipped == []
+    assert run(RunConfig.load(tmp_path / "job.toml")).skipped == STEPS
+    frame.iloc[1:].to_csv(tmp_path / "my.csv", index=False)
+    assert run(RunConfig.load(tmp_path / "job.toml")).skipped == []
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("data", "import"),
+        ("data/test/traces.parquet", "import"),
+        ("model/parameters.npz", "fit"),
+        ("synthetic", "synthesize"),
+        ("released/verdicts.parquet", "test"),
+        ("metrics.json", "evaluate"),
+        ("metrics_before_test.json", "evaluate"),
+        ("pictures/utility.png", "pictures"),
+        (".steps/fit", "fit"),
+    ],
+)
+@pytest.mark.parametrize("how", ["removed", "damaged"])
+def test_what_was_removed_or_damaged_is_made_again(done, name, step, how):
+    before = contents(done)
+    path = done / "job" / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif how == "removed":
+        path.unlink()
+    else:
+        path.write_bytes(b"damaged")
+    assert run(configured(done)).skipped == [other for other in STEPS if other != step]
+    assert contents(done) == before
+
+
+def test_pictures_of_another_system_do_not_stay(done):
+    (done / "job" / "pictures" / "clusters.png").write_text("of a model with factors")
+    assert [path.name for path in run(configured(done)).pictures] == ["utility.png"]
+
+
+# What goes wrong
+
+
+def test_an_error_keeps_finished_steps_and_leaves_nothing_half_written(tmp_path, monkeypatch, no_drawing):
+    with pytest.raises(InputError, match=r"No space left on device.*free space"), parquet_fails():
+        run(configured(tmp_path))
+    assert contents(tmp_path / "job") == {}
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "evaluate", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(configured(tmp_path))
+    assert run(configured(tmp_path)).skipped == STEPS[:4]
+
+
+@pytest.mark.parametrize(("step", "output"), list(zip(STEPS, OUTPUTS, strict=True)))
+def test_a_full_disk_at_any_step_keeps_what_was_finished(done, step, output):
+    before = contents(done)
+    removed = done / "job" / output
+    shutil.rmtree(removed) if removed.is_dir() else removed.unlink()
+    left, config = contents(done), configured(done)
+    with pytest.raises(InputError, match=r"File too large.*Check permissions and free space"), files_of_at_most(10):
+        run(config)
+    assert contents(done) == left
+    assert run(configured(done)).skipped == [other for other in STEPS if other != step]
+    assert contents(done) == before
+
+
+@pytest.mark.parametrize("folder", ["job", "job/.steps"])
+def test_write_protection_is_told_and_nothing_is_changed(done, folder):
+    before, config = contents(done), configured(done, k=3)
+    (done / folder).chmod(0o500)
+    if os.access(done / folder, os.W_OK):
+        (done / folder).chmod(0o700)
+        pytest.skip("the superuser may write everywhere")
+    try:
+        with pytest.raises(InputError, match=r"Permission denied.*Check permissions"):
+            run(config)
+    finally:
+        (done / folder).chmod(0o700)
+    assert contents(done / "job") == {name.removeprefix("job/"): before[name] for name in before if "job/" in name}
+
+
+def test_a_second_run_of_the_same_job_is_refused(done):
+    before, config = contents(done), configured(done)
+    (done / "job" / ".fit.partial-of-the-first").touch()
+    with exclusive_use(done / "job" / ".steps" / "lock"):
+        with pytest.raises(InputError, match=rf"job/\.steps: .*found process {os.getpid()} on .* at work.*Wait for it"):
+            run(config)
+        assert (done / "job" / ".fit.partial-of-the-first").exists()
+    assert run(config).skipped == STEPS
+    assert contents(done) == before
+
+
+def test_the_lock_of_a_killed_run_holds_nobody_up(done):
+    lock = done / "job" / ".steps" / "lock"
+    code = """
+import os, signal, sys
+from ppmtf_jax.runtime.files import exclusive_use
+with exclusive_use(sys.argv[1]):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", code, str(lock)], capture_output=True, check=False)
+    assert "process" in lock.read_text()
+    assert run(configured(done)).skipped == STEPS
+    assert not lock.exists()
+
+
+def test_leftovers_of_a_killed_run_vanish(done):
+    out = done / "job"
+    before = contents(done)
+    for folder in (".model.partial-0a1b2c3d", ".data.old-0a1b2c3d"):
+        (out / folder).mkdir()
+        (out / folder / "half").touch()
+    for file in (".metrics.json.partial-0a1b2c3d", ".steps/.fit-x.npz.partial-0a1b2c3d", ".steps/fit-0a1b2c3d.npz"):
+        (out / file).touch()
+    assert run(configured(done)).skipped == STEPS
+    assert contents(done) == before
+
+
+def test_a_folder_of_others_is_not_touched(tmp_path, no_drawing):
+    (tmp_path / "job" / "data").mkdir(parents=True)
+    (tmp_path / "job" / "data" / "mine.txt").write_text("precious")
+    with pytest.raises(InputError, match=r"earlier version.*mine\.txt"):
+        run(configured(tmp_path))
+    assert (tmp_path / "job" / "data" / "mine.txt").read_text() == "precious"
+
+
+def run_killed(folder: Path, at: int, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", KILLED_AT, str(folder / "job.toml"), str(folder / "job"), str(at)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+@pytest.mark.parametrize("at", random.Random(0).sample(range(1, 40), 1))
+def test_a_killed_job_equals_an_unbroken_one(unbroken, tmp_path, at):
+    config = configured(tmp_path)
+    assert run_killed(tmp_path, at).returncode == -signal.SIGKILL
+    run(config)
+    assert contents(tmp_path) == contents(unbroken[0])
+
+
+def test_the_checkpoint_of_a_fit_outlives_the_model(tmp_path, monkeypatch, no_drawing):
+    """At no moment does a job know neither that the fit is done nor where it was."""
+    quick_fit, write_text = pipeline.fit, pipeline.write_text
+    found = []
+
+    def fit(*args, checkpoints, **kwargs):
+        found.append(checkpoints.path.exists())
+        checkpoints.path.touch()
+        return quick_fit(*args, **kwargs)
+
+    def stop_at_the_stamp_of_fit(path, text):
+        if path.name == "fit":
+            raise KeyboardInterrupt
+        write_text(path, text)
+
+    monkeypatch.setattr(pipeline, "fit", fit)
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "write_text", stop_at_the_stamp_of_fit)
+        with pytest.raises(KeyboardInterrupt):
+            run(configured(tmp_path))
+    assert (tmp_path / "job" / "model").is_dir()
+    assert run(configured(tmp_path)).skipped == ["import"]
+    assert found == [False, True]
+    assert not list((tmp_path / "job" / ".steps").glob("*.npz"))
+
+
+@pytest.mark.slow
+def test_a_killed_fit_goes_on_from_its_checkpoint(unbroken_ppmtf, tmp_path):
+    config = configured(tmp_path, PPMTF)
+    # Killed where it begins to write the model: all sweeps are done, and only the checkpoint knows of them.
+    kill_before_model = """
+import os, signal, sys
+def kill(event, arguments):
+    if event == "os.mkdir" and ".model.partial" in str(arguments[0]):
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(kill)
+from ppmtf_jax.jobs.steps import RunConfig, run
+run(RunConfig.load(sys.argv[1]))
+"""
+    killed = subprocess.run(
+        [sys.executable, "-c", kill_before_model, str(tmp_path / "job.toml")], capture_output=True, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    (checkpoint,) = (tmp_path / "job" / ".steps").glob("fit-*.npz")
+    with np.load(checkpoint) as arrays:
+        assert arrays["kept_sweeps"].tolist() == [N_SWEEPS]
+    assert run(config).skipped == ["import"]
+    assert contents(tmp_path) == contents(unbroken_ppmtf)
+
+
+@pytest.mark.slow
+def test_a_job_killed_again_and_again_equals_an_unbroken_one(unbroken_ppmtf, tmp_path):
+    """Kills at random file changes, just before each takes place, and at random times."""
+    draw = random.Random(0)
+    expected = contents(unbroken_ppmtf)
+    n_kills = {"at a change": 0, "at a time": 0}
+    rounds = 0
+    while sum(n_kills.values()) < 24 or rounds < 3:
+        folder = tmp_path / str(rounds)
+        folder.mkdir()
+        configured(folder, PPMTF)
+        while True:
+            how = draw.choice(list(n_kills))
+            try:
+                ended = run_killed(
+                    folder,
+                    draw.randint(1, 30) if how == "at a change" else 0,
+                    draw.uniform(1, 10) if how == "at a time" else None,
+                )
+            except subprocess.TimeoutExpired:  # which kills
+                n_kills[how] += 1
+                continue
+            if ended.returncode == 0:
+                break
+            assert ended.returncode == -signal.SIGKILL, ended.stderr
+            n_kills[how] += 1
+        assert contents(folder) == expected
+        rounds += 1
+    assert min(n_kills.values()) > 5
+
+
+# Configurations
+
+
+def refusal(tmp_path: Path, text: str) -> InputError:
+    (tmp_path / "job.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        RunConfig.load(tmp_path / "job.toml")
+    assert str(caught.value).startswith(str(tmp_path / "job.toml"))
+    return caught.value
+
+
+def test_all_mistakes_of_a_file_are_listed(tmp_path):
+    error = refusal(
+        tmp_path,
+        """
+        seed = -1
+        sede = 1
+        out = 3
+        synthesize = 10
+        [import]
+        source = "toy-city"
+        n_user = 3
+        train_fraction = 2
+        step_s = 7
+        time_zone = "Mars"
+        [fit]
+        system = "ppmf"
+        [test]
+        k = 0
+        eta = 0
+        n_verifiers = "all"
+        [evaluate]
+        attacks = 1
+        [picture]
+        """,
+    )
+    found = [
+        "found 'picture'", "found 'sede'", "out as text; found 3", "seed: expected a whole number", "table; found 10",
+        "[fit] expected one of", "Did you mean n_users?", "train_fraction between 0 and 1; found 2", "'Mars'",
+        "[import] expected a step", "[test] expected n_verifiers as a whole number", "k of at least 1; found 0",
+        "a positive, finite eta; found 0", "[evaluate] expected attacks as true or false; found 1",
+    ]  # fmt: skip
+    assert [text for text in found if text not in str(error)] == []
+    assert len(error.problems) == len(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"\[import\] expected source as 'people-flow' or .*found nothing"),
+        ("seed = ", "readable TOML file; found Invalid value"),
+        ('[import]\nsource = "foursquare"', "path of the data; found nothing"),
+        ('[import]\nsource = "toy-city"\ngrid = [1, 2]', "found 2 values"),
+        ('[import]\nsource = "toy-city"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
+        ('[import]\nsource = "toy-city"\nn_places = 0', "positive whole number of places; found 0"),
+        ('[import]\nsource = "toy-city"\n[fit]\nrank = 0', r"\[fit\] expected rank of at least 1; found 0"),
+        ('[import]\nsource = "toy-city"\n[synthesize]\ntraces_per_user = 0', "traces_per_user of at least 1; found 0"),
+    ],
+)
+def test_one_mistake(tmp_path, text, message):
+    assert refusal(tmp_path, text).args[0].count("\n") == 0
+    with pytest.raises(InputError, match=message):
+        RunConfig.load(tmp_path / "job.toml")
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(InputError, match="no such file"):
+        RunConfig.load(tmp_path / "nowhere.toml")
+    with pytest.raises(InputError, match="Is a directory"):
+        RunConfig.load(tmp_path)
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="readable TOML file"):
+        RunConfig.load(tmp_path / "binary")
+
+
+def test_paths_are_relative_to_the_file(tmp_path):
+    (tmp_path / "a job.toml").write_text('[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"')
+    config = RunConfig.load(tmp_path / "a job.toml")
+    assert config.out == tmp_path / "a job"
+    assert (config.importing.path, config.importing.edges) == (str(tmp_path / "x.txt"), "/y.txt")
+
+
+def test_settings_list_their_problems():
+    with pytest.raises(InputError) as caught:
+        pipeline.TestSettings(k=0, eta=float("nan"), n_verifiers=0)
+    assert len(caught.value.problems) == 3
+    assert all(isinstance(problem, Problem) for problem in caught.value.problems)

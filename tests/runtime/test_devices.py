@@ -1,0 +1,255 @@
+"""Devices and processes: what is refused, and what several processes share, in threads and in earnest."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.privacy import plausible_deniability
+from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.runtime import devices
+from ppmtf_jax.runtime.devices import gather_rows, join_processes, own_share, use_all_cores
+from ppmtf_jax.synthesizers import synthesis as base
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+
+
+def test_devices_are_chosen_before_jax_is_used(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    jax.devices()
+    if jax.config.values["jax_num_cpu_devices"] == -1:
+        with pytest.raises(InputError, match="first in the program"):
+            use_all_cores()
+
+
+def test_a_choice_of_devices_is_left_alone(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")
+    before = jax.config.values["jax_num_cpu_devices"]
+    use_all_cores()
+    assert jax.config.values["jax_num_cpu_devices"] == before
+
+
+@pytest.mark.parametrize(("n_processes", "process"), [(2, 2), (2, -1), (0, 0)])
+def test_a_process_that_is_none_of_them_is_refused(n_processes, process):
+    with pytest.raises(InputError, match="from 0 to one less"):
+        join_processes("127.0.0.1:1", n_processes, process)
+
+
+def test_processes_cannot_join_once_jax_was_used():
+    jax.devices()
+    with pytest.raises(InputError, match="--coordinator"):
+        join_processes("127.0.0.1:1", 2, 0)
+
+
+# Threads in the place of processes
+
+
+class Together:
+    """Runs a function in several threads, each of which takes itself for one of so many processes."""
+
+    def __init__(self, n_processes: int, monkeypatch: pytest.MonkeyPatch):
+        self.n_processes = n_processes
+        self.own = threading.local()
+        self.barrier = threading.Barrier(n_processes, timeout=60)
+        self.given: list[Any] = [None] * n_processes
+        monkeypatch.setattr(jax, "process_count", lambda: n_processes)
+        monkeypatch.setattr(jax, "process_index", lambda: self.own.process)
+        monkeypatch.setattr(devices, "_of_each_process", self.exchange)
+
+    def exchange(self, array: np.ndarray) -> np.ndarray:
+        self.given[self.own.process] = array
+        self.barrier.wait()
+        result = np.stack(self.given)
+        self.barrier.wait()
+        return result
+
+    def run(self, function: Callable[[], Any]) -> list[Any]:
+        def call(process: int) -> Any:
+            self.own.process = process
+            return function()
+
+        with ThreadPoolExecutor(self.n_processes) as pool:
+            return list(pool.map(call, range(self.n_processes)))
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 12, 13])
+@pytest.mark.parametrize("n_processes", [1, 2, 3, 5])
+@pytest.mark.parametrize("block", [1, 4])
+def test_shares_are_the_rows_in_order(n_rows, n_processes, block, monkeypatch):
+    rows = np.arange(n_rows)
+    size = -(-n_rows // n_processes) + block - 1
+    shares = [rows[share] for share in Together(n_processes, monkeypatch).run(lambda: own_share(n_rows, block))]
+    assert all(1 <= len(share) <= size and share[0] % block == 0 for share in shares)
+    np.testing.assert_array_equal(np.unique(np.concatenate(shares)), rows)
+    # Only the last block may be in several.
+    assert all(a[-1] < b[0] or b[0] == rows[-1] // block * block for a, b in pairwise(shares))
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 5, 12, 13])
+@pytest.mark.parametrize("n_processes", [2, 3, 5])
+@pytest.mark.parametrize("block", [1, 4])
+def test_rows_are_gathered_in_order_in_every_process(n_rows, n_processes, block, monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(n_rows, 2, 3))
+    together = Together(n_processes, monkeypatch)
+    for gathered in together.run(lambda: gather_rows(rows[own_share(n_rows, block)], n_rows, block)):
+        np.testing.assert_array_equal(gathered, rows)
+    # The planted bug: shares that begin a row early.
+    wrong = together.run(lambda: gather_rows(np.roll(rows, 1, axis=0)[own_share(n_rows, block)], n_rows, block))
+    assert n_rows == 1 or not any(np.array_equal(gathered, rows) for gathered in wrong)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([1 / 3, -0.0, np.inf, np.nan]),
+        np.array([2**40 + 1, -1]),
+        np.array([[1 / 3], [2]], np.float32)[:, ::-1],
+        np.array([True, False]),
+    ],
+    ids=lambda values: values.dtype.name,
+)
+def test_every_bit_survives_the_exchange(values):
+    """JAX would make 32 bits of 64."""
+    (again,) = devices._of_each_process(values)
+    assert again.dtype == values.dtype
+    assert again.tobytes() == values.tobytes()
+
+
+def test_noise_is_drawn_once_for_all_processes(monkeypatch):
+    one, two = Together(2, monkeypatch).run(lambda: add_laplace(np.zeros(20, np.int64), 1, 0.01))
+    assert one.any()
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.fixture
+def model(monkeypatch) -> FittedModel:
+    """Of 11 users, whose shares among three processes are 4, 4 and 3. Formulas stand for what has to be compiled."""
+
+    def sample(key: Any, model: Any, tiles: Any, number: int, n_instants: int) -> np.ndarray:
+        return (31 * np.asarray(tiles)[..., None] + 7 * number + np.arange(n_instants) ** 2) % 12
+
+    def log_probabilities(model: Any, users: np.ndarray, places: np.ndarray, **_: Any) -> np.ndarray:
+        return -1 / (1 + users[:, None] + places)
+
+    def count(
+        model: Any,
+        verifiers: np.ndarray,
+        users: np.ndarray,
+        places: np.ndarray,
+        own: np.ndarray,
+        eta: float,
+        stop_at: np.ndarray,
+        progress: bool,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        assert len(users) in (3, 4, 11), "not a share"
+        return users + (1000 * own).astype(int), places.sum(axis=1) + stop_at
+
+    monkeypatch.setattr(base, "TILE", 2)
+    monkeypatch.setattr(base, "sample_tiles", sample)
+    monkeypatch.setattr(plausible_deniability, "step_log_probabilities", log_probabilities)
+    monkeypatch.setattr(plausible_deniability, "_count_plausible_users", count)
+    return fit(toy_city(n_users=11, n_places=12, n_days=1, seed=0).traces, "uniform")
+
+
+def test_synthesis_does_not_depend_on_the_number_of_processes(model, monkeypatch):
+    whole = synthesize(model, 2).place
+    together = Together(3, monkeypatch)
+    for traces in together.run(lambda: synthesize(model, 2)):
+        np.testing.assert_array_equal(traces.place, whole)
+    # The planted bug: every share is the first one.
+    monkeypatch.setattr(base, "own_share", lambda n_rows, block: slice(0, 4))
+    assert not any(np.array_equal(traces.place, whole) for traces in together.run(lambda: synthesize(model, 2)))
+
+
+def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monkeypatch):
+    synthetic = synthesize(model)
+    monkeypatch.setattr(plausible_deniability, "add_laplace", lambda values, *_: values + np.arange(11) ** 2)
+
+    def verdicts() -> pd.DataFrame:
+        return plausible_deniability_test(model, synthetic, k=3, noise_epsilon=1.0).table
+
+    whole = verdicts()
+    together = Together(3, monkeypatch)
+    for table in together.run(verdicts):
+        pd.testing.assert_frame_equal(table, whole, check_exact=True)
+    # The planted bug: each trace is tested with the likelihood of the one before it.
+    monkeypatch.setattr(plausible_deniability, "gather_rows", lambda rows, n: np.roll(gather_rows(rows, n), 1))
+    assert not any(table.equals(whole) for table in together.run(verdicts))
+
+
+# Processes in earnest
+
+COMMANDS = {
+    "model": ["fit", "city/train", "--set", "rank=3", "--set", "n_sweeps=7", "--out", "model"],
+    "synthetic": ["synthesize", "model", "--traces-per-user", "3", "--out", "synthetic"],
+    "released": ["test", "model", "synthetic", "--k", "4", "--out", "released"],
+}
+PPMTF = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()"]
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [*PPMTF, *arguments], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def start_together(folder: Path, *commands: list[str]) -> list[subprocess.Popen]:
+    """A process for each command, which are told of each other."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    together = ["--coordinator", address, "--processes", str(len(commands)), "--process"]
+    return [start(folder, *command, *together, str(number)) for number, command in enumerate(commands)]
+
+
+def finish(process: subprocess.Popen, exit_code: int = 0) -> str:
+    output = process.communicate(timeout=300)[0]
+    assert process.returncode == exit_code, output[-3000:]
+    return output
+
+
+@pytest.fixture(scope="module")
+def city(tmp_path_factory) -> Path:
+    """A folder with a city of 51 users, a model of it, synthetic traces and a test, each by one process."""
+    folder = tmp_path_factory.mktemp("processes")
+    finish(start(folder, "import", "toy-city", "--users", "63", "--out", "city"))
+    for command in COMMANDS.values():
+        finish(start(folder, *command))
+    return folder
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("made", COMMANDS)
+def test_two_processes_write_what_one_does(city, made):
+    command = [*COMMANDS[made][:-1], f"{made}_of_two"]
+    first, second = (finish(process) for process in start_together(city, command, command))
+    assert f"{made}_of_two" in first
+    assert f"{made}_of_two" not in second
+    assert files(city / f"{made}_of_two") == files(city / made)
+
+
+@pytest.mark.slow
+def test_a_process_that_fails_is_not_waited_for(city):
+    command, wrong = (["synthesize", model, "--out", "nothing"] for model in ("model", "other"))
+    first, second = start_together(city, command, wrong)
+    assert "expected a model folder" in finish(second, 1)
+    assert "another process ended" in finish(first, 1)
+    assert not (city / "nothing").exists()
