@@ -55,6 +55,32 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str
     raise InputError(subject, problems)
 
 
+def chosen_settings(kind: type[Settings], settings: Any, named: Mapping[str, Any], subject: str) -> Settings:
+    """The settings that a caller chose: an object, settings by name, or neither, for the defaults.
+
+    Raises
+    ------
+    InputError
+        Both are given, or the object is of another kind.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.synthesizers.sgd import SGDSettings
+    >>> chosen_settings(SGDSettings, None, {"n_copied": 2}, "fit")
+    SGDSettings(n_copied=2)
+    """
+    if settings is None:
+        return build_settings(kind, named, subject)
+    problems: list[Problem | str] = []
+    if not isinstance(settings, kind):
+        problems.append(Problem(f"{kind.__name__} for {subject}", type(settings).__name__))
+    if named:
+        problems.append(Problem("settings as an object or by name", f"an object and {', '.join(named)}"))
+    if problems:
+        raise InputError("settings", problems)
+    return settings
+
+
 def describe_settings(kind: type) -> str:
     """The settings of a dataclass with their defaults, and the other words that they accept.
 

@@ -58,8 +58,10 @@ class Seed(NamedTuple):
     given: bool
 
 
-def draw_seed(seed: int | None) -> Seed:
+def draw_seed(seed: int | Seed | None) -> Seed:
     """The given seed, or a secret one from the operating system.
+
+    A `Seed`, which an earlier call drew, stays what it is.
 
     Raises
     ------
@@ -73,6 +75,8 @@ def draw_seed(seed: int | None) -> Seed:
     >>> draw_seed(None).given
     False
     """
+    if isinstance(seed, Seed):
+        return Seed(check_seed(seed.value), seed.given)
     if seed is None:
         return Seed(secrets.randbits(SEED_BITS), given=False)
     return Seed(check_seed(seed), given=True)

@@ -1,16 +1,127 @@
-"""The trace-set folder: what is in it, written and read in pieces."""
+"""The trace-set folder: what is in it, written and read in pieces.
+
+A trace set is a folder with `traces.parquet` (user, trace, instant, place), `places.parquet` (place, latitude,
+longitude, category), `time_grid.json` and, where there are friends, `friendships.parquet` (user, friend). Ids keep the
+user's own values there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 from pyarrow import parquet
 
 from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.files import write_text
+
+TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
+FRIENDS_FILE = "friendships.parquet"
+
+
+def write_trace_set(
+    folder: Path,
+    events: Mapping[str, np.ndarray],
+    user_ids: np.ndarray,
+    places: PlaceTable,
+    time_grid: TimeGrid,
+    friendships: pd.DataFrame | None = None,
+) -> None:
+    """Write the files of a trace set into an existing folder.
+
+    They hold the columns and nothing else: neither indices nor the metadata of pandas.
+
+    Parameters
+    ----------
+    events : mapping of `EVENT_COLUMNS` to int32 arrays, shape (events,)
+        Users and places as indices.
+    friendships : DataFrame, optional
+        Columns user, friend.
+    """
+    _write_events(folder / TRACES_FILE, events, pa.array(user_ids), pa.array(places.ids))
+    write_table(folder / PLACES_FILE, places.to_frame())
+    write_text(folder / GRID_FILE, time_grid.to_json())
+    if friendships is not None:
+        write_table(folder / FRIENDS_FILE, friendships)
+
+
+def write_table(path: Path, table: pd.DataFrame) -> None:
+    """Write a table as Parquet, with nothing in it but its columns."""
+    plain = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
+    with parquet.ParquetWriter(path, plain.schema) as writer:
+        writer.write_table(plain)
+
+
+def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Array, place_ids: pa.Array) -> None:
+    """In row groups, so that neither writing nor reading ever holds all of the table."""
+    types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
+    with parquet.ParquetWriter(path, pa.schema(zip(EVENT_COLUMNS, types, strict=True))) as writer:
+        for first in range(0, len(events["user"]), PIECE_EVENTS):
+            rows = slice(first, first + PIECE_EVENTS)
+            user, trace, instant, place = (pa.array(events[name][rows]) for name in EVENT_COLUMNS)
+            columns = [user_ids.take(user), trace, instant, place_ids.take(place)]
+            writer.write_table(pa.table(columns, names=EVENT_COLUMNS))
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTraceSet:
+    """An opened trace-set folder: the small tables, and the events to come in pieces.
+
+    Parameters
+    ----------
+    places : PlaceTable
+    time_grid : TimeGrid
+    friendships : DataFrame or None
+    columns : list of str
+        Of the table of events.
+    n_events : int
+    pieces : function of a function of int, giving an iterator of DataFrame
+        Reads the events; the function it is given is told how many rows of them were read.
+    """
+
+    places: PlaceTable
+    time_grid: TimeGrid
+    friendships: pd.DataFrame | None
+    columns: Sequence[str]
+    n_events: int
+    pieces: Callable[[Callable[[int], None]], Iterator[pd.DataFrame]]
+
+
+@contextmanager
+def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
+    """Open a trace-set folder for reading.
+
+    Raises
+    ------
+    InputError
+        Naming the files that are missing or unreadable, now or while the events are read.
+    """
+    folder = Path(folder)
+    needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)
+    if not folder.is_dir():
+        raise InputError(str(folder), [Problem("a trace-set folder", "no such folder")])
+    absent = [name for name in needed if not (folder / name).is_file()]
+    if absent:
+        found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "an empty folder"
+        way_out = "Make one with `ppmtf import`"
+        raise InputError(str(folder), [Problem(f"a trace set with {', '.join(needed)}", found, way_out=way_out)])
+    friends_file = folder / FRIENDS_FILE
+    friends = read_parquet(friends_file) if friends_file.is_file() else None
+    places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE))
+    time_grid = TimeGrid.load(folder / GRID_FILE)
+    with _opened(folder / TRACES_FILE) as file:
+        names, n_events = file.schema_arrow.names, file.metadata.num_rows
+        yield StoredTraceSet(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -22,7 +133,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[parquet.ParquetFile]:
+def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
     try:
         with parquet.ParquetFile(path) as file:

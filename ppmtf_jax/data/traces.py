@@ -1,9 +1,7 @@
-"""The canonical, validated form of the data: `PlaceTable`, `TimeGrid`, `Traces` and the trace-set folder.
+"""Traces in memory, validated, and the steps between their events.
 
-A trace set is a folder with `traces.parquet` (user, trace, instant, place), `places.parquet` (place, latitude,
-longitude, category), `time_grid.json` and, where there are friends, `friendships.parquet` (user, friend). Ids keep the
-user's own values there; inside, everything is an index: users in the order of their sorted ids, places in the order of
-the place table.
+Everything is an index inside: users in the order of their sorted ids, places in the order of the place table. On disk,
+see `trace_set`, ids keep the user's own values.
 """
 
 from __future__ import annotations
@@ -12,19 +10,44 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-from pyarrow import parquet
 
 from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import _opened, _pieces_of, read_parquet
+from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, write_trace_set
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
-from ppmtf_jax.runtime.files import atomic_folder, write_text
+from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
+
+TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
+
+
+class Origin(NamedTuple):
+    """What made synthetic traces. It is part of the secret.
+
+    Attributes
+    ----------
+    model : str
+        Checksum of the model.
+    seed : int
+        Of the draw.
+    seeds_given : bool
+        Whether somebody chose the seed of the model or that of the draw.
+    """
+
+    model: str
+    seed: int
+    seeds_given: bool
+
+    @property
+    def draw(self) -> str:
+        """The number of the draw: tells the traces of one seed from those of another."""
+        return fingerprint(self.seed, Stage.SYNTHESIS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +66,8 @@ class Traces:
     time_grid : TimeGrid
     friendships : int32 array, shape (pairs, 2), or None
         User indices, the smaller first, each pair once.
+    origin : Origin or None
+        Of traces that `synthesize` made.
 
     Examples
     --------
@@ -64,6 +89,7 @@ class Traces:
     places: PlaceTable
     time_grid: TimeGrid
     friendships: np.ndarray | None = field(default=None)
+    origin: Origin | None = None
 
     @property
     def n_users(self) -> int:
@@ -150,31 +176,20 @@ class Traces:
             return None
         return pd.DataFrame(self.user_ids[self.friendships], columns=["user", "friend"])
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a trace-set folder; nothing is seen under its name until all of it is there."""
-        with atomic_folder(folder, overwrite=overwrite) as partial:
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
+        """Write a trace-set folder; nothing is seen under its name until all of it is there.
+
+        Only its owner may read it. See `folders.output_folder` for what `overwrite` may replace.
+        """
+        kind = TRACE_SET if self.origin is None else SYNTHETIC
+        about = {} if self.origin is None else {"origin": self.origin._asdict()}
+        with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
             self.write_into(partial)
 
     def write_into(self, folder: Path) -> None:
-        """Write the files of a trace set into an existing folder (see `files.atomic_folder`)."""
-        self._write_events(folder / "traces.parquet")
-        self.places.to_frame().to_parquet(folder / "places.parquet", index=False)
-        write_text(folder / "time_grid.json", self.time_grid.to_json())
-        friends = self.friendship_frame()
-        if friends is not None:
-            friends.to_parquet(folder / "friendships.parquet", index=False)
-
-    def _write_events(self, path: Path) -> None:
-        """In row groups, so that neither writing nor reading ever holds all of the table."""
-        user_ids, place_ids = pa.array(self.user_ids), pa.array(self.places.ids)
-        names = EVENT_COLUMNS
-        types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
-        with parquet.ParquetWriter(path, pa.schema(zip(names, types, strict=True))) as writer:
-            for first in range(0, self.n_events, PIECE_EVENTS):
-                rows = slice(first, first + PIECE_EVENTS)
-                user, trace, instant, place = (pa.array(getattr(self, name)[rows]) for name in names)
-                columns = [user_ids.take(user), trace, instant, place_ids.take(place)]
-                writer.write_table(pa.table(columns, names=names))
+        """Write the files of a trace set into an existing folder."""
+        events = {name: getattr(self, name) for name in EVENT_COLUMNS}
+        write_trace_set(folder, events, self.user_ids, self.places, self.time_grid, self.friendship_frame())
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, progress: bool = False) -> Traces:
@@ -183,26 +198,23 @@ class Traces:
         Raises
         ------
         InputError
-            Naming the files that are missing, unreadable or inconsistent.
+            Naming the files that are missing, unreadable or inconsistent, or were changed since traces were
+            synthesized.
         """
-        folder = Path(folder)
-        needed = ("traces.parquet", "places.parquet", "time_grid.json")
-        if not folder.is_dir():
-            raise InputError(str(folder), [Problem("a trace-set folder", "no such folder")])
-        absent = [name for name in needed if not (folder / name).is_file()]
-        if absent:
-            found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "an empty folder"
-            way_out = "Make one with `ppmtf import`"
-            raise InputError(str(folder), [Problem(f"a trace set with {', '.join(needed)}", found, way_out=way_out)])
-        friends_file = folder / "friendships.parquet"
-        friends = read_parquet(friends_file) if friends_file.is_file() else None
-        places = PlaceTable.from_frame(read_parquet(folder / "places.parquet"))
-        time_grid = TimeGrid.load(folder / "time_grid.json")
-        with _opened(folder / "traces.parquet") as file:
-            names, n_events = file.schema_arrow.names, file.metadata.num_rows
-            with progress_bar("reading", n_events, show=progress, waits_for="") as advance:
-                pieces = _pieces_of(file, advance)
-                return cls._from_pieces(pieces, names, n_events, places, time_grid, friends, subject=str(folder))
+        with open_trace_set(folder) as stored, progress_bar("reading", stored.n_events, show=progress) as advance:
+            traces = cls._from_pieces(
+                stored.pieces(advance),
+                stored.columns,
+                stored.n_events,
+                stored.places,
+                stored.time_grid,
+                stored.friendships,
+                subject=str(folder),
+            )
+        marker = read_marker(folder)
+        if marker is None or marker.kind != SYNTHETIC:
+            return traces
+        return replace(traces, origin=_checked_origin(Path(folder), marker))
 
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, given by index; friendships among them are kept."""
@@ -211,9 +223,20 @@ class Traces:
         return self._select_events(np.repeat(chosen, self._events_per_user()))
 
     def select_traces(self, keep: np.ndarray) -> Traces:
-        """Some of the traces: `keep` has one boolean for each row of `trace_table`."""
+        """Some of the traces: `keep` has one boolean for each row of `trace_table`.
+
+        Raises
+        ------
+        InputError
+            It is something else, such as indices, or none is kept.
+        """
         first = np.flatnonzero(self._begins_trace())
-        return self._select_events(np.repeat(np.asarray(keep), np.diff(first, append=self.n_events)))
+        keep = np.asarray(keep)
+        if keep.dtype != bool or keep.shape != first.shape:
+            found = f"{keep.dtype} array of shape {keep.shape}"
+            way_out = "Make a mask of indices with np.isin(np.arange(n_traces), indices)"
+            raise InputError("traces to keep", [Problem(f"{len(first)} booleans, one a trace", found, way_out=way_out)])
+        return self._select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         """User index and trace number of each distinct trace, in the order of the events."""
@@ -240,7 +263,7 @@ class Traces:
         if not 0 < n_test < self.n_users:
             expected = "a training fraction that leaves users on both sides"
             raise InputError("split", [Problem(expected, f"{train_fraction} of {self.n_users} users")])
-        shuffled = np.random.default_rng(seed).permutation(self.n_users)
+        shuffled = numpy_stream(seed, Stage.SPLIT).permutation(self.n_users)
         return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
 
     def by_users(self) -> Iterator[Traces]:
@@ -292,6 +315,17 @@ class Traces:
             user_ids=self.user_ids[present],
             friendships=pairs,
         )
+
+
+def _checked_origin(folder: Path, marker: Marker) -> Origin:
+    """What the marker of synthetic traces says of their origin, if they still are those traces."""
+    if TRACES_FILE not in marker.files or marker.changed_files(folder):
+        way_out = "Synthesize them again: a test of changed traces would say nothing"
+        raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])
+    try:
+        return Origin(**marker.about["origin"])
+    except (KeyError, TypeError) as error:
+        raise InputError(str(folder), [Problem("a marker with the origin of the traces", str(error))]) from error
 
 
 def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:

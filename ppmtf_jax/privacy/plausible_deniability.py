@@ -8,11 +8,13 @@ and several traces of the same user are not covered.
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import jax
@@ -21,16 +23,20 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.trace_set import read_parquet, write_table
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
-from ppmtf_jax.runtime.devices import gather_rows, own_share
+from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
+from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
-from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 from ppmtf_jax.synthesizers.synthesis import SMALL_CONSTANT_BYTES
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import (
     Steps,
     distinct_steps,
@@ -41,6 +47,7 @@ from ppmtf_jax.trace_models.likelihoods import (
     sum_of_rows,
 )
 
+VERDICTS, VERDICTS_FILE = "verdicts", "verdicts.parquet"
 # Number of the trace that an event belongs to, and its log-probability twice.
 TESTED_EVENT_BYTES = 8 + 2 * 8
 # The privacy test takes traces in groups of so many events, and makes, in each thread, a table with a row for each
@@ -56,13 +63,65 @@ VERIFIERS_IN_A_ROUND = 256
 COLLECT_ANEW = 0.7
 
 
+@dataclass(frozen=True)
+class PrivacyTestSettings:
+    """Parameters of the plausible-deniability test.
+
+    Parameters
+    ----------
+    k : int
+        How many users a trace must be as plausible for; its own counts. Larger protects better.
+    eta : float
+        Width of a bin of log-likelihood. Smaller protects better.
+    n_verifiers : int, optional
+        How many random users are asked (U*); by default all. The input user always counts.
+    count_all : bool
+        Count on after k was reached; otherwise a trace leaves the test as soon as it has passed.
+    noise_epsilon : float, optional
+        Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
+    precision : "float64" or "float32"
+        Of the likelihoods. One in float32 can lie in the wrong bin (see benchmarks), and takes half the time.
+    """
+
+    k: int = 10
+    eta: float = 1.0
+    n_verifiers: int | None = None
+    count_all: bool = False
+    noise_epsilon: float | None = None
+    precision: Literal["float64", "float32"] = "float64"
+
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
+        for name in ("k", "n_verifiers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                problems.append(Problem(f"{name} of at least 1", repr(value)))
+        for name in ("eta", "noise_epsilon"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < np.inf:
+                problems.append(Problem(f"a positive, finite {name}", repr(value)))
+        if self.precision not in ("float32", "float64"):
+            problems.append(Problem("precision 'float32' or 'float64'", repr(self.precision)))
+        if problems:
+            raise InputError("plausible-deniability test", problems)
+
+
 @dataclass(frozen=True, eq=False)
 class PlausibleDeniability:
     """Outcome of the test.
 
     Parameters
     ----------
-    k, eta, n_verifiers, count_all : the test's parameters; verifiers beside each trace's input user
+    settings : PrivacyTestSettings
+    system : str
+    model_settings : dict
+        Of the model.
+    origin : Origin
+        What made the traces.
+    seed : Seed
+        Of the subset of verifiers.
+    n_verifiers : int
+        Beside each trace's input user.
     log_likelihood : float array, shape (traces,)
         Of each trace under its input user.
     plausible_users : int array, shape (traces,)
@@ -71,14 +130,16 @@ class PlausibleDeniability:
     threshold : int array, shape (traces,)
         What k' must reach: k, or k with noise.
     table : DataFrame
-        Columns user, trace, log_likelihood, plausible_users, verifiers, passed; one row for each trace. `verifiers` are
-        those that were looked at.
+        Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
+        `verifiers` are those that were looked at.
     """
 
-    k: int
-    eta: float
+    settings: PrivacyTestSettings
+    system: str
+    model_settings: dict[str, Any]
+    origin: Origin
+    seed: Seed
     n_verifiers: int
-    count_all: bool
     log_likelihood: np.ndarray
     plausible_users: np.ndarray
     threshold: np.ndarray
@@ -93,7 +154,47 @@ class PlausibleDeniability:
     def counted_to(self) -> float:
         """The largest k for which it is known how many traces pass: infinite where all were counted."""
         stopped = self.plausible_users >= self.threshold
-        return np.inf if self.count_all or not stopped.any() else float(self.threshold[stopped].min())
+        return np.inf if self.settings.count_all or not stopped.any() else float(self.threshold[stopped].min())
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
+        """Write a folder of verdicts, which only its owner may read: they tell which traces were withheld."""
+        about = {
+            "settings": asdict(self.settings),
+            "system": self.system,
+            "model_settings": self.model_settings,
+            "origin": self.origin._asdict(),
+            "seed": self.seed._asdict(),
+            "n_verifiers": self.n_verifiers,
+        }
+        with output_folder(folder, VERDICTS, about=about, overwrite=overwrite, inputs=inputs) as partial:
+            write_table(partial / VERDICTS_FILE, self.table)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> PlausibleDeniability:
+        """Read a folder of verdicts.
+
+        Raises
+        ------
+        InputError
+            It is something else, or was changed.
+        """
+        about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
+        table = read_parquet(Path(folder) / VERDICTS_FILE)
+        log_likelihood, plausible, threshold = (
+            table[name].to_numpy() for name in ("log_likelihood", "plausible_users", "threshold")
+        )
+        return cls(
+            PrivacyTestSettings(**about["settings"]),
+            about["system"],
+            about["model_settings"],
+            Origin(**about["origin"]),
+            Seed(**about["seed"]),
+            about["n_verifiers"],
+            log_likelihood,
+            plausible,
+            threshold,
+            table,
+        )
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test for each k: Fig. 16 of the paper, in one pass.
@@ -112,59 +213,67 @@ class PlausibleDeniability:
 def plausible_deniability_test(
     model: FittedModel,
     synthetic: Traces,
+    settings: PrivacyTestSettings | None = None,
     *,
-    k: int = 10,
-    eta: float = 1.0,
-    n_verifiers: int | None = None,
-    seed: int = 0,
-    count_all: bool = False,
-    noise_epsilon: float | None = None,
-    precision: Literal["float32", "float64"] = "float64",
+    seed: int | Seed | None = None,
     progress: bool = False,
+    **named_settings: Any,
 ) -> PlausibleDeniability:
     """Test every trace for (k, eta)-plausible deniability.
 
     A trace with likelihood p under its input user lies in the bin i with e^-(i+1)eta < p <= e^-i eta, eq. (6); it
     passes if at least k users, itself among them, put it into the same bin, eq. (7).
 
+    With `noise_epsilon` it is Privacy Test 2 of Bindschaedler et al. 2017 (App. C of the paper): each trace must reach
+    k plus discrete Laplace noise of scale 1 / noise_epsilon. By their Theorem 1, if the input user is drawn at random
+    and the parameters of the model are public, releasing one trace is then (noise_epsilon + log(1 + e^eta / t),
+    e^(-noise_epsilon (k - t)))-differentially private for every whole t from 1 to k - 1. Of several traces of one user
+    the budgets add up. The noise is OpenDP's, which has no seed.
+
     Several processes share the traces, and all get the same outcome; see `join_processes`.
 
     Parameters
     ----------
+    model : FittedModel
+        Of a system whose traces have a likelihood.
     synthetic : Traces
-        As `synthesize` makes them.
-    k, eta : privacy parameters; larger k and smaller eta protect better
-    n_verifiers : int, optional
-        Size of the random subset of users that are asked (U*); None asks all. The input user always counts.
-    seed : int
-        Of the subset.
-    count_all : bool
-        Count on after k was reached; otherwise a trace leaves the test as soon as it has passed.
-    noise_epsilon : float, optional
-        Randomize the test (Privacy Test 2 of Bindschaedler et al. 2017; App. C of the paper): each trace must reach k
-        plus discrete Laplace noise of scale 1 / noise_epsilon. By their Theorem 1, if the input user is drawn at
-        random and the parameters of the model are public, releasing one trace is then (noise_epsilon +
-        log(1 + e^eta / t), e^(-noise_epsilon (k - t)))-differentially private for every whole t from 1 to k - 1. Of
-        several traces of one user the budgets add up. The noise is OpenDP's, which has no seed.
-    precision : "float64" or "float32"
-        Of the likelihoods. A float32 likelihood can lie in the wrong bin (see benchmarks), so float64 is the default;
-        float32 takes half the time.
+        What `synthesize` made from this very model, or some of it.
+    settings : PrivacyTestSettings, optional
+    seed : int or Seed, optional
+        Of the subset of verifiers. It comes from the operating system where none is given.
+    progress : bool
+        Show a progress bar where there is a terminal.
+    **named_settings
+        Settings by name, in place of `settings`: `plausible_deniability_test(model, synthetic, k=20)`.
+
+    Raises
+    ------
+    InputError
+        The model did not make the traces, its traces have no likelihood, or settings are impossible.
+    NumericalError
+        A trace is impossible under its own input user.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.synthesizers.synthesis import fit, synthesize
     >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
-    >>> plausible_deniability_test(model, synthesize(model, seed=1), k=20).passed.all()
+    >>> plausible_deniability_test(model, synthesize(model), k=20).passed.all()
     np.True_
     """
-    _check_parameters(k, eta, n_verifiers, model.n_users, precision, noise_epsilon)
+    chosen = chosen_settings(PrivacyTestSettings, settings, named_settings, "test")
+    k, eta, precision = chosen.k, chosen.eta, chosen.precision
+    n_verifiers = _number_of_verifiers(chosen, model.n_users)
+    if not isinstance(model.trace_model, ScoredTraceModel):
+        way_out = "This test compares likelihoods: synthesize with another system"
+        raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
+    origin = check_origin(model, synthetic)
     users, places = complete_places(model, synthetic)
     require_memory_to_test(synthetic.n_events)
     n_traces, share = len(users), own_share(len(users))
     users, places = users[share], places[share]
-    n_verifiers = model.n_users if n_verifiers is None else n_verifiers
-    verifiers = np.sort(np.random.default_rng(seed).permutation(model.n_users)[:n_verifiers])
+    own_seed = seed_of_first_process(draw_seed(seed))
+    verifiers = np.sort(numpy_stream(own_seed.value, Stage.VERIFIERS).permutation(model.n_users)[:n_verifiers])
     with jax.enable_x64(True) if precision == "float64" else nullcontext():
         trace_model = _in_precision(model.trace_model, precision)
         # Added up in the order of time, as for the verifiers: equal users get equal sums.
@@ -174,19 +283,22 @@ def plausible_deniability_test(
         if not np.isfinite(own).all():
             raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
         threshold = np.full(n_traces, k)
-        if noise_epsilon is not None:
-            threshold = add_laplace(threshold, 1, noise_epsilon)
-        stop_at = None if count_all else threshold[share]
-        counts = _count_plausible_users(trace_model, verifiers, users, places, own[share], eta, stop_at, progress)
+        if chosen.noise_epsilon is not None:
+            threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
+        stop_at = None if chosen.count_all else threshold[share]
+        counts = count_plausible_users(trace_model, verifiers, users, places, own[share], eta, stop_at, progress)
     plausible, asked = (gather_rows(count, n_traces) for count in counts)
     index, trace = synthetic.trace_table()
     columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
-    table = pd.DataFrame(columns | {"verifiers": asked}).assign(passed=plausible >= threshold)
-    return PlausibleDeniability(k, eta, n_verifiers, count_all, own, plausible, threshold, table)
+    table = pd.DataFrame(columns | {"verifiers": asked, "threshold": threshold})
+    table["passed"] = plausible >= threshold
+    return PlausibleDeniability(
+        chosen, model.system, model.settings, origin, own_seed, n_verifiers, own, plausible, threshold, table
+    )
 
 
-def _count_plausible_users(
-    model: TraceModel,
+def count_plausible_users(
+    model: ScoredTraceModel,
     verifiers: np.ndarray,
     users: np.ndarray,
     places: np.ndarray,
@@ -196,7 +308,7 @@ def _count_plausible_users(
     progress: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Plausible users of each trace, and verifiers looked at."""
-    own_bin = np.asarray(_bin(own, eta))
+    own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
     count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
@@ -210,7 +322,7 @@ def _count_plausible_users(
 
 
 def _count_of_group(
-    model: TraceModel,
+    model: ScoredTraceModel,
     verifiers: np.ndarray,
     users: np.ndarray,
     places: np.ndarray,
@@ -243,7 +355,7 @@ def _count_of_group(
 class _TracesUnderTest:
     """Some traces as what every block of verifiers is asked about."""
 
-    def __init__(self, model: TraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
+    def __init__(self, model: ScoredTraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
         steps, rows = distinct_steps(model, places)
         size = padded_size(len(users))
         size = -(-size // TRACES_AT_A_TIME) * TRACES_AT_A_TIME if size > TRACES_AT_A_TIME else size
@@ -275,7 +387,7 @@ class _TracesUnderTest:
 
 @partial(jax.jit, donate_argnames="table")
 def _count_in_bin(
-    model: TraceModel,
+    model: ScoredTraceModel,
     verifiers: Int[Array, " verifier"],
     steps: Steps,
     rows: Int[Array, "tile trace instant"],
@@ -288,40 +400,33 @@ def _count_in_bin(
 
     def of_tile(tile: tuple[Array, Array, Array]) -> Array:
         rows, own_bin, users = tile
-        same_bin = _bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
+        same_bin = likelihood_bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
         return jnp.sum(same_bin & (verifiers >= 0) & (verifiers != users[:, None]), axis=1)
 
     return jax.lax.map(of_tile, (rows, own_bin, users)), table
 
 
-def _bin(log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]) -> Float[Array, "..."]:
+def likelihood_bin(
+    log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]
+) -> Float[Array, "..."]:
     """i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
     return jnp.floor(-log_likelihood / eta)
 
 
-def _in_precision(model: TraceModel, precision: str) -> TraceModel:
+def _in_precision(model: ScoredTraceModel, precision: str) -> ScoredTraceModel:
     def cast(leaf: jax.Array) -> jax.Array:
         return jnp.asarray(np.asarray(leaf), precision) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
 
     return jax.tree.map(cast, model)
 
 
-def _check_parameters(
-    k: int, eta: float, n_verifiers: int | None, n_users: int, precision: str, noise_epsilon: float | None
-) -> None:
-    problems = []
-    if k < 1:
-        problems.append(Problem("k of at least 1", repr(k)))
-    if not 0 < eta < np.inf:
-        problems.append(Problem("a positive eta", repr(eta)))
-    if n_verifiers is not None and not 1 <= n_verifiers <= n_users:
-        problems.append(Problem(f"n_verifiers from 1 to {n_users}, the number of users", repr(n_verifiers)))
-    if noise_epsilon is not None and not 0 < noise_epsilon < np.inf:
-        problems.append(Problem("a positive noise_epsilon", repr(noise_epsilon)))
-    if precision not in ("float32", "float64"):
-        problems.append(Problem("precision 'float32' or 'float64'", repr(precision)))
-    if problems:
-        raise InputError("plausible-deniability test", problems)
+def _number_of_verifiers(settings: PrivacyTestSettings, n_users: int) -> int:
+    if settings.n_verifiers is None:
+        return n_users
+    if settings.n_verifiers > n_users:
+        problem = Problem(f"n_verifiers from 1 to {n_users}, the number of users", repr(settings.n_verifiers))
+        raise InputError("plausible-deniability test", [problem])
+    return settings.n_verifiers
 
 
 def bytes_to_test(n_events: int) -> int:

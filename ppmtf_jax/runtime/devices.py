@@ -21,6 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
 SAME = PartitionSpec()
@@ -158,6 +159,15 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
     """The first process's array, in every process; to be called in each of them. For what differs, as noise does."""
     return array if jax.process_count() == 1 else _of_each_process(array)[0]
+
+
+def seed_of_first_process(seed: Seed) -> Seed:
+    """The first process's seed, in every process: one that was drawn differs from process to process."""
+    if jax.process_count() == 1:
+        return seed
+    content = seed.value.to_bytes(SEED_BITS // 8, "little") + bytes([seed.given])
+    *value, given = of_first_process(np.frombuffer(content, np.uint8)).tobytes()
+    return Seed(int.from_bytes(bytes(value), "little"), bool(given))
 
 
 def wait_for_processes() -> None:

@@ -8,7 +8,7 @@ import platform
 import re
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,6 +93,38 @@ def atomic_file(path: str | os.PathLike[str], *, secret: bool = False) -> Iterat
         raise as_input_error(final, error) from error
     finally:
         remove(partial)
+
+
+def check_output_file(
+    path: str | os.PathLike[str], *, overwrite: bool, is_ours: Callable[[Path], bool], what: str
+) -> None:
+    """Refuse at once, and not after the work, a file that may not be written.
+
+    Parameters
+    ----------
+    overwrite : bool
+        Whether an earlier one, by `is_ours`, may be replaced.
+    what : str
+        What such a file is, for the message.
+
+    Raises
+    ------
+    InputError
+        There is a file that is not ours, or one of ours that may not be replaced, or no file can be there.
+    """
+    path = Path(path)
+    if os.path.lexists(path):
+        way_out = "Nothing was changed: choose another name"
+        if not (path.is_file() and not path.is_symlink() and is_ours(path)):
+            found = "a folder" if path.is_dir() else "a file that this program did not write"
+            raise InputError(str(path), [Problem(f"a free name, or that of {what}", found, way_out=way_out)])
+        if not overwrite:
+            way_out = "Choose another name, or ask for it to be overwritten (--overwrite)"
+            raise InputError(str(path), [Problem("a name that is free", "an existing one", way_out=way_out)])
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        found = f"{parent}, which is {'write-protected' if parent.is_dir() else 'a file'}"
+        raise InputError(str(path), [Problem("a folder to write into", found)])
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, secret: bool = False) -> None:

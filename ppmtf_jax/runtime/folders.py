@@ -22,6 +22,8 @@ from ppmtf_jax.runtime.files import as_input_error, create_private, leftover, re
 
 MARKER = "ppmtf.json"
 MARKER_FORMAT = 1
+# 2000-01-01: what the files of a public folder say of their time. Zip archives know none before 1980.
+NO_TIME_S = 946_684_800
 Paths = Sequence[str | os.PathLike[str]]
 
 
@@ -57,7 +59,7 @@ def output_folder(
     *,
     about: dict[str, Any] | None = None,
     overwrite: bool = False,
-    secret: bool = True,
+    public: bool = False,
     inputs: Paths = (),
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it gets its marker and the name `path` when the block ends without an error.
@@ -68,8 +70,9 @@ def output_folder(
         For the marker. It may be filled until the block ends.
     overwrite : bool
         Whether to replace an earlier one, see `check_output_folder`.
-    secret : bool
-        Whether only its owner may read it.
+    public : bool
+        Whether it may be handed to anyone: others may read it, and no file tells when it was made. Otherwise only its
+        owner may read it.
     inputs : paths
         What it is made from.
 
@@ -89,8 +92,8 @@ def output_folder(
     try:
         yield partial
         _write_marker(partial, Marker(kind, about or {}))
-        if not secret:
-            _make_readable(partial)
+        if public:
+            _make_public(partial)
         _put_in_place(partial, final, kind, inputs)
     except OSError as error:
         raise as_input_error(final, error) from error
@@ -110,7 +113,7 @@ def check_output_folder(
         holds or lies in an input or the current folder; or its parent cannot be written to.
     """
     final = Path(os.path.abspath(path))
-    related = [str(other) for other in inputs if _overlap(final, Path(os.path.abspath(other)), kind)]
+    related = [str(other) for other in inputs if _overlap(final, Path(os.path.abspath(other)))]
     if related:
         raise InputError(str(path), [Problem("a folder apart from the input", f"{related[0]} in or around it")])
     if os.path.lexists(final):
@@ -154,10 +157,9 @@ def marked(folder: str | os.PathLike[str], kind: str, *, way_out: str) -> Marker
     """
     marker = read_marker(folder)
     if marker is None or marker.kind != kind:
-        found = "no such folder" if not Path(folder).is_dir() else f"a folder of kind {marker.kind!r}" if marker else ""
-        raise InputError(
-            str(folder), [Problem(f"a {kind} folder", found or "a folder without marker", way_out=way_out)]
-        )
+        found = "a folder without marker" if marker is None else f"a {marker.kind} folder"
+        found = found if Path(folder).is_dir() else "no such folder"
+        raise InputError(str(folder), [Problem(f"a {kind} folder", found, way_out=way_out)])
     changed = marker.changed_files(Path(folder))
     if changed:
         found = f"{', '.join(first_examples(changed))} changed or missing"
@@ -192,22 +194,18 @@ def _write_marker(folder: Path, marker: Marker) -> None:
     write_text(folder / MARKER, json.dumps(content, indent=1) + "\n")
 
 
-def _make_readable(folder: Path) -> None:
-    """As the user's mask lets files be read."""
+def _make_public(folder: Path) -> None:
+    """Readable as the user's mask lets files be, and all of the same time."""
     mask = os.umask(0)
     os.umask(mask)
-    for path in (folder, *folder.rglob("*")):
+    for path in (*folder.rglob("*"), folder):
         path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+        os.utime(path, (NO_TIME_S, NO_TIME_S))
 
 
-def _overlap(out: Path, other: Path, kind: str) -> bool:
-    """Whether replacing `out` would touch an input, or an output inside an input would change that."""
-    del kind
-    return other.is_relative_to(out) or (out.is_relative_to(other) and other.is_dir() and _is_ours(other))
-
-
-def _is_ours(folder: Path) -> bool:
-    return (folder / MARKER).is_file()
+def _overlap(out: Path, other: Path) -> bool:
+    """Whether writing `out` would replace an input, or put something into a folder of ours that is one."""
+    return other.is_relative_to(out) or (out.is_relative_to(other) and (other / MARKER).is_file())
 
 
 def _check_replaceable(final: Path, kind: str, overwrite: bool) -> None:

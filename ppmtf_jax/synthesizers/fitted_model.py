@@ -7,7 +7,8 @@ import json
 import os
 import zipfile
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,21 @@ import pandas as pd
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import read_parquet
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.trace_set import read_parquet, write_table
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.runtime.files import atomic_folder, write_text
-from ppmtf_jax.synthesizers.registry import synthesizer_named
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.folders import Paths, marked, output_folder
+from ppmtf_jax.streams import check_seed
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
 
-MODEL_FORMAT = 1
-MODEL_FILES = ("time_grid.json", "users.parquet", "places.parquet", "parameters.npz")
+MODEL = "model"
+MODEL_FORMAT = 2
+ABOUT_FILE, GRID_FILE, PARAMETERS_FILE = "model.json", "time_grid.json", "parameters.npz"
+USERS_FILE, PLACES_FILE = "users.parquet", "places.parquet"
+MODEL_FILES = (ABOUT_FILE, GRID_FILE, USERS_FILE, PLACES_FILE, PARAMETERS_FILE)
+WAY_OUT = "Fit the model again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +44,14 @@ class FittedModel:
         Name of the synthesizer.
     settings : dict
     seed : int
+        Part of the secret.
     user_ids : array, shape (users,)
     places : PlaceTable
     time_grid : TimeGrid
         Grid of one synthetic trace: one period of the training grid.
     trace_model : TraceModel
+    seed_given : bool
+        Whether somebody chose the seed; otherwise it came from the operating system.
     """
 
     system: str
@@ -51,10 +61,30 @@ class FittedModel:
     places: PlaceTable
     time_grid: TimeGrid
     trace_model: TraceModel
+    seed_given: bool = True
 
     @property
     def n_users(self) -> int:
         return len(self.user_ids)
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes(self.n_users, len(self.places), self.time_grid.n_slots, self.time_grid.n_instants)
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of all that decides what the model synthesizes, the same before it is saved and after it is loaded.
+
+        Traces carry it, so that none is tested against another model than the one that made it.
+        """
+        digest = hashlib.sha256(json.dumps([self.system, self.settings, str(self.seed)]).encode())
+        digest.update(self.time_grid.to_json().encode())
+        for ids in (self.user_ids, self.places.ids):
+            digest.update(json.dumps([str(value) for value in ids.tolist()]).encode())
+        for name, array in sorted(self.trace_model.to_arrays().items()):
+            digest.update(json.dumps([name, str(array.dtype), array.shape]).encode())
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
 
     def user_index(self, ids: np.ndarray) -> np.ndarray:
         """Index of each user id; unknown users are an `InputError`."""
@@ -65,67 +95,95 @@ class FittedModel:
             raise InputError("users", [problem])
         return index
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write a model folder. It holds the parameters, which no privacy test covers: keep it secret."""
-        about = {"format": MODEL_FORMAT, "system": self.system, "settings": self.settings, "seed": self.seed}
-        with atomic_folder(folder, overwrite=overwrite) as partial_folder:
-            write_text(partial_folder / "time_grid.json", self.time_grid.to_json())
-            pd.DataFrame({"user": self.user_ids}).to_parquet(partial_folder / "users.parquet", index=False)
-            self.places.to_frame().to_parquet(partial_folder / "places.parquet", index=False)
-            np.savez(partial_folder / "parameters.npz", **self.trace_model.to_arrays())  # type: ignore[arg-type]
-            about["checksums"] = {name: _checksum(partial_folder / name) for name in MODEL_FILES}
-            write_text(partial_folder / "model.json", json.dumps(about, indent=1) + "\n")
+    def claim(self, traces: Traces, *, seed: int = 0) -> Traces:
+        """The same traces, said to be made by this model; for traces that were made elsewhere, as by official programs.
+
+        The caller vouches for it: a privacy test of traces that are not the model's says nothing.
+        """
+        return replace(traces, origin=Origin(self.checksum, seed, seeds_given=True))
+
+    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
+        """Write a model folder, which only its owner may read.
+
+        It holds the parameters, which no privacy test covers, and the seed: keep it secret.
+        """
+        about = {
+            "format": MODEL_FORMAT,
+            "system": self.system,
+            "settings": self.settings,
+            "seed": self.seed,
+            "seed_given": self.seed_given,
+        }
+        with output_folder(folder, MODEL, overwrite=overwrite, inputs=inputs) as partial:
+            write_text(partial / GRID_FILE, self.time_grid.to_json())
+            write_table(partial / USERS_FILE, pd.DataFrame({"user": self.user_ids}))
+            write_table(partial / PLACES_FILE, self.places.to_frame())
+            np.savez(partial / PARAMETERS_FILE, **self.trace_model.to_arrays())  # type: ignore[arg-type]
+            write_text(partial / ABOUT_FILE, json.dumps(about, indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> FittedModel:
-        """Read a model folder; what is missing, damaged or of another format is an `InputError`."""
+        """Read a model folder.
+
+        Raises
+        ------
+        InputError
+            It is no model folder or of another format; a file is missing, damaged or was changed; or its parts do not
+            fit each other: shapes, types and finiteness of the parameters against the tables of users and places.
+        """
         folder = Path(folder)
-        absent = [name for name in ("model.json", *MODEL_FILES) if not (folder / name).is_file()]
+        absent = [name for name in MODEL_FILES if not (folder / name).is_file()]
         if absent:
             problem = Problem("a model folder", f"no {', '.join(absent)}", way_out="Make one with `ppmtf fit`")
             raise InputError(str(folder), [problem])
-        about = _read_about(folder / "model.json")
-        # A factor with rows missing would not fail: an index out of range is clamped.
-        changed = [name for name in MODEL_FILES if _checksum(folder / name) != about["checksums"].get(name)]
-        if changed:
-            problem = Problem("the files as they were saved", f"{', '.join(changed)} changed", way_out="Fit it again")
-            raise InputError(str(folder), [problem])
-        return cls(
-            about["system"],
-            about["settings"],
-            about["seed"],
-            read_parquet(folder / "users.parquet")["user"].to_numpy(),
-            PlaceTable.from_frame(read_parquet(folder / "places.parquet")),
-            TimeGrid.load(folder / "time_grid.json"),
-            _read_parameters(folder / "parameters.npz", synthesizer_named(about["system"]).model),
-        )
+        marked(folder, MODEL, way_out=WAY_OUT)
+        about = _read_about(folder / ABOUT_FILE)
+        user_ids = _read_users(folder / USERS_FILE)
+        places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE))
+        time_grid = TimeGrid.load(folder / GRID_FILE)
+        sizes = Sizes(len(user_ids), len(places), time_grid.n_slots, time_grid.n_instants)
+        trace_model = _read_parameters(folder / PARAMETERS_FILE, SYNTHESIZERS[about["system"]].model, sizes)
+        system, settings, seed, given = (about[name] for name in ("system", "settings", "seed", "seed_given"))
+        return cls(system, settings, check_seed(seed), user_ids, places, time_grid, trace_model, given)
 
 
 def _read_about(file: Path) -> dict[str, Any]:
-    way_out = "Fit the model again"
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
         found = about.get("format")
     except (OSError, ValueError, AttributeError) as error:
-        raise InputError(str(file), [Problem("a readable model.json", str(error), way_out=way_out)]) from error
+        raise InputError(str(file), [Problem("a readable model.json", str(error), way_out=WAY_OUT)]) from error
     if found != MODEL_FORMAT:
-        raise InputError(str(file), [Problem(f"a model of format {MODEL_FORMAT}", f"format {found}", way_out=way_out)])
-    absent = [name for name in ("system", "settings", "seed", "checksums") if name not in about]
+        raise InputError(str(file), [Problem(f"a model of format {MODEL_FORMAT}", f"format {found}", way_out=WAY_OUT)])
+    absent = [name for name in ("system", "settings", "seed", "seed_given") if name not in about]
     if absent:
-        raise InputError(str(file), [Problem("all of a model.json", f"no {', '.join(absent)}", way_out=way_out)])
+        raise InputError(str(file), [Problem("all of a model.json", f"no {', '.join(absent)}", way_out=WAY_OUT)])
     return about
 
 
-def _checksum(file: Path) -> str:
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+def _read_users(file: Path) -> np.ndarray:
+    table = read_parquet(file)
+    if list(table) != ["user"] or not len(table):
+        raise InputError(str(file), [Problem("a column 'user' with at least one id", ", ".join(map(str, table)))])
+    repeated = table["user"].duplicated()
+    if repeated.any():
+        examples = first_examples(table.loc[repeated, "user"].tolist())
+        problem = Problem("every user once", "repeated ids", int(repeated.sum()), examples, WAY_OUT)
+        raise InputError(str(file), [problem])
+    return table["user"].to_numpy()
 
 
-def _read_parameters(path: Path, model: type[TraceModel]) -> TraceModel:
+def _read_parameters(path: Path, model: type[TraceModel], sizes: Sizes) -> TraceModel:
     try:
         # Opened here: NumPy leaves a damaged file open.
         with open(path, "rb") as file, np.load(file) as stored:
-            return model.from_arrays(dict(stored))
+            arrays = dict(stored)
+        problems = array_problems(arrays, model.stored_arrays(sizes), sizes)
+        if problems:
+            raise InputError(str(path), problems)
+        return model.from_arrays(arrays)
+    except InputError:
+        raise
     except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(str(path), [Problem(f"parameters of {model.__name__}", str(error))]) from error
 
@@ -157,3 +215,20 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
         raise InputError("synthetic traces", problems)
     users = model.user_index(traces.user_ids)[traces.trace_table()[0]]
     return users, traces.place.reshape(-1, model.time_grid.n_instants)
+
+
+def check_origin(model: FittedModel, traces: Traces) -> Origin:
+    """The origin of traces that the model made.
+
+    Raises
+    ------
+    InputError
+        They are not synthetic, or another model made them.
+    """
+    way_out = "Test what was synthesized from this very model; `model.claim(traces)` vouches for traces made elsewhere"
+    if traces.origin is None:
+        raise InputError("synthetic traces", [Problem("traces made by the model", "others", way_out=way_out)])
+    if traces.origin.model != model.checksum:
+        found = f"those of another one ({traces.origin.model[:12]}, not {model.checksum[:12]})"
+        raise InputError("synthetic traces", [Problem("traces made by the model", found, way_out=way_out)])
+    return traces.origin

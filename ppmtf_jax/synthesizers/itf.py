@@ -5,8 +5,8 @@ from __future__ import annotations
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.kernel import Coupling
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, fit_chains
-from ppmtf_jax.synthesizers.registry import Synthesizer, register
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, fit_chains, unprotected
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 UNSHARED = Coupling(
@@ -21,4 +21,13 @@ def fit_trace_model(
     return fit_chains(train, UNSHARED, settings, seed, progress, checkpoints)
 
 
-register("itf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))
+SYNTHESIZERS.register(
+    Synthesizer(
+        "itf",
+        "PPMTF's twin with nothing shared: each count tensor factorized on its own (App. E)",
+        PPMTFSettings,
+        fit_trace_model,
+        MetropolisHastings,
+        unprotected,
+    )
+)

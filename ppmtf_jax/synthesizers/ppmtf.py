@@ -17,7 +17,7 @@ from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_fact
 from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.runtime.progress import spinner
-from ppmtf_jax.synthesizers.registry import Synthesizer, register
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
 
@@ -148,4 +148,30 @@ def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "
     return jnp.asarray(matrix, jnp.float32)
 
 
-register("ppmtf", Synthesizer(PPMTFSettings, fit_trace_model, MetropolisHastings))
+def unprotected(settings: PPMTFSettings) -> list[str]:
+    """What a release of these traces has to say."""
+    if not settings.proposal_mix:
+        return []
+    if settings.population_epsilon is None:
+        return [
+            "what traces of all users share: they move, in part, by the transitions of all training users together, "
+            "which the test, as it compares users, does not cover"
+        ]
+    return [
+        "the factors of single users: the transitions of all training users together, by which traces move in part, "
+        f"are {settings.population_epsilon:g}-differentially private by discrete Laplace noise, for neighbours of "
+        "which one has one user more than the other (all her traces), places being public; the factors, by which each "
+        "trace also moves, are not"
+    ]
+
+
+SYNTHESIZERS.register(
+    Synthesizer(
+        "ppmtf",
+        "Both count tensors factorized together, one Markov chain per user (Murakami et al. 2021)",
+        PPMTFSettings,
+        fit_trace_model,
+        MetropolisHastings,
+        unprotected,
+    )
+)

@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.base import TraceModel
 
 
-class Synthesizer(NamedTuple):
+def no_notes(settings: Any) -> list[str]:
+    """Nothing to add to what every privacy statement says."""
+    del settings
+    return []
+
+
+@dataclass(frozen=True)
+class Synthesizer:
     """A way to learn a trace model.
 
-    Attributes
+    Parameters
     ----------
+    name : str
+        What users call it: "ppmtf".
+    title : str
+        What it is, in one line.
     settings : frozen dataclass type
     fit : function of (training traces, settings, seed, progress, checkpoints), giving the trace model
-    model : the trace model's type
+    model : type
+        Of the trace model.
+    unprotected : function of the settings, giving a list of str
+        What a release has to say, beyond what holds for all, that it does not protect.
     """
 
-    settings: Any
+    name: str
+    title: str
+    settings: type
     fit: Callable[[Traces, Any, int, bool, Checkpoints | None], TraceModel]
     model: type[TraceModel]
+    unprotected: Callable[[Any], list[str]] = no_notes
 
 
-SYNTHESIZERS: dict[str, Synthesizer] = {}
-
-
-def register(system: str, synthesizer: Synthesizer) -> None:
-    """Make a synthesizer known under the name that users give."""
-    SYNTHESIZERS[system] = synthesizer
-
-
-def synthesizer_named(system: str) -> Synthesizer:
-    """Look a synthesizer up; an unknown name is an `InputError` that lists the known ones."""
-    if system not in SYNTHESIZERS:
-        raise InputError("system", [Problem(f"one of {', '.join(sorted(SYNTHESIZERS))}", repr(system))])
-    return SYNTHESIZERS[system]
+SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers")

@@ -10,7 +10,7 @@ import numpy as np
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.registry import Synthesizer, register
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.shared_chain import ABSENT, SharedChain
 
 
@@ -71,4 +71,21 @@ def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
     return copied
 
 
-register("sgd", Synthesizer(SGDSettings, fit_trace_model, SharedChain))
+def unprotected(settings: SGDSettings) -> list[str]:
+    """What a release of these traces has to say."""
+    if not settings.n_copied:
+        return []
+    n = settings.n_copied
+    return [f"the first {n} event(s) of a trace, copied from the input user where she had any at these instants"]
+
+
+SYNTHESIZERS.register(
+    Synthesizer(
+        "sgd",
+        "Synthetic data generation: one transition matrix per slot for everybody, first events copied (App. C)",
+        SGDSettings,
+        fit_trace_model,
+        SharedChain,
+        unprotected,
+    )
+)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.runtime.devices import gather_rows, own_share
+from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.registry import synthesizer_named
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.likelihoods import in_batches
 from ppmtf_jax.trace_models.sampling import TILE, sample_tiles
 
@@ -27,14 +28,32 @@ SMALL_CONSTANT_BYTES = 200 * 2**20
 SYNTHETIC_EVENT_BYTES = 4 + 4 * 4 + 3 * 8
 
 
+@dataclass(frozen=True)
+class SynthesisSettings:
+    """How many traces to synthesize.
+
+    Parameters
+    ----------
+    traces_per_user : int
+        How many from each user.
+    """
+
+    traces_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        if self.traces_per_user < 1:
+            raise InputError("synthesize", [Problem("traces_per_user of at least 1", repr(self.traces_per_user))])
+
+
 def fit(
     train: Traces,
     system: str = "ppmtf",
     settings: Any = None,
     *,
-    seed: int = 0,
+    seed: int | Seed | None = None,
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
+    **named_settings: Any,
 ) -> FittedModel:
     """Learn a generative model of traces.
 
@@ -42,51 +61,72 @@ def fit(
     ----------
     train : Traces
     system : str
-        "ppmtf", "sgd" or "uniform".
+        Name of a synthesizer: see `synthesizers.registry.SYNTHESIZERS`.
     settings : the system's settings, such as `PPMTFSettings`; None for its defaults
-    seed : int
-        Reproduces the fit.
+    seed : int or Seed, optional
+        Reproduces the fit. It is part of the secret, and comes from the operating system where none is given.
     progress : bool
         Show a progress bar where there is a terminal.
     checkpoints : Checkpoints, optional
         For a long fit: where to write its state, and to go on from.
+    **named_settings
+        Settings by name, in place of `settings`.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> model = fit(toy_city(n_users=20, seed=0).traces, "sgd", seed=0)
+    >>> model = fit(toy_city(n_users=20, seed=0).traces, "sgd", n_copied=1, seed=0)
     >>> synthesize(model, traces_per_user=2, seed=1).n_users
     20
     """
-    synthesizer = synthesizer_named(system)
-    settings = synthesizer.settings() if settings is None else settings
-    if not isinstance(settings, synthesizer.settings):
-        found = type(settings).__name__
-        raise InputError("settings", [Problem(f"{synthesizer.settings.__name__} for {system}", found)])
-    trace_model = synthesizer.fit(train, settings, seed, progress, checkpoints)
+    synthesizer = SYNTHESIZERS[system]
+    settings = chosen_settings(synthesizer.settings, settings, named_settings, system)
+    own_seed = seed_of_first_process(draw_seed(seed))
+    trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     grid = train.time_grid.one_period()
-    return FittedModel(system, asdict(settings), seed, train.user_ids, train.places, grid, trace_model)
+    return FittedModel(
+        system, asdict(settings), own_seed.value, train.user_ids, train.places, grid, trace_model, own_seed.given
+    )
 
 
 def synthesize(
-    model: FittedModel, traces_per_user: int = 1, *, seed: int = 0, batch_users: int = 4096, progress: bool = False
+    model: FittedModel,
+    settings: SynthesisSettings | None = None,
+    *,
+    seed: int | Seed | None = None,
+    batch_users: int = 4096,
+    progress: bool = False,
+    **named_settings: Any,
 ) -> Traces:
     """Synthesize traces from every user of a model, one event at every instant of the model's grid.
 
     A trace depends on the seed, its user and its number alone: neither on `batch_users`, which bounds the memory, nor
     on how many traces are made. Several processes share the users, and all get the same traces; see `join_processes`.
 
+    Parameters
+    ----------
+    settings : SynthesisSettings, optional
+    seed : int or Seed, optional
+        Reproduces the traces. It is part of the secret, and comes from the operating system where none is given.
+    batch_users : int
+        Users at a time, at least 1.
+    progress : bool
+        Show a progress bar where there is a terminal.
+    **named_settings
+        Settings by name, in place of `settings`: `synthesize(model, traces_per_user=2)`.
+
     Returns
     -------
     Traces
-        With the input users' ids; trace numbers 0 to `traces_per_user` - 1.
+        With the input users' ids; trace numbers 0 to `traces_per_user` - 1. They are not fit for release: test them.
     """
-    if traces_per_user < 1 or batch_users < 1:
-        found = f"{traces_per_user} traces per user, {batch_users} users at a time"
-        raise InputError("synthesize", [Problem("at least one of each", found)])
+    traces_per_user = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize").traces_per_user
+    if batch_users < 1:
+        raise InputError("synthesize", [Problem("at least one user at a time", repr(batch_users))])
+    own_seed = seed_of_first_process(draw_seed(seed))
     n_users, n_instants = model.n_users, model.time_grid.n_instants
     require_memory_to_synthesize(n_users, traces_per_user, n_instants)
-    key, trace_model = jax.random.key(seed), on_each_device(model.trace_model)
+    key, trace_model = jax_stream(own_seed.value, Stage.SYNTHESIS), on_each_device(model.trace_model)
     # Batches and shares are of whole tiles: how a user's numbers are rounded can depend on her place in the tile.
     own_users = np.arange(n_users)[own_share(n_users, TILE)]
     # Batches of one size, so that one program is compiled.
@@ -107,7 +147,9 @@ def synthesize(
             advance(len(users))
     place = gather_rows(place, n_users, TILE)
     user, trace, instant = (index.ravel().astype(np.int32) for index in np.indices(place.shape))
-    return Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
+    origin = Origin(model.checksum, own_seed.value, model.seed_given or own_seed.given)
+    made = Traces(user, trace, instant, place.ravel(), model.user_ids, model.places, model.time_grid)
+    return replace(made, origin=origin)
 
 
 def bytes_to_synthesize(n_events: int) -> int:

@@ -11,13 +11,13 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.registry import Synthesizer, register
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Uniform(TraceModel):
+class Uniform(ScoredTraceModel):
     """Independent uniform places, the same for every user."""
 
     n_places: int = field(metadata={"static": True})
@@ -49,6 +49,10 @@ class Uniform(TraceModel):
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Uniform:
         return cls(int(arrays["n_places"]))
 
+    @classmethod
+    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
+        return {"n_places": StoredArray((), "int", sizes.places, sizes.places)}
+
 
 @dataclass(frozen=True)
 class UniformSettings:
@@ -62,4 +66,8 @@ def fit_trace_model(
     return Uniform(train.n_places)
 
 
-register("uniform", Synthesizer(UniformSettings, fit_trace_model, Uniform))
+SYNTHESIZERS.register(
+    Synthesizer(
+        "uniform", "Every event at a place drawn uniformly: knows nothing", UniformSettings, fit_trace_model, Uniform
+    )
+)

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel
 
 # Users whose tables are made together, and steps looked at together: what is made in between fits a core's cache.
 USERS_AT_A_TIME = 64
@@ -20,7 +20,7 @@ CHUNK = 512
 
 
 def step_log_probabilities(
-    model: TraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
+    model: ScoredTraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
 ) -> np.ndarray:
     """Log-probability of each event of complete traces, each under its own user.
 
@@ -83,7 +83,7 @@ class Steps(NamedTuple):
     move_next_place: np.ndarray
 
 
-def distinct_steps(model: TraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
+def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
     """The distinct steps of complete traces, and which of them a trace consists of.
 
     Parameters
@@ -120,7 +120,7 @@ def distinct_steps(model: TraceModel, places: np.ndarray) -> tuple[Steps, np.nda
 
 
 def log_step_table(
-    model: TraceModel, users: Int[Array, " user"], steps: Steps, table: Float[Array, "row user"]
+    model: ScoredTraceModel, users: Int[Array, " user"], steps: Steps, table: Float[Array, "row user"]
 ) -> Float[Array, "row user"]:
     """Log-probability of every step under every user, in the order that `distinct_steps` counts them.
 
@@ -146,14 +146,14 @@ def log_step_table(
     return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
 
 
-def empty_step_table(model: TraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
+def empty_step_table(model: ScoredTraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
     """Room for `log_step_table`."""
     n_rows = len(steps.first_place) + len(steps.stay_place) + len(steps.move_place)
     first = jax.eval_shape(lambda users: _log_firsts(model, model.tables(users), steps), jnp.zeros(n_users, jnp.int32))
     return jnp.zeros((n_rows, n_users), first.dtype)
 
 
-def _log_firsts(model: TraceModel, tables: Any, steps: Steps) -> Float[Array, "step user"]:
+def _log_firsts(model: ScoredTraceModel, tables: Any, steps: Steps) -> Float[Array, "step user"]:
     return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
 
 
@@ -166,7 +166,7 @@ def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant
 
 
 def pairwise_log_likelihood(
-    model: TraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
+    model: ScoredTraceModel, users: Int[np.ndarray, " user"], places: Int[np.ndarray, "trace instant"]
 ) -> Float[np.ndarray, "trace user"]:
     """Log-likelihood of each complete trace under each of the users."""
     local_copy = on_each_device((model, *distinct_steps(model, places)))
@@ -180,14 +180,17 @@ def pairwise_log_likelihood(
 
 
 @jax.jit
-def _log_likelihoods(model: TraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
+def _log_likelihoods(model: ScoredTraceModel, users: Array, steps: Steps, rows: Array) -> Float[Array, "trace user"]:
     table = empty_step_table(model, len(users), steps)
     return sum_of_rows(log_step_table(model, users, steps, table), rows)
 
 
 @jax.jit
 def _own_steps(
-    model: TraceModel, users: Int[Array, " user"], which: Int[Array, " trace"], places: Int[Array, "trace instant"]
+    model: ScoredTraceModel,
+    users: Int[Array, " user"],
+    which: Int[Array, " trace"],
+    places: Int[Array, "trace instant"],
 ) -> Float[Array, "trace instant"]:
     tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.tables(users))
     instants = jnp.arange(1, places.shape[1])

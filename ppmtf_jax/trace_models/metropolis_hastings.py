@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
+# A product of three factors this large is still far from the largest number of single precision.
+LARGEST_FACTOR = 1e9
 
 
 class UserTables(NamedTuple):
@@ -41,7 +43,7 @@ class UserTables(NamedTuple):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class MetropolisHastings(TraceModel):
+class MetropolisHastings(ScoredTraceModel):
     """Metropolis-Hastings chains of all users from the factors of both tensors.
 
     Parameters
@@ -193,6 +195,26 @@ class MetropolisHastings(TraceModel):
         loaded.setdefault("visit_user", loaded["user"])
         loaded.setdefault("visit_place", loaded["place"])
         return cls(**loaded, **numbers)
+
+    @classmethod
+    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
+        """Factors may be negative: reconstructed counts are floored, they are not."""
+
+        def factor(rows: str, rank: str = "rank", *, optional: bool = False) -> StoredArray:
+            return StoredArray((rows, rank), low=-LARGEST_FACTOR, high=LARGEST_FACTOR, optional=optional)
+
+        return {
+            "user": factor("users"),
+            "place": factor("places"),
+            "next_place": factor("places"),
+            "slot": factor("slots", "visit rank"),
+            "visit_user": factor("users", "visit rank", optional=True),
+            "visit_place": factor("places", "visit rank", optional=True),
+            "slot_of_instant": StoredArray(("instants",), "int", 0, sizes.slots - 1),
+            "population": StoredArray(("places", "places"), low=0, high=1, optional=True),
+            "floor": StoredArray((), low=0, high=1),
+            "proposal_mix": StoredArray((), low=0, high=1),
+        }
 
     def _floored(self, transitions: Array) -> Array:
         return jnp.maximum(transitions, self.floor)

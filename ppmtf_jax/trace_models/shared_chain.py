@@ -10,14 +10,14 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 
 ABSENT = -1
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class SharedChain(TraceModel):
+class SharedChain(ScoredTraceModel):
     """Maximum-likelihood chain shared by all users, after the events copied from the input user.
 
     Transition matrices are sparse: only transitions that were seen are stored, slot by slot. From a place that nobody
@@ -104,7 +104,20 @@ class SharedChain(TraceModel):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SharedChain:
+        if arrays["row_start"][-1] >= len(arrays["next_place"]):
+            raise ValueError("rows that end beyond the last transition")
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
+
+    @classmethod
+    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
+        return {
+            "row_start": StoredArray((sizes.slots * sizes.places + 1,), "int", 0, rises=True),
+            "next_place": StoredArray(("seen",), "int", 0, sizes.places),
+            "count_before": StoredArray(("seen",), "int", 0, rises=True),
+            "first_count_before": StoredArray((sizes.places + 1,), "int", 0, rises=True),
+            "copied": StoredArray(("users", "copied"), "int", ABSENT, sizes.places - 1),
+            "slot_of_instant": StoredArray(("instants",), "int", 0, sizes.slots - 1),
+        }
 
     def _row(self, instant: Array, place: Array) -> tuple[Array, Array]:
         row = self.slot_of_instant[instant] * self.n_places + place

@@ -1,0 +1,136 @@
+"""Commands that learn and draw: fit, diagnose, synthesize."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppmtf_jax.cli.console import agreement_table, console, held_out_table, tell
+from ppmtf_jax.cli.group import LATE_HELP
+from ppmtf_jax.cli.options import (
+    STEPS,
+    Coordinator,
+    Model,
+    Out,
+    Overwrite,
+    Process,
+    Processes,
+    Quiet,
+    Seed,
+    example,
+    join,
+    with_settings,
+)
+from ppmtf_jax.jobs.resume import fit_resumably
+from ppmtf_jax.jobs.steps import diagnose_fit, synthesize_traces
+from ppmtf_jax.runtime.devices import is_first_process
+from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command(
+        rich_help_panel=STEPS, epilog=example("ppmtf fit city/train --set rank=16 --set zeros=weighted --out model")
+    )(fit)
+    app.command(rich_help_panel=STEPS, epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(
+        diagnose
+    )
+    app.command(rich_help_panel=STEPS, epilog=example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))(
+        synthesize
+    )
+    LATE_HELP["fit"] = _fit_help
+
+
+def _fit_help() -> str:
+    systems = "\n".join(
+        f"- {name}: {entry.title}. {describe_settings(entry.settings)}" for name, entry in SYNTHESIZERS.items()
+    )
+    return f"""Learn a generative model of traces.
+
+A fit that was stopped goes on when the same command is given again. The model holds the parameters, which no privacy
+test covers: keep it secret. Only you can read it.
+
+Systems, with what --set can change and the defaults:
+
+{systems}
+"""
+
+
+def fit(
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
+    out: Out,
+    system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = "ppmtf",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the system; may be given several times."),
+    ] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    coordinator: Coordinator = None,
+    processes: Processes = 1,
+    process: Process = 0,
+) -> None:
+    """Learn a generative model of traces."""
+    progress = join(coordinator, processes, process) and not quiet
+    chosen = build_settings(SYNTHESIZERS[system].settings, parse_assignments(settings or [], "--set"), "--set")
+    model = fit_resumably(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=progress)
+    if is_first_process():
+        tell(f"{system} model of {model.n_users} users in {out}")
+
+
+def diagnose(
+    model: Model,
+    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set that the model was fitted to.")],
+    out: Out,
+    chains: Annotated[int, typer.Option("--chains", metavar="N", min=2, help="How many chains to compare.")] = 4,
+    sweeps: Annotated[
+        int | None,
+        typer.Option("--sweeps", metavar="N", min=20, help="Sweeps of each chain; by default those of the model."),
+    ] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell whether a ppmtf or itf model had enough sweeps.
+
+    Fits it several times more from other starts, with some counts held out, and compares the chains by what does not
+    depend on the order of the factors' columns. Writes summary.csv (a row for each quantity), sweeps.csv (a row for
+    each sweep of each chain) and traces.png into the folder.
+    """
+    fitted, diagnosis = diagnose_fit(
+        model, train, out, n_sweeps=sweeps, n_chains=chains, seed=seed, overwrite=overwrite, progress=not quiet
+    )
+    title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
+    console.print(agreement_table(diagnosis.overview(), title))
+    console.print(held_out_table(diagnosis))
+    for advice in diagnosis.advice:
+        tell(f"- {advice}")
+    tell(f"summary.csv, sweeps.csv and traces.png in {out}")
+
+
+@with_settings(SynthesisSettings)
+def synthesize(
+    model: Model,
+    out: Out,
+    settings: SynthesisSettings,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    coordinator: Coordinator = None,
+    processes: Processes = 1,
+    process: Process = 0,
+) -> None:
+    """Synthesize traces from every user of a model.
+
+    They are not yet fit for release: test them first. Only you can read them.
+    """
+    progress = join(coordinator, processes, process) and not quiet
+    traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
+    if is_first_process():
+        n_traces = traces.n_users * settings.traces_per_user
+        tell(f"{n_traces} traces of {traces.time_grid.n_instants} events in {out}")

@@ -1,0 +1,187 @@
+"""Options of the commands: those that several share, and those that a settings dataclass makes.
+
+A step's settings stand once, as a frozen dataclass. Its fields become options: `n_places` becomes `--places N`, `step_s`
+becomes `--step SECONDS`, a required `path` an argument, and the help is what the class says of the field.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.devices import is_first_process, join_processes
+from ppmtf_jax.settings import build_settings, help_of_fields, split_assignments
+from ppmtf_jax.streams import check_seed
+
+STEPS = "Step by step"
+WHOLE = "All steps at once"
+MANY = "Several processes or machines"
+
+Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of this command.")]
+
+
+def _check_optional_seed(seed: int | None) -> int | None:
+    return None if seed is None else check_seed(seed)
+
+
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        callback=_check_optional_seed,
+        help="The same seed gives the same result, to whoever knows it: keep it secret. By default a secret one is drawn.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
+Coordinator = Annotated[
+    str | None,
+    typer.Option(
+        "--coordinator",
+        metavar="HOST:PORT",
+        help="Share the work with other processes, each called with the same command: where process 0 listens. Whoever "
+        "reaches it can take part: for trusted networks only.",
+        rich_help_panel=MANY,
+    ),
+]
+Processes = Annotated[
+    int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
+]
+Process = Annotated[
+    int, typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY)
+]
+
+
+def join(coordinator: str | None, processes: int, process: int) -> bool:
+    """Join the other processes if there are any. Whether this is the first, which shows progress and writes."""
+    if coordinator is not None:
+        join_processes(coordinator, processes, process)
+    elif processes > 1 or process > 0:
+        raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
+    return is_first_process()
+
+
+def example(command: str) -> str:
+    """The last line of a command's help."""
+    return f"Example: `{command}`"
+
+
+def with_settings(kind: type, *, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a settings dataclass, in the place of its parameter `settings`.
+
+    Parameters
+    ----------
+    kind : frozen dataclass type
+    without : names of fields
+        That are no options.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        chosen = [field for field in fields(kind) if field.name not in without]
+        signature = inspect.signature(command)
+        hints = typing.get_type_hints(command, include_extras=True)
+        parameters = {name: p.replace(annotation=hints[name]) for name, p in signature.parameters.items()}
+        hints_of_kind, texts = typing.get_type_hints(kind), help_of_fields(kind)
+        made = [_parameter(field, hints_of_kind[field.name], texts.get(field.name, "")) for field in chosen]
+
+        def call(**values: Any) -> None:
+            given = {field.name: _parsed(values.pop(field.name), hints_of_kind[field.name], field) for field in chosen}
+            given = {name: value for name, value in given.items() if value is not None}
+            command(**values, settings=build_settings(kind, given, command.__name__.replace("_", " ")))
+
+        others = [p for name, p in parameters.items() if name != "settings"]
+        every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*made, *others)]
+        every.sort(key=lambda p: p.default is not inspect.Parameter.empty)
+        call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+        call.__annotations__ = {p.name: p.annotation for p in every}
+        call.__name__, call.__doc__ = command.__name__, command.__doc__
+        return call
+
+    return decorate
+
+
+def option_name(field_name: str) -> str:
+    """The option of a field: without what says that it is a number or a time.
+
+    Examples
+    --------
+    >>> option_name("n_places"), option_name("max_gap_s"), option_name("count_all")
+    ('--places', '--max-gap', '--count-all')
+    """
+    return "--" + field_name.removeprefix("n_").removesuffix("_s").replace("_", "-")
+
+
+def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
+    """The parameter of a command that becomes the field's option, or argument."""
+    required = field.default is MISSING and field.default_factory is MISSING
+    (kind, *_), optional = _alternatives(hint)
+    help_text = _first_sentence(text)
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    if kind is Path and required:
+        annotation = Annotated[Path, typer.Argument(metavar=field.name.upper(), help=help_text)]
+        return inspect.Parameter(field.name, keyword, annotation=annotation)
+    name = option_name(field.name)
+    if kind is bool and field.default is True:
+        name = f"{name}/--no-{name.removeprefix('--')}"
+    structured = typing.get_origin(kind) is tuple or kind is dict
+    option = typer.Option(name, metavar=_metavar(field.name, kind), help=help_text)
+    annotation = str if structured else kind
+    annotation = annotation | None if optional or structured else annotation
+    default = inspect.Parameter.empty if required else None if structured else field.default
+    return inspect.Parameter(field.name, keyword, annotation=Annotated[annotation, option], default=default)
+
+
+def _alternatives(hint: Any) -> tuple[list[Any], bool]:
+    """The types that a hint allows, the least exact first, and whether None is one of them."""
+    is_union = typing.get_origin(hint) is not typing.Literal and type(None) in typing.get_args(hint)
+    options = list(typing.get_args(hint)) if is_union or _is_number_union(hint) else [hint]
+    kinds = [option for option in options if option is not type(None)]
+    return sorted(kinds, key=lambda kind: kind is not float), type(None) in options
+
+
+def _is_number_union(hint: Any) -> bool:
+    return set(typing.get_args(hint)) == {int, float} and typing.get_origin(hint) is not tuple
+
+
+def _metavar(name: str, kind: Any) -> str | None:
+    if kind is bool or typing.get_origin(kind) is typing.Literal:
+        return None
+    if typing.get_origin(kind) is tuple:
+        return "NUMBER,..."
+    if name.endswith("_s"):
+        return "SECONDS"
+    return {int: "N", float: "X", Path: "FILE", dict: "NAME=COLUMN,..."}.get(kind, "TEXT")
+
+
+def _first_sentence(text: str) -> str:
+    """Up to the first full stop that ends a sentence, since help is read at a glance."""
+    return text.split(". ")[0].rstrip(".") + "." if text else ""
+
+
+def _parsed(value: Any, hint: Any, field: Field[Any]) -> Any:
+    """Lists of numbers and tables, which come as one text."""
+    kind = _alternatives(hint)[0][0]
+    if value is None or not isinstance(value, str):
+        return value
+    if typing.get_origin(kind) is tuple:
+        return _numbers(value, option_name(field.name))
+    if kind is dict:
+        pairs = split_assignments(value.split(","), option_name(field.name))
+        return {name: int(column) if column.isdecimal() else column for name, column in pairs}
+    return value
+
+
+def _numbers(text: str, option: str) -> tuple[int | float, ...]:
+    try:
+        return tuple(float(part) if "." in part else int(part) for part in text.split(","))
+    except ValueError:
+        raise InputError(option, [Problem("numbers with commas between them", repr(text))]) from None

@@ -1,0 +1,168 @@
+"""Commands that judge: test, release, evaluate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppmtf_jax.cli.console import console, tell
+from ppmtf_jax.cli.options import (
+    STEPS,
+    Coordinator,
+    Model,
+    Out,
+    Overwrite,
+    Process,
+    Processes,
+    Quiet,
+    Seed,
+    example,
+    join,
+    with_settings,
+)
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation.tables import format_table
+from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.release import ReleaseSettings
+from ppmtf_jax.runtime.devices import is_first_process
+from ppmtf_jax.settings import parse_assignments
+
+Synthetic = Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Traces made by `ppmtf synthesize`.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command(
+        "test", rich_help_panel=STEPS, epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
+    )(test)
+    app.command(
+        rich_help_panel=STEPS, epilog=example("ppmtf release synthetic verdicts --out released --key released-key")
+    )(release)
+    app.command(
+        rich_help_panel=STEPS,
+        epilog=example(
+            "ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json"
+        ),
+    )(evaluate)
+
+
+@with_settings(PrivacyTestSettings)
+def test(
+    model: Model,
+    synthetic: Synthetic,
+    out: Out,
+    settings: PrivacyTestSettings,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw how many traces pass for each k, up to --k; with --count-all up to 200. PNG, SVG or PDF.",
+        ),
+    ] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    coordinator: Coordinator = None,
+    processes: Processes = 1,
+    process: Process = 0,
+) -> None:
+    """Test synthetic traces for plausible deniability.
+
+    Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, threshold, passed) into the
+    folder. Verdicts tell which traces were withheld: they are secret, and only you can read them. Release what passed
+    with `ppmtf release`.
+    """
+    progress = join(coordinator, processes, process) and not quiet
+    verdicts = run_privacy_test(
+        model, synthetic, out, settings, seed=seed, picture=plot, overwrite=overwrite, progress=progress
+    )
+    if not is_first_process():
+        return
+    n_passed = int(verdicts.passed.sum())
+    tell(
+        f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}); "
+        f"verdicts in {out}"
+    )
+    if not n_passed:
+        tell("No trace may be released: lower k, raise eta, or learn a smoother model (lower noise_precision).")
+
+
+@with_settings(ReleaseSettings)
+def release(
+    synthetic: Synthetic,
+    verdicts: Annotated[Path, typer.Argument(metavar="VERDICTS", help="What `ppmtf test` said of them.")],
+    out: Out,
+    key: Annotated[
+        Path,
+        typer.Option("--key", metavar="FOLDER", help="Where to write which trace was made from whom: keep it secret."),
+    ],
+    settings: ReleaseSettings,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the traces that passed as a folder that can be handed to anyone.
+
+    It holds the traces under fresh random numbers, places, time grid, and a statement of what is protected and what is
+    not (PRIVACY.txt, privacy.json). Which number belongs to which user is in the key, which only you can read.
+    """
+    made = release_traces(synthetic, verdicts, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    tell(f"{len(made.key)} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
+    tell(f"The key stays with you: {key}")
+
+
+@with_settings(EvaluationSettings, without=("settings",))
+def evaluate(
+    synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
+    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")],
+    test: Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")],
+    settings: EvaluationSettings,
+    key: Annotated[
+        Path | None, typer.Option("--key", metavar="KEY", help="Key of the release; the attacks need it.")
+    ] = None,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option("--verdicts", metavar="VERDICTS", help="Show the traces that passed beside all synthetic ones."),
+    ] = None,
+    json_file: Json = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A setting of a metric, such as tm_emd.n_bins=40."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier file of --json.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure utility and privacy, beside the training traces and uniform ones.
+
+    The same traces give the same numbers: nothing here is random but the uniform traces, whose seed is fixed.
+    """
+    chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))
+    evaluate_traces(
+        synthetic,
+        train,
+        test,
+        chosen,
+        key=key,
+        verdicts=verdicts,
+        json_file=json_file,
+        show=lambda evaluation: console.print(format_table(evaluation)),
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+
+
+def _of_metrics(assignments: list[str]) -> dict[str, dict[str, object]]:
+    """METRIC.NAME=VALUE as a table for each metric."""
+    tables: dict[str, dict[str, object]] = {}
+    for name, value in parse_assignments(assignments, "--set").items():
+        metric, dot, setting = name.partition(".")
+        if not dot:
+            raise InputError("--set", [Problem("METRIC.NAME=VALUE", repr(name))])
+        tables.setdefault(metric, {})[setting] = value
+    return tables

@@ -1,0 +1,129 @@
+"""Commands that do everything: run, demo; and list, which says what there is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.cli.console import console, plain_table, tell
+from ppmtf_jax.cli.group import LATE_HELP
+from ppmtf_jax.cli.options import WHOLE, Quiet, example
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.evaluation.tables import format_table
+from ppmtf_jax.jobs.config import TABLES, JobConfig
+from ppmtf_jax.jobs.resume import run as run_job
+from ppmtf_jax.settings import describe_settings
+from ppmtf_jax.streams import check_seed
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command(rich_help_panel=WHOLE, epilog=example("ppmtf run job.toml"))(run)
+    app.command(rich_help_panel=WHOLE, epilog=example("ppmtf demo --out demo"))(demo)
+    app.command("list", rich_help_panel=WHOLE, epilog=example("ppmtf list"))(list_all)
+    LATE_HELP["run"] = _run_help
+
+
+def _run_help() -> str:
+    sources = {f'`[import]` source="{name}"': entry.settings for name, entry in DATA_SETS.items()}
+    tables = sources | {f"`[{name}]`": kind for name, kind in TABLES.items()}
+    listed = "\n".join(f"- {name}: {describe_settings(kind)}" for name, kind in tables.items())
+    return f"""Do the whole job of a configuration file: import, fit, synthesize, test, release, evaluate, draw.
+
+Finished steps are skipped unless what they depend on changed; a job that was stopped goes on when run again. It writes
+two folders: `release`, which can be handed to anyone, and `private`, which only you can read.
+
+The smallest file has two lines, `[import]` and `source = "toy-city"`. All that a file can hold, with the defaults:
+
+- before the tables: seed (drawn, and kept in `private`), out='name of the file'
+{listed}
+- `[fit]`: system=ppmtf, and the system's settings: see `ppmtf fit --help`
+"""
+
+
+def run(
+    config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The configuration file.")],
+    quiet: Quiet = False,
+) -> None:
+    """Do the whole job of a configuration file."""
+    _run_and_show(JobConfig.load(config), quiet)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For everything that is made.")] = Path("demo"),
+    seed: Annotated[
+        int,
+        typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same city and traces."),
+    ] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test."""
+    # Homes are many and users each have one, so the toy city takes a higher rank than the published data.
+    content = {
+        "out": str(out),
+        "seed": seed,
+        "import": {"source": "toy-city", "n_users": 2500},
+        "fit": {"rank": 32, "zeros": "weighted", "n_zeros": 300},
+    }
+    _run_and_show(JobConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)
+
+
+def list_all(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of a README.")] = False,
+) -> None:
+    """List the data sets, synthesizers, metrics and attacks there are."""
+    if markdown:
+        tell(markdown_tables())
+        return
+    for title, headings, rows in _registered():
+        table = plain_table(title)
+        for heading in headings:
+            table.add_column(heading, no_wrap=heading == headings[0])
+        for row in rows:
+            table.add_row(*row)
+        console.print(table)
+
+
+def markdown_tables() -> str:
+    """All that is registered, as the README has it."""
+
+    def table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+        lines = [headings, ["---"] * len(headings), *rows]
+        return f"**{title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    return "\n\n".join(table(*each) for each in _registered())
+
+
+def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
+    """Title, headings and rows of a table for each registry."""
+
+    def entries(registry: Any) -> list[list[str]]:
+        return [[f"`{entry.name}`", entry.title] for entry in registry.values()]
+
+    def quantities(registry: Any) -> list[list[str]]:
+        found = [quantity for entry in registry.values() for quantity in entry.quantities]
+        return [[each.title, each.meaning, each.direction, each.good_value] for each in found]
+
+    numbers = ["Number", "What it is", "Better", "A good value"]
+    return [
+        ("Data sets", ["Name", "What it reads"], entries(DATA_SETS)),
+        ("Synthesizers", ["Name", "What it is"], entries(SYNTHESIZERS)),
+        ("Utility", numbers, quantities(METRICS)),
+        ("Attacks", numbers, quantities(ATTACKS)),
+    ]
+
+
+def _run_and_show(config: JobConfig, quiet: bool) -> None:
+    result = run_job(config, progress=not quiet, say=tell)
+    console.print(format_table(result.evaluation))
+    if result.n_released:
+        tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
+        tell(f"To hand to anyone: {result.out / 'release'} (read PRIVACY.txt). To keep: {result.out / 'private'}")
+    else:
+        tell(f"None of {result.n_traces} traces passed the privacy test. Lower k, raise eta or lower noise_precision.")
+    tell(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'private' / 'pictures'}")

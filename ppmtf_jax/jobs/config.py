@@ -1,0 +1,139 @@
+"""What a whole job is told: a TOML file with a table for each step."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.evaluation import EvaluationSettings
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.release import ReleaseSettings
+from ppmtf_jax.settings import build_settings
+from ppmtf_jax.streams import check_seed
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
+
+# Tables whose settings do not depend on a choice of theirs. [import] and [fit] have those of their source and system.
+TABLES = {
+    "synthesize": SynthesisSettings,
+    "test": PrivacyTestSettings,
+    "release": ReleaseSettings,
+    "evaluate": EvaluationSettings,
+}
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """A whole job.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for everything that the job makes.
+    source : str
+        Name of the data set.
+    importing : the data set's settings
+    fitting : the synthesizer's settings
+    system : str
+        Name of the synthesizer.
+    seed : int or None
+        None: drawn from the operating system before the first step, and kept with the private files.
+    synthesizing, testing, releasing, evaluating : settings of the other steps
+    """
+
+    out: Path
+    source: str
+    importing: Any
+    fitting: Any
+    system: str = "ppmtf"
+    seed: int | None = None
+    synthesizing: SynthesisSettings = SynthesisSettings()
+    testing: PrivacyTestSettings = PrivacyTestSettings()
+    releasing: ReleaseSettings = ReleaseSettings()
+    evaluating: EvaluationSettings = EvaluationSettings()
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> JobConfig:
+        """Read a TOML file; all that is wrong with it is listed in one `InputError`.
+
+        Paths in it are relative to the file; `out` is by default the file's name without its suffix.
+        """
+        file = Path(file)
+        try:
+            content = tomllib.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise InputError(str(file), [Problem("a configuration file", "no such file")]) from error
+        except (OSError, ValueError) as error:
+            raise InputError(str(file), [Problem("a readable TOML file", str(error))]) from error
+        return cls.from_mapping(content, file.parent, default_out=file.stem, subject=str(file))
+
+    @classmethod
+    def from_mapping(cls, content: Mapping[str, Any], base: Path, *, default_out: str, subject: str) -> JobConfig:
+        """Build from the tables of a configuration file."""
+        names = ["import", "fit", *TABLES]
+        expected = f"out, seed, {', '.join(f'[{name}]' for name in names)} and nothing else"
+        unknown = content.keys() - {"out", "seed", *names}
+        problems: list[Problem | str] = [Problem(expected, repr(name)) for name in sorted(unknown)]
+        out, seed = content.get("out", default_out), content.get("seed")
+        if not isinstance(out, str):
+            problems.append(Problem("out as text", repr(out)))
+        if seed is not None:
+            _collect(problems, "seed: ", lambda: check_seed(seed))
+
+        tables: dict[str, dict[str, Any]] = {}
+        for name in names:
+            table = content.get(name, {})
+            if isinstance(table, Mapping):
+                tables[name] = dict(table)
+            else:
+                problems.append(Problem(f"[{name}] as a table", repr(table)))
+        source = tables.get("import", {}).pop("source", None)
+        system = tables.get("fit", {}).pop("system", "ppmtf")
+        kinds: dict[str, Any] = dict(TABLES)
+        kinds["import"] = _collect(problems, "[import] ", lambda: _named_source(source).settings)
+        kinds["fit"] = _collect(problems, "[fit] ", lambda: SYNTHESIZERS[system].settings)
+        built = {
+            name: _collect(problems, f"[{name}] ", lambda name=name: build_settings(kinds[name], tables[name], name))
+            for name in tables
+            if kinds[name]
+        }
+        if problems:
+            raise InputError(subject, problems)
+        importing = built["import"]
+        moved = {name: base / path for name, path in input_paths(importing).items()}
+        steps = [built[name] for name in TABLES]
+        return cls(base / out, source, replace(importing, **moved), built["fit"], system, seed, *steps)
+
+
+def input_paths(settings: Any) -> dict[str, Path]:
+    """The files and folders that settings name, by field."""
+    hints = typing.get_type_hints(type(settings))
+    paths = {field.name: getattr(settings, field.name) for field in fields(settings) if _is_path(hints[field.name])}
+    return {name: path for name, path in paths.items() if path is not None}
+
+
+def _is_path(hint: Any) -> bool:
+    return hint is Path or Path in typing.get_args(hint)
+
+
+def _named_source(source: Any) -> Any:
+    if source is None:
+        choices = " or ".join(map(repr, DATA_SETS))
+        raise InputError("import", [Problem(f"source as {choices}", "nothing")])
+    return DATA_SETS[source]
+
+
+def _collect(problems: list[Problem | str], name: str, build: Callable[[], Any]) -> Any:
+    """What `build` returns; where it refuses, None, and its problems are added under `name`."""
+    try:
+        return build()
+    except InputError as error:
+        problems += [f"{name}{problem}" for problem in error.problems]
+        return None

@@ -1,0 +1,342 @@
+"""What may leave the house: a release folder, and the key that stays.
+
+The privacy test protects the link between a trace and its input user. So a release carries no user ids, but fresh
+numbers in a random order, and nothing else that tells the link: no verdicts, likelihoods, seeds or withheld traces. The
+key from released traces to input users is a folder of its own, for `evaluate` and the attacks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from textwrap import fill
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksum, marked, output_folder
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+RELEASE, RELEASE_KEY = "release", "release key"
+STATEMENT_JSON, STATEMENT_TEXT, KEY_FILE = "privacy.json", "PRIVACY.txt", "key.parquet"
+STATEMENT_FORMAT = 1
+# A Monday: the date of a release's time grid is nominal, but for the day of the week.
+NOMINAL_MONDAY = datetime(2001, 1, 1)
+
+
+@dataclass(frozen=True)
+class ReleaseSettings:
+    """What a release keeps of who made what.
+
+    Parameters
+    ----------
+    keep_users_together : bool
+        Whether the traces made from one user share a number. The privacy test says nothing of several traces of one
+        user taken together, so by default every trace has a number of its own.
+    """
+
+    keep_users_together: bool = False
+
+
+class Release(NamedTuple):
+    """Traces that can be handed to anyone, and what has to stay.
+
+    Attributes
+    ----------
+    traces : Traces
+        Users are numbers in a random order that belong to nobody.
+    statement : dict
+        What is protected and what is not, see `privacy_statement`.
+    key : DataFrame
+        Secret. Columns number and released_trace, and the user and synthetic_trace behind them; a row for each trace.
+    seed : Seed
+        Secret, of the numbers.
+    """
+
+    traces: Traces
+    statement: dict[str, Any]
+    key: pd.DataFrame
+    seed: Seed
+
+
+def make_release(
+    synthetic: Traces,
+    verdicts: PlausibleDeniability,
+    settings: ReleaseSettings | None = None,
+    *,
+    seed: int | Seed | None = None,
+    **named_settings: Any,
+) -> Release:
+    """The traces that passed, under fresh random numbers in random order.
+
+    Places are listed in the order of their ids, since that of the training data is one of popularity. The date of the
+    time grid becomes a nominal one, of the same day of the week, since the training data's is that of somebody's event.
+
+    Parameters
+    ----------
+    synthetic : Traces
+        All that were tested.
+    verdicts : PlausibleDeniability
+        Of these very traces.
+    settings : ReleaseSettings, optional
+    seed : int or Seed, optional
+        Of the numbers. It is part of the secret, and comes from the operating system where none is given.
+    **named_settings
+        Settings by name, in place of `settings`.
+
+    Raises
+    ------
+    InputError
+        The verdicts are of other traces, or no trace passed.
+
+    Examples
+    --------
+    >>> from ppmtf_jax import fit, plausible_deniability_test, synthesize, toy_city
+    >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
+    >>> synthetic = synthesize(model)
+    >>> release = make_release(synthetic, plausible_deniability_test(model, synthetic, k=2))
+    >>> release.traces.user_ids[:3].tolist(), list(release.key)
+    ([0, 1, 2], ['number', 'released_trace', 'user', 'synthetic_trace'])
+    """
+    chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
+    own_seed = draw_seed(seed)
+    _check_same_traces(synthetic, verdicts)
+    passed = verdicts.passed
+    if not passed.any():
+        way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
+        raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
+    user, trace = (column[passed] for column in synthetic.trace_table())
+    number, released_trace, order = _fresh_numbers(user, chosen, own_seed.value)
+    place_order = np.argsort(synthetic.places.ids, kind="stable")
+    new_place = np.empty(len(place_order), np.int32)
+    new_place[place_order] = np.arange(len(place_order), dtype=np.int32)
+    place = new_place[synthetic.place.reshape(len(passed), -1)[passed][order]]
+    n_instants = place.shape[1]
+    traces = Traces(
+        np.repeat(number, n_instants).astype(np.int32),
+        np.repeat(released_trace, n_instants).astype(np.int32),
+        np.tile(np.arange(n_instants, dtype=np.int32), len(place)),
+        place.ravel(),
+        np.arange(number[-1] + 1),
+        _in_order(synthetic.places, place_order),
+        _nominal(synthetic.time_grid),
+    )
+    key = pd.DataFrame(
+        {
+            "number": number,
+            "released_trace": released_trace,
+            "user": synthetic.user_ids[user[order]],
+            "synthetic_trace": trace[order],
+        }
+    )
+    return Release(traces, privacy_statement(verdicts, chosen, own_seed), key, own_seed)
+
+
+def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings, seed: Seed) -> dict[str, Any]:
+    """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
+
+    Returns
+    -------
+    dict
+        Values as in JSON: mechanism, parameters, generator, traces, protected, not_protected, randomness.
+    """
+    test = verdicts.settings
+    synthesizer = SYNTHESIZERS[verdicts.system]
+    own = synthesizer.settings(**verdicts.model_settings)
+    asked = "all training users" if test.n_verifiers is None else f"{test.n_verifiers} training users chosen at random"
+    mechanism = (
+        f"Privacy Test 1 of Murakami et al. (PETS 2021): a trace is released only if at least k = {test.k} training "
+        f"users, the input user among them, could have made it with a probability in the same bin, which is a factor "
+        f"e^eta wide, eta = {test.eta:g}; asked were {asked} beside the input user."
+    )
+    if test.noise_epsilon is not None:
+        mechanism += (
+            f" The test is randomized (Bindschaedler et al. 2017, Privacy Test 2): each trace had to reach k plus "
+            f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}."
+        )
+    together = settings.keep_users_together
+    return {
+        "format": STATEMENT_FORMAT,
+        "mechanism": mechanism,
+        "parameters": {
+            "k": test.k,
+            "eta": test.eta,
+            "n_verifiers": "all" if test.n_verifiers is None else test.n_verifiers,
+            "noise_epsilon": test.noise_epsilon,
+            "precision": test.precision,
+        },
+        "generator": {"system": synthesizer.name, "what": synthesizer.title, "settings": verdicts.model_settings},
+        "traces": (
+            "Traces made from one user share a number."
+            if together
+            else "Every trace has a number of its own, whoever it was made from."
+        )
+        + " Numbers and their order are random. The date of the time grid is nominal.",
+        "protected": [
+            "The link between a released trace and the user it was made from (its input user): for whoever sees one "
+            "trace, at least k users are about equally plausible.",
+            *_if_randomized(test.noise_epsilon, test.eta, test.k),
+        ],
+        "not_protected": [
+            "Without noise on k this is not differential privacy. It bounds no membership inference: that a person's "
+            "data was used at all is not hidden.",
+            "The factors and counts that the traces were made from; whoever gets the model is not bound by this.",
+            "Which traces were withheld, and how many.",
+            "Several traces of one user taken together"
+            + (": they share a number here, and the test looked at each alone." if together else "."),
+            "What the traces of all users have in common.",
+            "The list of places with coordinates and categories: it is that of the training data, and taken as public.",
+            *(f"In this release: {note}." for note in synthesizer.unprotected(own)),
+        ],
+        "randomness": _randomness(verdicts, seed),
+    }
+
+
+def statement_text(statement: dict[str, Any]) -> str:
+    """A privacy statement to read."""
+
+    def points(items: list[str]) -> str:
+        return "\n".join(fill(item, 100, initial_indent="- ", subsequent_indent="  ") for item in items)
+
+    generator = statement["generator"]
+    return "\n\n".join(
+        [
+            "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT NOT",
+            fill(statement["mechanism"], 100),
+            fill(f"Made by {generator['system']}: {generator['what']}. {statement['traces']}", 100),
+            "Protected:\n" + points(statement["protected"]),
+            "Not protected:\n" + points(statement["not_protected"]),
+            fill(statement["randomness"], 100),
+        ]
+    )
+
+
+def save_release(
+    release: Release,
+    folder: str | os.PathLike[str],
+    key_folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    inputs: Paths = (),
+) -> None:
+    """Write the release, which can be handed to anyone as it is, and the key, which only its owner may read.
+
+    The key is written first: a release without its key could never be evaluated.
+
+    Raises
+    ------
+    InputError
+        A folder exists and may not be replaced, one lies in the other, or it cannot be written.
+    """
+    if Path(os.path.abspath(key_folder)).is_relative_to(os.path.abspath(folder)):
+        found = "one that would be handed out with it"
+        raise InputError(str(key_folder), [Problem("a key outside the release", found)])
+    check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, key_folder])
+    about: dict[str, Any] = {"seed": release.seed.value, "seed_given": release.seed.given}
+    with output_folder(folder, RELEASE, overwrite=overwrite, public=True, inputs=inputs) as partial:
+        release.traces.write_into(partial)
+        write_text(partial / STATEMENT_JSON, json.dumps(release.statement, indent=1) + "\n")
+        write_text(partial / STATEMENT_TEXT, statement_text(release.statement) + "\n")
+        about["release"] = checksum(partial / TRACES_FILE)
+        with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
+            write_table(partial_key / KEY_FILE, release.key)
+
+
+def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[str], like: Traces) -> Traces:
+    """Released traces with the users and trace numbers that they were made from: secret again.
+
+    Parameters
+    ----------
+    folder, key_folder : path
+        A release and its key.
+    like : Traces
+        The training traces, whose order of places the result has.
+
+    Raises
+    ------
+    InputError
+        A folder is of another kind or was changed, the key is of another release, or the places are others.
+    """
+    marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made")
+    marker = marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release")
+    if marker.about.get("release") != checksum(Path(folder) / TRACES_FILE):
+        raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
+    released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
+    row = pd.MultiIndex.from_frame(key[["number", "released_trace"]]).get_indexer(
+        pd.MultiIndex.from_arrays([released.user_ids[released.user], released.trace])
+    )
+    frame = released.to_frame().assign(user=key["user"].to_numpy()[row], trace=key["synthetic_trace"].to_numpy()[row])
+    return Traces.from_frame(frame, like.places, released.time_grid, subject=str(folder))
+
+
+def _check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
+    way_out = "Test these traces, and release with the verdicts of that test"
+    if synthetic.origin != verdicts.origin:
+        raise InputError("release", [Problem("the verdicts of these traces", "those of other ones", way_out=way_out)])
+    user, trace = synthetic.trace_table()
+    same = len(user) == len(verdicts.table) and (
+        np.array_equal(synthetic.user_ids[user], verdicts.table["user"])
+        and np.array_equal(trace, verdicts.table["trace"])
+    )
+    if not same:
+        found = f"{len(verdicts.table)} verdicts for {len(user)} traces, or of other users"
+        raise InputError("release", [Problem("a verdict on each of these traces", found, way_out=way_out)])
+
+
+def _fresh_numbers(user: np.ndarray, settings: ReleaseSettings, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Number and trace number of each released trace, in their order, and which of the given traces each one is."""
+    rng = numpy_stream(seed, Stage.RELEASE)
+    order = rng.permutation(len(user))
+    if not settings.keep_users_together:
+        return np.arange(len(user)), np.zeros(len(user), np.int64), order
+    users, user = np.unique(user, return_inverse=True)
+    number = rng.permutation(len(users))[user]
+    order = order[np.argsort(number[order], kind="stable")]
+    number = number[order]
+    first = np.searchsorted(number, number)
+    # Counted anew: the numbers of withheld traces would be missing.
+    return number, np.arange(len(number)) - first, order
+
+
+def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:
+    category = None if places.category is None else places.category[order]
+    return PlaceTable(places.ids[order], places.latitude[order], places.longitude[order], category)
+
+
+def _nominal(grid: TimeGrid) -> TimeGrid:
+    start = datetime.fromisoformat(grid.start)
+    day = NOMINAL_MONDAY + timedelta(days=start.weekday())
+    return replace(grid, start=datetime.combine(day.date(), start.time()).isoformat())
+
+
+def _if_randomized(noise_epsilon: float | None, eta: float, k: int) -> list[str]:
+    if noise_epsilon is None:
+        return []
+    return [
+        "By Theorem 1 of Bindschaedler et al. 2017, if the input user of a trace is drawn at random and the model's "
+        f"parameters are public, releasing one trace is ({noise_epsilon:g} + log(1 + e^{eta:g} / t), "
+        f"e^(-{noise_epsilon:g} ({k} - t)))-differentially private for every whole t from 1 to k - 1. Of several "
+        "traces of one user the budgets add up. It does not cover how the parameters were learned."
+    ]
+
+
+def _randomness(verdicts: PlausibleDeniability, seed: Seed) -> str:
+    if verdicts.origin.seeds_given or seed.given or (verdicts.settings.n_verifiers is not None and verdicts.seed.given):
+        return (
+            "Randomness: reproducible: the seed must stay secret. Somebody chose it; whoever knows or guesses it, and "
+            "the data of the others, can repeat what was drawn."
+        )
+    return "Randomness: drawn from the operating system's secure source; the seed is kept with the private files only."
