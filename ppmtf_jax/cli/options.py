@@ -1,7 +1,7 @@
 """Options of the commands: those that several share, and those that a settings dataclass makes.
 
-A step's settings stand once, as a frozen dataclass. Its fields become options: `n_places` becomes `--places N`, `step_s`
-becomes `--step SECONDS`, a required `path` an argument, and the help is what the class says of the field.
+A step's settings stand once, as a frozen dataclass. Its fields become options: `n_places` becomes `--places N`,
+`step_s` becomes `--step SECONDS`, a required `path` an argument, and the help is what the class says of the field.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Seed = Annotated[
         "--seed",
         metavar="N",
         callback=_check_optional_seed,
-        help="The same seed gives the same result, to whoever knows it: keep it secret. By default a secret one is drawn.",
+        help="The same seed gives the same result, to whoever knows it: keep it secret. By default one is drawn.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]

@@ -39,7 +39,7 @@ def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.command(
         "test", rich_help_panel=STEPS, epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
-    )(test)
+    )(check_deniability)
     app.command(
         rich_help_panel=STEPS, epilog=example("ppmtf release synthetic verdicts --out released --key released-key")
     )(release)
@@ -52,7 +52,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @with_settings(PrivacyTestSettings)
-def test(
+def check_deniability(
     model: Model,
     synthetic: Synthetic,
     out: Out,

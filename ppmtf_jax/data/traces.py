@@ -89,7 +89,7 @@ class Traces:
     places: PlaceTable
     time_grid: TimeGrid
     friendships: np.ndarray | None = field(default=None)
-    origin: Origin | None = None
+    origin: Origin | None = field(default=None, repr=False)
 
     @property
     def n_users(self) -> int:

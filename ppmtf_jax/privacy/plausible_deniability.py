@@ -12,7 +12,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -137,8 +137,8 @@ class PlausibleDeniability:
     settings: PrivacyTestSettings
     system: str
     model_settings: dict[str, Any]
-    origin: Origin
-    seed: Seed
+    origin: Origin = field(repr=False)
+    seed: Seed = field(repr=False)
     n_verifiers: int
     log_likelihood: np.ndarray
     plausible_users: np.ndarray

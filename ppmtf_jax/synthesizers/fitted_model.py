@@ -7,7 +7,7 @@ import json
 import os
 import zipfile
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -56,7 +56,7 @@ class FittedModel:
 
     system: str
     settings: dict[str, Any]
-    seed: int
+    seed: int = field(repr=False)
     user_ids: np.ndarray
     places: PlaceTable
     time_grid: TimeGrid

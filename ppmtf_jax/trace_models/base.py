@@ -173,7 +173,7 @@ def _problems_of_array(name: str, array: np.ndarray, what: StoredArray, lengths:
     if array.shape != shape:
         problems.append(Problem(f"{name!r} of shape {shape}", str(array.shape)))
     flat = array.ravel()
-    falls = np.diff(flat, prepend=flat[:1]) < 0
+    falls = np.append(np.zeros(min(len(flat), 1), bool), flat[1:] < flat[:-1])
     for expected, bad in (
         (f"finite numbers in {name!r}", ~np.isfinite(flat)),
         (f"{name!r} from {what.low:g} to {what.high:g}", (flat < what.low) | (flat > what.high)),

@@ -194,6 +194,8 @@ class MetropolisHastings(ScoredTraceModel):
         loaded = {name: jnp.asarray(value) for name, value in arrays.items() if name not in numbers}
         loaded.setdefault("visit_user", loaded["user"])
         loaded.setdefault("visit_place", loaded["place"])
+        if loaded["visit_user"].shape[1] != loaded["slot"].shape[1]:
+            raise ValueError("factors of the visits of different rank")
         return cls(**loaded, **numbers)
 
     @classmethod

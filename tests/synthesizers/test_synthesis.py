@@ -1,8 +1,7 @@
-"""What is written once against the trace model: drawing an index, generating, model folders, new synthesizers."""
+"""Fitting and synthesizing with any trace model, and new synthesizers."""
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass, field
 
@@ -12,97 +11,37 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers import registry as base
+from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer, register
-from ppmtf_jax.synthesizers.sgd import SGDSettings
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.uniform import UniformSettings
-from ppmtf_jax.trace_models.base import TraceModel
-from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
-from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
-from ppmtf_jax.trace_models.sampling import sample_index
-
-# More than one tile of users, and not a whole number of them.
-USERS, PLACES, INSTANTS = 70, 6, 4
-GRID = TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 1, 2]))
-TABLE = PlaceTable(np.array(list("abcdef"), object), np.linspace(35, 36, PLACES), np.linspace(139, 140, PLACES))
-IDS = np.array([f"user {n:03d}" for n in range(USERS)], object)
-
-
-@pytest.fixture(scope="module")
-def train():
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"user": np.repeat(IDS, INSTANTS), "trace": 0, "instant": np.tile(np.arange(INSTANTS), USERS)})
-    frame["place"] = TABLE.ids[rng.integers(PLACES, size=len(frame))]
-    return Traces.from_frame(frame, TABLE, GRID)
-
-
-def random_chains(shared: bool = True) -> MetropolisHastings:
-    rng = np.random.default_rng(1)
-
-    def factor(n_rows: int) -> jax.Array:
-        return jnp.asarray(rng.normal(0.5, 0.5, (n_rows, 3)), jnp.float32)
-
-    user, place = factor(USERS), factor(PLACES)
-    visit_user, visit_place = (user, place) if shared else (factor(USERS), factor(PLACES))
-    slot_of_instant = jnp.asarray(GRID.slot_of_instant)
-    return MetropolisHastings(user, place, factor(PLACES), visit_user, visit_place, factor(3), slot_of_instant, 1e-3)
-
-
-def fitted(system: str, trace_model: TraceModel) -> FittedModel:
-    return FittedModel(system, {"rank": 3}, 7, IDS, TABLE, GRID, trace_model)
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, TraceModel
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from tests.trace_models.examples import (
+    GRID,
+    IDS,
+    INSTANTS,
+    PLACES,
+    TABLE,
+    USERS,
+    fitted,
+    random_chains,
+    random_training,
+)
 
 
 @pytest.fixture(scope="module")
-def chains():
+def train() -> Traces:
+    return random_training()
+
+
+@pytest.fixture(scope="module")
+def chains() -> FittedModel:
     return fitted("ppmtf", random_chains())
-
-
-# Drawing an index
-
-
-def index_frequencies(weight: np.ndarray, n: int) -> np.ndarray:
-    uniform = (jnp.arange(n) + 0.5) / n
-    drawn = np.asarray(jax.jit(jax.vmap(sample_index, (0, None)))(uniform, jnp.asarray(weight)))
-    assert (np.diff(drawn) >= 0).all()
-    return np.bincount(drawn, minlength=len(weight))
-
-
-def weights(size: int, zeros: float, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    weight = rng.exponential(size=size) * (rng.random(size) >= zeros)
-    weight[rng.integers(size)] = 1
-    return weight
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize(("size", "zeros"), [(1, 0), (2, 0), (5, 0.6), (1000, 0.5), (1000, 0.99)])
-def test_index_has_the_exact_probabilities(size, zeros):
-    """Of n equidistant numbers, an interval of length p holds between n p - 1 and n p + 1."""
-    weight, n = weights(size, zeros), 5000
-    frequency = index_frequencies(weight, n)
-    assert np.abs(frequency - n * weight / weight.sum()).max() < 1 + 1e-6
-    assert not frequency[weight == 0].any()
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 10, 1000])
-def test_index_never_has_weight_zero(size):
-    """In single precision, at both ends of the unit interval and at every boundary between places."""
-    draw = jax.jit(jax.vmap(sample_index, (0, None)))
-    for seed in range(30):
-        weight = weights(size, [0.3, 0.9][seed % 2], seed).astype(np.float32) * np.float32(10.0 ** (seed % 9 - 4))
-        edges = (np.cumsum(weight, dtype=np.float64) / weight.sum(dtype=np.float64)).astype(np.float32)
-        below, above = np.nextafter(edges, np.float32(0)), np.nextafter(edges, np.float32(2))
-        uniform = np.concatenate([[0, np.nextafter(np.float32(1), np.float32(0))], edges, below, above])
-        uniform = np.resize(uniform[(uniform >= 0) & (uniform < 1)], 3 * size + 2).astype(np.float32)
-        drawn = np.asarray(draw(jnp.asarray(uniform), jnp.asarray(weight)))
-        assert (weight[drawn] > 0).all()
 
 
 # Generating
@@ -110,7 +49,7 @@ def test_index_never_has_weight_zero(size):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Walk(TraceModel):
+class Walk(ScoredTraceModel):
     """User u starts at place u and moves on by `stride` at every instant, by one more with a probability of its own."""
 
     jump: jax.Array
@@ -141,6 +80,10 @@ class Walk(TraceModel):
     def from_arrays(cls, arrays):
         return cls(jnp.asarray(arrays["jump"]), int(arrays["stride"]))
 
+    @classmethod
+    def stored_arrays(cls, sizes):
+        return {"jump": StoredArray(("users",), low=0, high=1), "stride": StoredArray((), "int", 1)}
+
 
 @dataclass(frozen=True)
 class WalkSettings:
@@ -149,19 +92,20 @@ class WalkSettings:
 
 
 @pytest.fixture
-def walk(monkeypatch):
+def walk():
     """A synthesizer that the package has never heard of."""
-    monkeypatch.setattr(base, "SYNTHESIZERS", dict(SYNTHESIZERS))
 
     def learn(train, settings, seed, progress, checkpoints):
         return Walk(jnp.full(train.n_users, settings.jump), settings.stride)
 
-    register("walk", Synthesizer(WalkSettings, learn, Walk))
+    SYNTHESIZERS.register(Synthesizer("walk", "Everybody walks on", WalkSettings, learn, Walk))
+    yield
+    SYNTHESIZERS.remove("walk")
 
 
 @pytest.mark.usefixtures("walk")
 def test_users_instants_and_traces_are_in_place(train):
-    synthetic = synthesize(fit(train, "walk"), 3, seed=5)
+    synthetic = synthesize(fit(train, "walk"), traces_per_user=3, seed=5)
     user, trace, instant = (index.ravel() for index in np.indices((USERS, 3, INSTANTS)))
     place = TABLE.ids[(user + instant) % PLACES]
     expected = pd.DataFrame({"user": IDS[user], "trace": trace, "instant": instant, "place": place})
@@ -175,7 +119,7 @@ def test_a_new_synthesizer_works_everywhere(train, tmp_path):
     """Fit, generate, likelihoods, folder and privacy test, with nothing but one registration."""
     model = fit(train, "walk", WalkSettings(jump=0.25), seed=3)
     assert (model.system, model.settings, model.seed) == ("walk", {"stride": 1, "jump": 0.25}, 3)
-    synthetic = synthesize(model, 2, seed=1)
+    synthetic = synthesize(model, traces_per_user=2, seed=1)
     users, places = complete_places(model, synthetic)
     np.testing.assert_array_equal(users, np.repeat(np.arange(USERS), 2))
     jumps = ((np.diff(places, axis=1) - 1) % PLACES).sum(axis=1)
@@ -186,7 +130,7 @@ def test_a_new_synthesizer_works_everywhere(train, tmp_path):
 
     model.save(tmp_path / "model")
     again = FittedModel.load(tmp_path / "model")
-    np.testing.assert_array_equal(synthesize(again, 2, seed=1).place, synthetic.place)
+    np.testing.assert_array_equal(synthesize(again, traces_per_user=2, seed=1).place, synthetic.place)
 
     # Exactly the users who start at the same place could have made a trace.
     result = plausible_deniability_test(again, synthetic, k=12, count_all=True)
@@ -197,113 +141,114 @@ def test_a_new_synthesizer_works_everywhere(train, tmp_path):
 
 
 def test_traces_depend_neither_on_the_batch_nor_on_their_number(chains):
-    whole = synthesize(chains, 3, seed=2)
+    whole = synthesize(chains, traces_per_user=3, seed=2)
     place = whole.place.reshape(USERS, 3, INSTANTS)
     for batch in (64, 33, 7):
-        np.testing.assert_array_equal(synthesize(chains, 3, seed=2, batch_users=batch).place, whole.place)
-    np.testing.assert_array_equal(synthesize(chains, 1, seed=2).place, place[:, 0].ravel())
+        np.testing.assert_array_equal(
+            synthesize(chains, traces_per_user=3, seed=2, batch_users=batch).place, whole.place
+        )
+    np.testing.assert_array_equal(synthesize(chains, traces_per_user=1, seed=2).place, place[:, 0].ravel())
     assert not np.array_equal(place[:, 0], place[:, 1])
-    assert not np.array_equal(synthesize(chains, 3, seed=3).place, whole.place)
-
-
-@pytest.mark.parametrize("wrong", [{"traces_per_user": 0}, {"batch_users": 0}])
-def test_at_least_one_trace_and_user_at_a_time(chains, wrong):
-    with pytest.raises(InputError, match="at least one"):
-        synthesize(chains, **wrong)
-
-
-# Likelihoods
-
-
-def test_likelihoods_of_all_pairs_are_those_of_each_trace(chains):
-    model, synthetic = chains.trace_model, synthesize(chains, 1, seed=2)
-    places = synthetic.place.reshape(USERS, INSTANTS)
-    pairs = pairwise_log_likelihood(model, np.arange(USERS), places[:8])
-    assert pairs.shape == (8, USERS)
-    for trace in range(8):
-        own = step_log_probabilities(model, np.arange(USERS), np.repeat(places[trace : trace + 1], USERS, axis=0))
-        np.testing.assert_allclose(pairs[trace], own.sum(axis=1), rtol=1e-5)
-
-
-def test_likelihoods_do_not_depend_on_order_and_batch(chains):
-    places = synthesize(chains, 2, seed=2).place.reshape(-1, INSTANTS)
-    users = np.repeat(np.arange(USERS), 2)
-    expected = step_log_probabilities(chains.trace_model, users, places)
-    shuffled = np.random.default_rng(0).permutation(len(users))
-    ours = step_log_probabilities(chains.trace_model, users[shuffled], places[shuffled])
-    np.testing.assert_allclose(ours, expected[shuffled], rtol=1e-6)
-
-
-# Model folders
-
-
-@pytest.mark.parametrize("system", ["ppmtf", "itf", "sgd", "uniform"])
-def test_a_model_folder_is_read_back_identically(tmp_path, train, system):
-    if system in ("ppmtf", "itf"):
-        model = fitted(system, random_chains(shared=system == "ppmtf"))
-    else:
-        model = fit(train, system, SGDSettings(2) if system == "sgd" else None, seed=11)
-    model.save(tmp_path / "model")
-    again = FittedModel.load(tmp_path / "model")
-    assert (again.system, again.settings, again.seed) == (model.system, model.settings, model.seed)
-    assert again.time_grid == model.time_grid
-    np.testing.assert_array_equal(again.user_ids, model.user_ids)
-    pd.testing.assert_frame_equal(again.places.to_frame(), model.places.to_frame())
-    assert type(again.trace_model) is type(model.trace_model)
-    ours, expected = again.trace_model.to_arrays(), model.trace_model.to_arrays()
-    assert ours.keys() == expected.keys()
-    for name, array in expected.items():
-        assert ours[name].dtype == array.dtype
-        np.testing.assert_array_equal(ours[name], array)
-    assert ("visit_user" in expected) == (system == "itf")
-
-
-def test_a_model_folder_is_replaced_only_on_request(tmp_path, train):
-    model = fit(train, "uniform")
-    model.save(tmp_path / "model")
-    with pytest.raises(InputError, match="model"):
-        model.save(tmp_path / "model")
-    model.save(tmp_path / "model", overwrite=True)
-    assert FittedModel.load(tmp_path / "model").n_users == USERS
-
-
-@pytest.fixture
-def folder(tmp_path, train):
-    fit(train, "sgd").save(tmp_path / "model")
-    return tmp_path / "model"
-
-
-def test_missing_folder_and_files_are_named(folder, tmp_path):
-    with pytest.raises(InputError, match=r"nowhere.*model\.json.*parameters\.npz"):
-        FittedModel.load(tmp_path / "nowhere")
-    (folder / "users.parquet").unlink()
-    with pytest.raises(InputError, match=r"no users\.parquet"):
-        FittedModel.load(folder)
+    assert not np.array_equal(synthesize(chains, traces_per_user=3, seed=3).place, whole.place)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [({"format": 99}, "format 99"), ({"system": "magic"}, "magic.*|sgd"), ({"format": None}, "format None")],
+    ("wrong", "message"),
+    [({"traces_per_user": 0}, "traces_per_user of at least 1"), ({"batch_users": 0}, "at least one")],
 )
-def test_another_format_or_system_is_refused(folder, change, message):
-    about = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(about | change))
+def test_at_least_one_trace_and_user_at_a_time(chains, wrong, message):
     with pytest.raises(InputError, match=message):
-        FittedModel.load(folder)
+        synthesize(chains, **wrong)
 
 
-@pytest.mark.parametrize("name", ["model.json", "time_grid.json", "users.parquet", "places.parquet", "parameters.npz"])
-@pytest.mark.parametrize("content", [b"", b"damaged", b"{}"])
-def test_damaged_files_are_refused(folder, name, content):
-    (folder / name).write_bytes(content)
-    with pytest.raises(InputError, match=r"model|users|places|time.grid"):
-        FittedModel.load(folder)
+# Seeds and origins
 
 
-def test_parameters_of_another_system_are_refused(folder, train):
-    np.savez(folder / "parameters.npz", n_places=np.asarray(3))
-    with pytest.raises(InputError, match="parameters"):
-        FittedModel.load(folder)
+def test_seeds_are_drawn_unless_given(train):
+    models = [fit(train, "uniform") for _ in range(2)]
+    assert not any(model.seed_given for model in models)
+    assert models[0].seed != models[1].seed
+    assert min(model.seed.bit_length() for model in models) > 90
+    traces = [synthesize(models[0]) for _ in range(2)]
+    assert not np.array_equal(traces[0].place, traces[1].place)
+    again = synthesize(models[0], seed=traces[0].origin.seed)
+    np.testing.assert_array_equal(again.place, traces[0].place)
+    assert (traces[0].origin.seeds_given, again.origin.seeds_given) == (False, True)
+
+
+def test_no_secret_is_shown(train):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    verdicts = plausible_deniability_test(model, synthetic, k=2)
+    shown = f"{model!r} {synthetic!r} {verdicts!r}"
+    assert not any(str(seed) in shown for seed in (model.seed, synthetic.origin.seed, verdicts.seed.value))
+
+
+def test_fit_and_synthesis_share_no_key():
+    """With one seed for both, trace 0 of user 0 used the keys of chain 0's sweeps."""
+    keys = {str(jax.random.key_data(jax_stream(3, stage)).tolist()) for stage in Stage}
+    assert len(keys) == len(Stage)
+    own = jax.random.key_data(jax.random.fold_in(jax.random.fold_in(jax_stream(3, Stage.SYNTHESIS), 0), 0))
+    sweeps = [jax.random.key_data(jax.random.fold_in(jax_stream(3, Stage.FIT), n)) for n in range(200)]
+    assert not any((own == sweep).all() for sweep in sweeps)
+
+
+@pytest.mark.usefixtures("walk")
+def test_traces_know_the_model_that_made_them(train, tmp_path):
+    model, other = (fit(train, "walk", jump=jump, seed=3) for jump in (0.25, 0.5))
+    synthetic = synthesize(model, seed=1)
+    assert synthetic.origin.model == model.checksum != other.checksum
+    with pytest.raises(InputError, match="traces made by the model; found those of another one"):
+        plausible_deniability_test(other, synthetic)
+    same_system_other_seed = fit(train, "walk", jump=0.25, seed=4)
+    with pytest.raises(InputError, match="those of another one"):
+        plausible_deniability_test(same_system_other_seed, synthetic)
+    with pytest.raises(InputError, match="traces made by the model; found others"):
+        plausible_deniability_test(model, Traces.from_frame(synthetic.to_frame(), TABLE, GRID))
+    assert plausible_deniability_test(model, synthetic.select_traces(np.arange(USERS) < 9), k=1).passed.all()
+
+    synthetic.save(tmp_path / "synthetic")
+    loaded = Traces.load(tmp_path / "synthetic")
+    assert loaded.origin == synthetic.origin
+    assert plausible_deniability_test(model, loaded, k=1).passed.all()
+    frame = pd.read_parquet(tmp_path / "synthetic" / "traces.parquet")
+    frame.loc[0, "place"] = TABLE.ids[3]
+    frame.to_parquet(tmp_path / "synthetic" / "traces.parquet")
+    with pytest.raises(InputError, match=r"traces as they were written; found others\. Synthesize them again"):
+        Traces.load(tmp_path / "synthetic")
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Unscored(TraceModel):
+    """A model that can be sampled, and says nothing of probabilities."""
+
+    n_places: jax.Array
+
+    def sample_first(self, key, user):
+        return jax.random.randint(key, (), 0, self.n_places)
+
+    def sample_next(self, key, user, instant, place):
+        return self.sample_first(key, user)
+
+    def to_arrays(self):
+        return {"n_places": np.asarray(self.n_places)}
+
+    @classmethod
+    def from_arrays(cls, arrays):
+        return cls(jnp.asarray(arrays["n_places"]))
+
+    @classmethod
+    def stored_arrays(cls, sizes):
+        return {"n_places": StoredArray((), "int", sizes.places, sizes.places)}
+
+
+def test_a_model_without_likelihoods_synthesizes_and_is_not_tested():
+    model = fitted("unscored", Unscored(jnp.asarray(PLACES)))
+    synthetic = synthesize(model, seed=1)
+    assert len(np.unique(synthetic.place)) == PLACES
+    with pytest.raises(InputError, match="a model whose traces have a likelihood; found unscored"):
+        plausible_deniability_test(model, synthetic)
 
 
 # Asking for what is not there
@@ -317,25 +262,3 @@ def test_unknown_system_lists_the_known(train):
 def test_settings_of_another_system(train):
     with pytest.raises(InputError, match=r"SGDSettings for sgd.*UniformSettings"):
         fit(train, "sgd", UniformSettings())
-
-
-def test_unknown_users(chains):
-    np.testing.assert_array_equal(chains.user_index(IDS[[3, 1]]), [3, 1])
-    with pytest.raises(InputError, match="nobody"):
-        chains.user_index(np.array(["user 001", "nobody"], object))
-
-
-def test_traces_that_do_not_fit_the_model_are_refused_with_every_reason(chains):
-    good = synthesize(chains, 1, seed=0)
-    other_grid = TimeGrid.each_instant("2024-01-01T00:00:00", 60, INSTANTS)
-    frame = good.to_frame()
-    with pytest.raises(InputError, match="missing events") as error:
-        complete_places(chains, Traces.from_frame(frame.drop(index=[2, 9]), TABLE, GRID))
-    assert "2 traces" in str(error.value)
-    other_places = PlaceTable(TABLE.ids[::-1], TABLE.latitude, TABLE.longitude)
-    with pytest.raises(InputError) as error:
-        complete_places(chains, Traces.from_frame(frame.drop(index=2), other_places, other_grid))
-    assert len(error.value.problems) == 3
-    strangers = frame.assign(user=frame["user"].str.replace("user", "guest"))
-    with pytest.raises(InputError, match="guest 000"):
-        complete_places(chains, Traces.from_frame(strangers, TABLE, GRID))

@@ -1,0 +1,286 @@
+"""A release gives nothing away by itself: every file of it is opened and searched."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyarrow import parquet
+from scipy import stats
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy import release as tested
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
+from ppmtf_jax.privacy.release import load_with_key, make_release, save_release, statement_text
+from ppmtf_jax.runtime.folders import NO_TIME_S
+from ppmtf_jax.streams import Seed
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+
+USERS, PER_USER = 200, 3
+
+
+@pytest.fixture(scope="module")
+def train() -> Traces:
+    traces = toy_city(n_users=USERS, n_places=20, n_days=2, seed=0).traces
+    # Ids that occur nowhere by chance, and places in another order than that of their ids.
+    user_ids = np.array([f"person-{n:04d}-x" for n in range(USERS)], object)
+    order = np.random.default_rng(0).permutation(traces.n_places)
+    places = replace(
+        traces.places,
+        ids=np.array([f"venue {n:02d}" for n in order], object),
+    )
+    return replace(traces, user_ids=user_ids, places=places, friendships=None)
+
+
+@pytest.fixture(scope="module")
+def model(train) -> FittedModel:
+    return fit(train, "sgd", n_copied=1)
+
+
+@pytest.fixture(scope="module")
+def synthetic(model) -> Traces:
+    return synthesize(model, traces_per_user=PER_USER)
+
+
+@pytest.fixture(scope="module")
+def verdicts(model, synthetic) -> PlausibleDeniability:
+    """Of SGD with a copied event, so that some traces pass and others do not."""
+    verdicts = plausible_deniability_test(model, synthetic, k=20)
+    assert 0.1 < verdicts.passed.mean() < 0.95
+    return verdicts
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["apart", "together"])
+def made(request, tmp_path_factory, synthetic, verdicts) -> tuple[Path, Path]:
+    """Folders of a release and its key."""
+    folder = tmp_path_factory.mktemp("release")
+    release = make_release(synthetic, verdicts, keep_users_together=request.param)
+    save_release(release, folder / "release", folder / "key")
+    return folder / "release", folder / "key"
+
+
+def everything_in(folder: Path) -> str:
+    """All that a curious person reads: file names, texts, tables, metadata, and raw bytes."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        found.append(str(path.relative_to(folder)))
+        if path.suffix == ".parquet":
+            file = parquet.ParquetFile(path)
+            found += [str(file.metadata.to_dict()), str(file.schema_arrow.metadata), str(file.metadata.metadata)]
+            found.append(file.read().to_pandas().to_csv())
+        if path.is_file():
+            found.append(path.read_bytes().decode("latin-1"))
+    return "\n".join(found)
+
+
+def order_correlation(traces: Traces, users_behind: np.ndarray, user_ids: np.ndarray) -> float:
+    """Rank correlation of the order of the released traces with the input's order of their users, in sd of chance."""
+    rank = pd.Index(user_ids).get_indexer(users_behind)
+    correlation = stats.spearmanr(np.arange(len(rank)), rank).statistic
+    return abs(correlation) * np.sqrt(len(rank) - 1)
+
+
+def test_a_release_names_nobody_and_tells_no_secret(made, train, model, synthetic, verdicts):
+    text = everything_in(made[0])
+    secrets = [*train.user_ids, "person-", str(model.seed), str(synthetic.origin.seed), str(verdicts.seed.value)]
+    secrets += [model.checksum, model.checksum[:12], synthetic.origin.draw, train.time_grid.start[:10]]
+    secrets += [f"{value:.6f}"[:8] for value in verdicts.log_likelihood[:50]]
+    assert [secret for secret in secrets if secret in text] == []
+    for word in ("plausible_users", "log_likelihood", "seed_given", 'verifiers": 2'):
+        assert word not in text
+    assert {path.name for path in made[0].iterdir()} == {
+        "PRIVACY.txt", "places.parquet", "ppmtf.json", "privacy.json", "time_grid.json", "traces.parquet"
+    }  # fmt: skip
+    assert list(pd.read_parquet(made[0] / "traces.parquet")) == ["user", "trace", "instant", "place"]
+
+
+def test_the_search_finds_what_was_released_before(tmp_path, synthetic, verdicts, train):
+    """Twin: the traces that passed, as they are, name everybody, and in order."""
+    synthetic.select_traces(verdicts.passed).save(tmp_path / "release")
+    text = everything_in(tmp_path / "release")
+    assert sum(user in text for user in train.user_ids) > USERS / 2
+    frame = pd.read_parquet(tmp_path / "release" / "traces.parquet").drop_duplicates(["user", "trace"])
+    assert order_correlation(synthetic, frame["user"].to_numpy(), train.user_ids) > 10
+
+
+def test_the_order_of_a_release_tells_nothing(made, train):
+    """Of numbers, of rows and of trace numbers: within five standard deviations of no correlation."""
+    released, key = Traces.load(made[0]), pd.read_parquet(made[1] / "key.parquet")
+    assert order_correlation(released, key["user"].to_numpy(), train.user_ids) < 5
+    rows = pd.read_parquet(made[0] / "traces.parquet")
+    assert rows.equals(rows.sort_values(["user", "trace", "instant"], ignore_index=True))
+    by_number = key.drop_duplicates("number")
+    assert order_correlation(released, by_number["user"].to_numpy(), train.user_ids) < 5
+    assert (np.diff(pd.Index(released.places.ids).argsort()) > 0).all()
+    assert not (np.diff(pd.Index(train.places.ids).argsort()) > 0).all()
+
+
+def test_numbers_tell_nothing_of_withheld_traces(made, synthetic, verdicts):
+    released = Traces.load(made[0])
+    user, trace = released.trace_table()
+    assert len(user) == verdicts.passed.sum()
+    np.testing.assert_array_equal(released.user_ids, np.arange(released.n_users))
+    together = released.n_users < len(user)
+    assert together or not trace.any()
+    # No gaps, where a withheld one would have been.
+    for number in range(released.n_users):
+        np.testing.assert_array_equal(trace[user == number], np.arange((user == number).sum()))
+
+
+def test_files_do_not_tell_when_and_the_key_is_secret(made):
+    release, key = made
+    assert {path.stat().st_mtime for path in (release, *release.rglob("*"))} == {NO_TIME_S}
+    assert stat.S_IMODE(key.stat().st_mode) == 0o700
+    assert stat.S_IMODE(release.stat().st_mode) & 0o044
+
+
+def test_with_its_key_a_release_is_what_passed(made, synthetic, verdicts, train):
+    ours = load_with_key(*made, train).to_frame().sort_values(["user", "trace", "instant"], ignore_index=True)
+    expected = synthetic.select_traces(verdicts.passed).to_frame()
+    pd.testing.assert_frame_equal(ours, expected, check_dtype=False)
+
+
+def test_the_date_is_nominal_but_for_the_day_of_the_week(made, synthetic):
+    released, own = Traces.load(made[0]).time_grid, synthetic.time_grid
+    assert released.time_of(0).year == 2001
+    assert (released.time_of(0).weekday(), released.time_of(0).time()) == (
+        own.time_of(0).weekday(),
+        own.time_of(0).time(),
+    )
+    np.testing.assert_array_equal(released.slot_of_instant, own.slot_of_instant)
+
+
+def test_every_trace_has_a_number_of_its_own_unless_asked_for(synthetic, verdicts):
+    apart = make_release(synthetic, verdicts)
+    assert apart.traces.n_users == len(apart.key)
+    assert "number of its own" in apart.statement["traces"]
+    together = make_release(synthetic, verdicts, keep_users_together=True)
+    assert together.key.groupby("number")["user"].nunique().eq(1).all()
+    assert together.key.groupby("user")["number"].nunique().eq(1).all()
+    assert "share a number" in together.statement["traces"]
+    assert any("they share a number here" in point for point in together.statement["not_protected"])
+
+
+def test_releases_of_one_seed_are_equal_and_others_are_not(synthetic, verdicts):
+    one, again, other = (make_release(synthetic, verdicts, seed=seed).key for seed in (1, 1, 2))
+    pd.testing.assert_frame_equal(one, again)
+    assert not one.equals(other)
+    drawn = [make_release(synthetic, verdicts) for _ in range(2)]
+    assert not drawn[0].key.equals(drawn[1].key)
+    assert not drawn[0].seed.given
+
+
+# The statement
+
+
+def test_a_statement_says_what_it_must(made, model):
+    statement = json.loads((made[0] / "privacy.json").read_text())
+    assert statement["parameters"] == {
+        "k": 20, "eta": 1.0, "n_verifiers": "all", "noise_epsilon": None, "precision": "float64"
+    }  # fmt: skip
+    assert statement["generator"]["system"] == "sgd"
+    assert "drawn from the operating system's secure source" in statement["randomness"]
+    text = " ".join((made[0] / "PRIVACY.txt").read_text().split())
+    for phrase in ("k = 20", "not differential privacy", "Which traces were withheld", "the first 1 event(s)"):
+        assert phrase in text
+    assert max(map(len, statement_text(statement).splitlines())) <= 100
+
+
+@pytest.mark.parametrize("given", ["model", "synthesis", "release"])
+def test_a_given_seed_is_told(train, given):
+    seeds = dict.fromkeys(("model", "synthesis", "release"), None) | {given: 5}
+    model = fit(train, "uniform", seed=seeds["model"])
+    synthetic = synthesize(model, seed=seeds["synthesis"])
+    verdicts = plausible_deniability_test(model, synthetic, k=2)
+    statement = make_release(synthetic, verdicts, seed=seeds["release"]).statement
+    assert "reproducible: the seed must stay secret" in statement["randomness"]
+
+
+def test_a_given_seed_of_verifiers_matters_where_there_is_a_choice(train):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    some = plausible_deniability_test(model, synthetic, k=2, n_verifiers=50, seed=1)
+    statement = make_release(synthetic, some).statement
+    assert "reproducible" in statement["randomness"]
+    assert "50 training users chosen at random" in statement["mechanism"]
+    everybody = plausible_deniability_test(model, synthetic, k=2, seed=1)
+    assert "reproducible" not in make_release(synthetic, everybody).statement["randomness"]
+
+
+def test_a_randomized_test_states_its_theorem(train):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    verdicts = plausible_deniability_test(model, synthetic, k=30, noise_epsilon=0.5)
+    statement = make_release(synthetic, verdicts).statement
+    assert "discrete Laplace noise of scale 1/0.5" in statement["mechanism"]
+    assert any("Theorem 1 of Bindschaedler" in point for point in statement["protected"])
+
+
+# Refused
+
+
+def test_verdicts_of_other_traces_are_refused(model, synthetic, verdicts):
+    again = synthesize(model, traces_per_user=PER_USER)
+    with pytest.raises(InputError, match="the verdicts of these traces; found those of other ones"):
+        make_release(again, verdicts)
+    fewer = synthetic.select_traces(np.arange(USERS * PER_USER) % 2 == 0)
+    with pytest.raises(InputError, match=f"{USERS * PER_USER} verdicts for {USERS * PER_USER // 2} traces"):
+        make_release(fewer, verdicts)
+    other = synthetic.select_traces(np.arange(USERS * PER_USER) != 0)
+    strangers = replace(verdicts, table=verdicts.table.iloc[:-1])
+    with pytest.raises(InputError, match="or of other users"):
+        make_release(other, strangers)
+
+
+def test_nothing_to_release(model, synthetic):
+    verdicts = plausible_deniability_test(model, synthetic, k=10_000)
+    with pytest.raises(InputError, match=r"at least one trace that passed; found none\. Lower k"):
+        make_release(synthetic, verdicts)
+
+
+def test_a_key_is_not_put_into_its_release(tmp_path, synthetic, verdicts):
+    release = make_release(synthetic, verdicts)
+    for key in ("r", "r/key"):
+        with pytest.raises(InputError, match="a key outside the release"):
+            save_release(release, tmp_path / "r", tmp_path / key)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_key_of_another_release_is_refused(tmp_path, made, synthetic, verdicts, train):
+    save_release(make_release(synthetic, verdicts, seed=3), tmp_path / "r", tmp_path / "key")
+    with pytest.raises(InputError, match="the key of this release; found that of another one"):
+        load_with_key(made[0], tmp_path / "key", train)
+    with pytest.raises(InputError, match="a release key folder; found a release folder"):
+        load_with_key(made[0], made[0], train)
+    with pytest.raises(InputError, match="a release folder; found a release key folder"):
+        load_with_key(made[1], made[1], train)
+
+
+def test_a_changed_release_is_refused(tmp_path, synthetic, verdicts, train):
+    save_release(make_release(synthetic, verdicts), tmp_path / "r", tmp_path / "key")
+    text = (tmp_path / "r" / "privacy.json").read_text()
+    (tmp_path / "r" / "privacy.json").write_text(re.sub(r'"k": \d+', '"k": 1000', text))
+    with pytest.raises(InputError, match=r"privacy\.json changed"):
+        load_with_key(tmp_path / "r", tmp_path / "key", train)
+
+
+def test_verdicts_survive_their_folder(tmp_path, verdicts):
+    verdicts.save(tmp_path / "v")
+    again = PlausibleDeniability.load(tmp_path / "v")
+    assert stat.S_IMODE((tmp_path / "v").stat().st_mode) == 0o700
+    assert (again.settings, again.origin, again.seed) == (verdicts.settings, verdicts.origin, verdicts.seed)
+    np.testing.assert_array_equal(again.passed, verdicts.passed)
+    pd.testing.assert_frame_equal(again.table, verdicts.table)
+    assert isinstance(again.seed, Seed)
+    with pytest.raises(InputError, match="a verdicts folder; found no such folder"):
+        PlausibleDeniability.load(tmp_path / "nowhere")
+    assert tested.RELEASE == "release"

@@ -1,0 +1,242 @@
+"""Model folders, and what traces have to be for a model."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.runtime.folders import MARKER, checksum
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
+from ppmtf_jax.synthesizers.sgd import SGDSettings
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.trace_models.examples import (
+    GRID,
+    IDS,
+    INSTANTS,
+    PLACES,
+    TABLE,
+    USERS,
+    fitted,
+    random_chains,
+    random_training,
+)
+
+
+@pytest.fixture(scope="module")
+def train() -> Traces:
+    return random_training()
+
+
+@pytest.fixture(scope="module")
+def chains() -> FittedModel:
+    return fitted("ppmtf", random_chains())
+
+
+@pytest.mark.parametrize("system", ["ppmtf", "itf", "sgd", "uniform"])
+def test_a_model_folder_is_read_back_identically(tmp_path, train, system):
+    if system in ("ppmtf", "itf"):
+        model = fitted(system, random_chains(shared=system == "ppmtf"))
+    else:
+        model = fit(train, system, SGDSettings(2) if system == "sgd" else None, seed=11)
+    model.save(tmp_path / "model")
+    again = FittedModel.load(tmp_path / "model")
+    assert (again.system, again.settings, again.seed) == (model.system, model.settings, model.seed)
+    assert again.time_grid == model.time_grid
+    np.testing.assert_array_equal(again.user_ids, model.user_ids)
+    pd.testing.assert_frame_equal(again.places.to_frame(), model.places.to_frame())
+    assert type(again.trace_model) is type(model.trace_model)
+    ours, expected = again.trace_model.to_arrays(), model.trace_model.to_arrays()
+    assert ours.keys() == expected.keys()
+    for name, array in expected.items():
+        assert ours[name].dtype == array.dtype
+        np.testing.assert_array_equal(ours[name], array)
+    assert ("visit_user" in expected) == (system == "itf")
+
+
+def test_a_model_folder_is_replaced_only_on_request(tmp_path, train):
+    model = fit(train, "uniform")
+    model.save(tmp_path / "model")
+    with pytest.raises(InputError, match="model"):
+        model.save(tmp_path / "model")
+    model.save(tmp_path / "model", overwrite=True)
+    assert FittedModel.load(tmp_path / "model").n_users == USERS
+
+
+@pytest.fixture
+def folder(tmp_path, train):
+    fit(train, "sgd").save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def mark_anew(folder: Path) -> None:
+    """As if the files had been written so: checksums say nothing then."""
+    marker = json.loads((folder / MARKER).read_text())
+    marker["files"] = {name: checksum(folder / name) for name in marker["files"]}
+    (folder / MARKER).write_text(json.dumps(marker))
+
+
+def test_a_model_is_readable_by_its_owner_alone(folder):
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"user": np.full((USERS, 3), np.nan)}, rf"finite numbers in 'user'; .*\({USERS * 3} rows\), first: nan"),
+        ({"place": np.full((PLACES, 3), np.inf)}, "finite numbers in 'place'"),
+        ({"slot": np.full((3, 3), 1e30)}, "'slot' from -1e\\+09 to 1e\\+09; found others .*1e\\+30"),
+        ({"user": np.zeros((USERS - 1, 3))}, rf"'user' of shape \({USERS}, 3\); found \({USERS - 1}, 3\)"),
+        ({"place": np.zeros((PLACES, 2))}, r"'place' of shape \(6, 3\); found \(6, 2\)"),
+        ({"slot": np.zeros((3, 4))}, "factors of the visits of different rank"),
+        ({"slot": np.zeros((4, 3))}, r"'slot' of shape \(3, 3\)"),
+        ({"slot_of_instant": np.array([0, 1, 1, 3])}, "'slot_of_instant' from 0 to 2"),
+        ({"slot_of_instant": np.array([0.0, 1, 1, 2])}, "'slot_of_instant' of int numbers; found float64"),
+        ({"user": np.zeros((USERS, 3), complex)}, "'user' of float numbers; found complex128"),
+        ({"user": np.zeros((USERS, 3), int)}, "'user' of float numbers; found int64"),
+        ({"floor": np.asarray(-1.0)}, "'floor' from 0 to 1"),
+        ({"population": np.full((PLACES, PLACES), -0.1)}, "'population' from 0 to 1"),
+        ({"more": np.zeros(3)}, "expected arrays floor, .*found floor, more"),
+        ({"floor": None}, "expected arrays floor, "),
+    ],
+)  # fmt: skip
+def test_parameters_that_do_not_fit_are_refused(tmp_path, change, message):
+    """What JAX would clamp or spread without a word, though the files are as they were written."""
+    fitted("ppmtf", random_chains()).save(tmp_path / "model")
+    with np.load(tmp_path / "model" / "parameters.npz") as stored:
+        arrays = dict(stored) | change
+    np.savez(
+        tmp_path / "model" / "parameters.npz", **{name: value for name, value in arrays.items() if value is not None}
+    )
+    mark_anew(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        FittedModel.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"copied": np.full((USERS, 1), PLACES)}, "'copied' from -1 to 5"),
+        ({"copied": np.zeros((USERS + 1, 1), int)}, rf"'copied' of shape \({USERS}, 1\)"),
+        ({"first_count_before": np.arange(PLACES + 1)[::-1]}, "numbers in 'first_count_before' that do not fall"),
+        ({"first_count_before": np.arange(PLACES + 1) - 3}, "'first_count_before' from 0 to inf"),
+        ({"row_start": np.full(3 * PLACES + 1, 10**6)}, "rows that end beyond the last transition"),
+    ],
+)
+def test_counts_that_do_not_fit_are_refused(tmp_path, train, change, message):
+    fit(train, "sgd", n_copied=1).save(tmp_path / "model")
+    with np.load(tmp_path / "model" / "parameters.npz") as stored:
+        arrays = dict(stored) | change
+    np.savez(tmp_path / "model" / "parameters.npz", **arrays)
+    mark_anew(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        FittedModel.load(tmp_path / "model")
+
+
+def test_negative_factors_are_ordinary(tmp_path):
+    """They are draws from a Gaussian; what they reconstruct is floored."""
+    model = fitted("ppmtf", random_chains())
+    assert (np.asarray(model.trace_model.user) < 0).any()
+    model.save(tmp_path / "model")
+    assert FittedModel.load(tmp_path / "model").checksum == model.checksum
+
+
+@pytest.mark.parametrize(
+    ("users", "message"),
+    [
+        ([*IDS[:-1], IDS[0]], r"every user once; found repeated ids \(1 row\), first: user 000"),
+        (IDS[:-1], rf"'user' of shape \({USERS - 1}, "),
+        ([], "at least one id"),
+    ],
+)
+def test_users_that_do_not_fit_are_refused(tmp_path, users, message):
+    fitted("ppmtf", random_chains()).save(tmp_path / "model")
+    pd.DataFrame({"user": users}).to_parquet(tmp_path / "model" / "users.parquet")
+    mark_anew(tmp_path / "model")
+    with pytest.raises(InputError, match=message):
+        FittedModel.load(tmp_path / "model")
+
+
+def test_a_checksum_is_that_of_everything_that_decides(chains):
+    def changed(**fields) -> str:
+        return replace(chains, **fields).checksum
+
+    factors = chains.trace_model
+    others = [
+        changed(seed=8),
+        changed(system="itf"),
+        changed(settings={"rank": 4}),
+        changed(user_ids=IDS[::-1]),
+        changed(places=PlaceTable(TABLE.ids[::-1], TABLE.latitude, TABLE.longitude)),
+        changed(time_grid=TimeGrid("2024-01-02T00:00:00", 60, GRID.slot_of_instant)),
+        changed(trace_model=replace(factors, user=factors.user.at[3, 1].add(1e-3))),
+    ]
+    assert len({chains.checksum, *others}) == len(others) + 1
+    assert changed() == chains.checksum
+
+
+def test_missing_folder_and_files_are_named(folder, tmp_path):
+    with pytest.raises(InputError, match=r"nowhere.*model\.json.*parameters\.npz"):
+        FittedModel.load(tmp_path / "nowhere")
+    (folder / "users.parquet").unlink()
+    with pytest.raises(InputError, match=r"no users\.parquet"):
+        FittedModel.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"format": 99}, "format 99"), ({"system": "magic"}, "magic.*|sgd"), ({"format": None}, "format None")],
+)
+def test_another_format_or_system_is_refused(folder, change, message):
+    about = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps(about | change))
+    with pytest.raises(InputError, match=r"model\.json changed"):
+        FittedModel.load(folder)
+    mark_anew(folder)
+    with pytest.raises(InputError, match=message):
+        FittedModel.load(folder)
+
+
+@pytest.mark.parametrize("name", ["model.json", "time_grid.json", "users.parquet", "places.parquet", "parameters.npz"])
+@pytest.mark.parametrize("content", [b"", b"damaged", b"{}"])
+def test_damaged_files_are_refused(folder, name, content):
+    (folder / name).write_bytes(content)
+    with pytest.raises(InputError, match=r"model|users|places|time.grid"):
+        FittedModel.load(folder)
+
+
+def test_parameters_of_another_system_are_refused(folder, train):
+    np.savez(folder / "parameters.npz", n_places=np.asarray(3))
+    with pytest.raises(InputError, match="parameters"):
+        FittedModel.load(folder)
+
+
+def test_unknown_users(chains):
+    np.testing.assert_array_equal(chains.user_index(IDS[[3, 1]]), [3, 1])
+    with pytest.raises(InputError, match="nobody"):
+        chains.user_index(np.array(["user 001", "nobody"], object))
+
+
+def test_traces_that_do_not_fit_the_model_are_refused_with_every_reason(chains):
+    good = synthesize(chains, traces_per_user=1, seed=0)
+    other_grid = TimeGrid.each_instant("2024-01-01T00:00:00", 60, INSTANTS)
+    frame = good.to_frame()
+    with pytest.raises(InputError, match="missing events") as error:
+        complete_places(chains, Traces.from_frame(frame.drop(index=[2, 9]), TABLE, GRID))
+    assert "2 traces" in str(error.value)
+    other_places = PlaceTable(TABLE.ids[::-1], TABLE.latitude, TABLE.longitude)
+    with pytest.raises(InputError) as error:
+        complete_places(chains, Traces.from_frame(frame.drop(index=2), other_places, other_grid))
+    assert len(error.value.problems) == 3
+    strangers = frame.assign(user=frame["user"].str.replace("user", "guest"))
+    with pytest.raises(InputError, match="guest 000"):
+        complete_places(chains, Traces.from_frame(strangers, TABLE, GRID))

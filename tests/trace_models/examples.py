@@ -1,0 +1,44 @@
+"""A small model of random factors, and the traces' users, places and grid that it is for."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+
+# More than one tile of users, and not a whole number of them.
+USERS, PLACES, INSTANTS = 70, 6, 4
+GRID = TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 1, 2]))
+TABLE = PlaceTable(np.array(list("abcdef"), object), np.linspace(35, 36, PLACES), np.linspace(139, 140, PLACES))
+IDS = np.array([f"user {n:03d}" for n in range(USERS)], object)
+
+
+def random_training() -> Traces:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"user": np.repeat(IDS, INSTANTS), "trace": 0, "instant": np.tile(np.arange(INSTANTS), USERS)})
+    frame["place"] = TABLE.ids[rng.integers(PLACES, size=len(frame))]
+    return Traces.from_frame(frame, TABLE, GRID)
+
+
+def random_chains(shared: bool = True) -> MetropolisHastings:
+    rng = np.random.default_rng(1)
+
+    def factor(n_rows: int) -> jax.Array:
+        return jnp.asarray(rng.normal(0.5, 0.5, (n_rows, 3)), jnp.float32)
+
+    user, place = factor(USERS), factor(PLACES)
+    visit_user, visit_place = (user, place) if shared else (factor(USERS), factor(PLACES))
+    slot_of_instant = jnp.asarray(GRID.slot_of_instant)
+    return MetropolisHastings(user, place, factor(PLACES), visit_user, visit_place, factor(3), slot_of_instant, 1e-3)
+
+
+def fitted(system: str, trace_model: TraceModel) -> FittedModel:
+    return FittedModel(system, {"rank": 3}, 7, IDS, TABLE, GRID, trace_model)
