@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -16,15 +18,22 @@ import pytest
 
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation import plots
-from ppmtf_jax.jobs import steps as pipeline
-from ppmtf_jax.jobs.steps import RunConfig, RunResult, run
+from ppmtf_jax.evaluation.plots import pictures
+from ppmtf_jax.jobs import resume, steps
+from ppmtf_jax.jobs.config import JobConfig
+from ppmtf_jax.jobs.resume import JobResult, fit_resumably, kept_seed, run
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from tests.faults import files_of_at_most, parquet_fails
 
-STEPS = ["import", "fit", "synthesize", "test", "evaluate", "pictures"]
-OUTPUTS = ["data", "model", "synthetic", "released", "metrics.json", "pictures"]
+STEPS = ["import", "fit", "synthesize", "test", "release", "evaluate", "pictures"]
+OUTPUTS = [
+    "private/data", "private/model", "private/synthetic", "private/verdicts", "release", "private/metrics.json",
+    "private/pictures",
+]  # fmt: skip
+# A fixed seed, since jobs are compared byte by byte.
 JOB = """
+seed = 0
 [import]
 source = "toy-city"
 n_users = 40
@@ -56,33 +65,34 @@ def count(event, arguments):
         if changes == left:
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
-from ppmtf_jax.jobs.steps import RunConfig, run
-run(RunConfig.load(job))
+from ppmtf_jax.jobs.config import JobConfig
+from ppmtf_jax.jobs.resume import run
+run(JobConfig.load(job))
 print(changes)
 """
 
 
-def configured(folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "") -> RunConfig:
+def configured(folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "") -> JobConfig:
     (folder / "job.toml").write_text(more + JOB.format(fit=fit, k=k), encoding="utf-8")
-    return RunConfig.load(folder / "job.toml")
+    return JobConfig.load(folder / "job.toml")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def draw_nothing(folder, *, metrics, **others) -> None:
+def draw_nothing(folder, *, evaluation, **others) -> None:
     """Stands in for pictures, which take longer than all else here and have tests of their own."""
-    (Path(folder) / "utility.png").write_text(repr(sorted(metrics.items())))
+    (Path(folder) / "utility.png").write_text(evaluation.to_json())
 
 
 @pytest.fixture
 def no_drawing(monkeypatch):
-    monkeypatch.setattr(plots, "save_pictures", draw_nothing)
+    monkeypatch.setattr(pictures, "save_pictures", draw_nothing)
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> tuple[Path, RunResult]:
+def unbroken(tmp_path_factory) -> tuple[Path, JobResult]:
     """Folder and result of a job that nothing disturbs, with pictures."""
     folder = tmp_path_factory.mktemp("unbroken")
     return folder, run(configured(folder))
@@ -100,7 +110,7 @@ def unbroken_ppmtf(tmp_path_factory) -> Path:
 def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "save_pictures", draw_nothing)
+        patch.setattr(pictures, "save_pictures", draw_nothing)
         run(configured(folder))
     return folder
 
@@ -119,15 +129,18 @@ def test_everything_is_made(unbroken):
     folder, result = unbroken
     out = folder / "job"
     assert result.out == out
-    assert {path.name for path in out.iterdir()} == {
-        ".steps", "data", "model", "synthetic", "released", "metrics.json", "metrics_before_test.json", "pictures"
+    assert {path.name for path in out.iterdir()} == {"private", "release"}
+    assert {path.name for path in (out / "private").iterdir()} == {
+        ".steps", "data", "model", "synthetic", "verdicts", "key", "metrics.json", "pictures"
     }  # fmt: skip
+    assert stat.S_IMODE((out / "private").stat().st_mode) == 0o700
     assert [path.name for path in result.pictures] == ["population.png", "transitions.png", "utility.png"]
     assert result.skipped == []
     assert 0 < result.n_released <= result.n_traces == 32
-    assert pd.read_parquet(out / "released" / "verdicts.parquet")["passed"].sum() == result.n_released
-    assert len(pd.read_parquet(out / "released" / "traces.parquet")) == 24 * result.n_released
-    assert {"tp_tv", "tp_tv_train", "tp_tv_uniform"} < result.metrics.keys() == result.metrics_before_test.keys()
+    assert pd.read_parquet(out / "private" / "verdicts" / "verdicts.parquet")["passed"].sum() == result.n_released
+    assert len(pd.read_parquet(out / "release" / "traces.parquet")) == 24 * result.n_released
+    assert result.evaluation.columns == ["released", "all", "training", "uniform"]
+    assert {"tp_tv", "reid_rate"} < set(result.evaluation.metrics)
 
 
 def test_steps_are_told_in_plain_lines(tmp_path, no_drawing):
@@ -144,18 +157,21 @@ def test_nothing_released(tmp_path, no_drawing):
     """More users than there are cannot be plausible: the job still ends, and says what was withheld."""
     result = run(configured(tmp_path, k=1000))
     assert result.n_released == 0
-    assert result.metrics == result.metrics_before_test
-    assert [path.name for path in (tmp_path / "job" / "released").iterdir()] == ["verdicts.parquet"]
+    assert result.evaluation.columns == ["all", "training", "uniform"]
+    assert not (tmp_path / "job" / "release").exists()
     assert run(configured(tmp_path, k=1)).n_released == result.n_traces
+    assert (tmp_path / "job" / "release").exists()
     assert not run(configured(tmp_path, k=1000)).n_released
-    assert not (tmp_path / "job" / "released" / "traces.parquet").exists()
+    assert not (tmp_path / "job" / "release").exists()
+    assert not (tmp_path / "job" / "private" / "key").exists()
 
 
 def test_no_attacks(tmp_path, no_drawing):
     configured(tmp_path)
     with (tmp_path / "job.toml").open("a") as file:
         file.write("[evaluate]\nattacks = false\n")
-    assert not {"reid_rate", "mia_advantage"} & run(RunConfig.load(tmp_path / "job.toml")).metrics.keys()
+    evaluation = run(JobConfig.load(tmp_path / "job.toml")).evaluation
+    assert not {"reid_rate", "mia_advantage"} & set(evaluation.metrics)
 
 
 # What is done again
@@ -165,9 +181,9 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
     before = contents(done)
     assert run(configured(done)).skipped == STEPS
     monkeypatch.chdir(done)
-    assert run(RunConfig.load("job.toml")).skipped == STEPS
+    assert run(JobConfig.load("job.toml")).skipped == STEPS
     moved = shutil.copytree(done, done / "moved")
-    assert run(RunConfig.load(moved / "job.toml")).skipped == STEPS
+    assert run(JobConfig.load(moved / "job.toml")).skipped == STEPS
     shutil.rmtree(moved)
     assert contents(done) == before
 
@@ -176,24 +192,25 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
     ("change", "kept"),
     [
         (("n_users = 40", "n_users = 42"), []),
-        (("\n[import]", "seed = 1\n[import]"), []),
+        (("seed = 0", "seed = 1"), []),
         (('"uniform"', '"sgd"'), STEPS[:1]),
         (("[test]", "[synthesize]\ntraces_per_user = 2\n[test]"), STEPS[:2]),
         (("k = 2", "k = 3"), STEPS[:3]),
         (("k = 2", "k = 2\neta = 0.5"), STEPS[:3]),
-        (("k = 2", "k = 2\n[evaluate]\nattacks = false"), STEPS[:4]),
+        (("k = 2", "k = 2\n[release]\nkeep_users_together = true"), STEPS[:4]),
+        (("k = 2", "k = 2\n[evaluate]\nattacks = false"), STEPS[:5]),
         (("k = 2", "k = 2 # as before"), STEPS),
     ],
 )
 def test_only_what_depends_on_a_change_is_done_again(done, change, kept):
     file = done / "job.toml"
     file.write_text(file.read_text().replace(*change))
-    assert run(RunConfig.load(file)).skipped == kept
-    assert run(RunConfig.load(file)).skipped == STEPS
+    assert run(JobConfig.load(file)).skipped == kept
+    assert run(JobConfig.load(file)).skipped == STEPS
 
 
 def test_another_version_does_all_again(done, monkeypatch):
-    monkeypatch.setattr(pipeline, "version", lambda _: "99.0")
+    monkeypatch.setattr(resume, "version", lambda _: "99.0")
     assert run(configured(done)).skipped == []
 
 
@@ -204,24 +221,26 @@ def test_a_changed_input_does_all_again(tmp_path, no_drawing):
     frame.to_csv(tmp_path / "my.csv", index=False)
     job = '[import]\nsource = "checkins"\npath = "my.csv"\ntime_zone = "UTC"\n[fit]\nsystem = "uniform"\n'
     (tmp_path / "job.toml").write_text(job)
-    assert run(RunConfig.load(tmp_path / "job.toml")).skipped == []
-    assert run(RunConfig.load(tmp_path / "job.toml")).skipped == STEPS
+    assert run(JobConfig.load(tmp_path / "job.toml")).skipped == []
+    assert run(JobConfig.load(tmp_path / "job.toml")).skipped == STEPS
     frame.iloc[1:].to_csv(tmp_path / "my.csv", index=False)
-    assert run(RunConfig.load(tmp_path / "job.toml")).skipped == []
+    assert run(JobConfig.load(tmp_path / "job.toml")).skipped == []
 
 
 @pytest.mark.parametrize(
     ("name", "step"),
     [
-        ("data", "import"),
-        ("data/test/traces.parquet", "import"),
-        ("model/parameters.npz", "fit"),
-        ("synthetic", "synthesize"),
-        ("released/verdicts.parquet", "test"),
-        ("metrics.json", "evaluate"),
-        ("metrics_before_test.json", "evaluate"),
-        ("pictures/utility.png", "pictures"),
-        (".steps/fit", "fit"),
+        ("private/data", "import"),
+        ("private/data/test/traces.parquet", "import"),
+        ("private/model/parameters.npz", "fit"),
+        ("private/synthetic", "synthesize"),
+        ("private/verdicts/verdicts.parquet", "test"),
+        ("private/key/key.parquet", "release"),
+        ("release/traces.parquet", "release"),
+        ("release/PRIVACY.txt", "release"),
+        ("private/metrics.json", "evaluate"),
+        ("private/pictures/utility.png", "pictures"),
+        ("private/.steps/fit", "fit"),
     ],
 )
 @pytest.mark.parametrize("how", ["removed", "damaged"])
@@ -238,9 +257,11 @@ def test_what_was_removed_or_damaged_is_made_again(done, name, step, how):
     assert contents(done) == before
 
 
-def test_pictures_of_another_system_do_not_stay(done):
-    (done / "job" / "pictures" / "clusters.png").write_text("of a model with factors")
-    assert [path.name for path in run(configured(done)).pictures] == ["utility.png"]
+def test_what_somebody_keeps_among_the_pictures_is_not_lost(done):
+    (done / "job" / "private" / "pictures" / "mine.png").write_text("a drawing")
+    with pytest.raises(InputError, match=r"pictures: .*also mine\.png.*move away what you keep there"):
+        run(configured(done))
+    assert (done / "job" / "private" / "pictures" / "mine.png").read_text() == "a drawing"
 
 
 # What goes wrong
@@ -251,10 +272,10 @@ def test_an_error_keeps_finished_steps_and_leaves_nothing_half_written(tmp_path,
         run(configured(tmp_path))
     assert contents(tmp_path / "job") == {}
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "evaluate", lambda *_, **__: 1 / 0)
+        patch.setattr(resume, "evaluate", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(configured(tmp_path))
-    assert run(configured(tmp_path)).skipped == STEPS[:4]
+    assert run(configured(tmp_path)).skipped == STEPS[:5]
 
 
 @pytest.mark.parametrize(("step", "output"), list(zip(STEPS, OUTPUTS, strict=True)))
@@ -270,7 +291,7 @@ def test_a_full_disk_at_any_step_keeps_what_was_finished(done, step, output):
     assert contents(done) == before
 
 
-@pytest.mark.parametrize("folder", ["job", "job/.steps"])
+@pytest.mark.parametrize("folder", ["job/private", "job/private/.steps"])
 def test_write_protection_is_told_and_nothing_is_changed(done, folder):
     before, config = contents(done), configured(done, k=3)
     (done / folder).chmod(0o500)
@@ -287,19 +308,21 @@ def test_write_protection_is_told_and_nothing_is_changed(done, folder):
 
 def test_a_second_run_of_the_same_job_is_refused(done):
     before, config = contents(done), configured(done)
-    (done / "job" / ".fit.partial-of-the-first").touch()
-    with exclusive_use(done / "job" / ".steps" / "lock"):
-        with pytest.raises(InputError, match=rf"job/\.steps: .*found process {os.getpid()} on .* at work.*Wait for it"):
+    leftover = done / "job" / "private" / ".model.partial-0a1b2c3d"
+    leftover.mkdir()
+    with exclusive_use(done / "job" / "private" / ".steps" / "lock"):
+        with pytest.raises(InputError, match=rf"job/private/\.steps: .*found process {os.getpid()} on .* at work.*Wait for it"):
             run(config)
-        assert (done / "job" / ".fit.partial-of-the-first").exists()
+        assert leftover.exists()
     assert run(config).skipped == STEPS
     assert contents(done) == before
 
 
 def test_the_lock_of_a_killed_run_holds_nobody_up(done):
-    lock = done / "job" / ".steps" / "lock"
+    lock = done / "job" / "private" / ".steps" / "lock"
     code = """
 import os, signal, sys
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 with exclusive_use(sys.argv[1]):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -313,21 +336,30 @@ with exclusive_use(sys.argv[1]):
 def test_leftovers_of_a_killed_run_vanish(done):
     out = done / "job"
     before = contents(done)
-    for folder in (".model.partial-0a1b2c3d", ".data.old-0a1b2c3d"):
+    for folder in ("private/.model.partial-0a1b2c3d", "private/.data.old-0a1b2c3d", ".release.partial-0a1b2c3d"):
         (out / folder).mkdir()
         (out / folder / "half").touch()
-    for file in (".metrics.json.partial-0a1b2c3d", ".steps/.fit-x.npz.partial-0a1b2c3d", ".steps/fit-0a1b2c3d.npz"):
+    fit = "private/.steps/{}fit-0123456789abcdef.npz"
+    for file in ("private/.metrics.json.partial-0a1b2c3d", fit.format(".") + ".partial-0a1b2c3d", fit.format("")):
+        (out / file).touch()
+    kept = {"private/.notes.old-0a1b2c3d", "private/.steps/fit-mine.npz", ".model.partial-mine"}
+    for file in kept:
         (out / file).touch()
     assert run(configured(done)).skipped == STEPS
-    assert contents(done) == before
+    after = contents(done)
+    assert {name.removeprefix("job/") for name in after.keys() - before.keys()} == kept
+    assert {name: after[name] for name in before} == before
 
 
 def test_a_folder_of_others_is_not_touched(tmp_path, no_drawing):
-    (tmp_path / "job" / "data").mkdir(parents=True)
-    (tmp_path / "job" / "data" / "mine.txt").write_text("precious")
-    with pytest.raises(InputError, match=r"earlier version.*mine\.txt"):
-        run(configured(tmp_path))
-    assert (tmp_path / "job" / "data" / "mine.txt").read_text() == "precious"
+    for name in ("private/data", "release"):
+        folder = tmp_path / "job" / name
+        folder.mkdir(parents=True)
+        (folder / "mine.txt").write_text("precious")
+        with pytest.raises(InputError, match=r"folder to replace; found one with mine\.txt"):
+            run(configured(tmp_path))
+        assert (folder / "mine.txt").read_text() == "precious"
+        shutil.rmtree(folder)
 
 
 def run_killed(folder: Path, at: int, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
@@ -345,7 +377,7 @@ def test_a_killed_job_equals_an_unbroken_one(unbroken, tmp_path, at):
 
 def test_the_checkpoint_of_a_fit_outlives_the_model(tmp_path, monkeypatch, no_drawing):
     """At no moment does a job know neither that the fit is done nor where it was."""
-    quick_fit, write_text = pipeline.fit, pipeline.write_text
+    quick_fit, write_text = steps.fit, resume.write_text
     found = []
 
     def fit(*args, checkpoints, **kwargs):
@@ -353,20 +385,96 @@ def test_the_checkpoint_of_a_fit_outlives_the_model(tmp_path, monkeypatch, no_dr
         checkpoints.path.touch()
         return quick_fit(*args, **kwargs)
 
-    def stop_at_the_stamp_of_fit(path, text):
+    def stop_at_the_stamp_of_fit(path, text, **options):
         if path.name == "fit":
             raise KeyboardInterrupt
-        write_text(path, text)
+        write_text(path, text, **options)
 
-    monkeypatch.setattr(pipeline, "fit", fit)
+    monkeypatch.setattr(steps, "fit", fit)
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline, "write_text", stop_at_the_stamp_of_fit)
+        patch.setattr(resume, "write_text", stop_at_the_stamp_of_fit)
         with pytest.raises(KeyboardInterrupt):
             run(configured(tmp_path))
-    assert (tmp_path / "job" / "model").is_dir()
+    assert (tmp_path / "job" / "private" / "model").is_dir()
     assert run(configured(tmp_path)).skipped == ["import"]
     assert found == [False, True]
-    assert not list((tmp_path / "job" / ".steps").glob("*.npz"))
+    assert not list((tmp_path / "job" / "private" / ".steps").glob("*.npz"))
+
+
+# The seed
+
+
+def without_seed(folder: Path, k: int = 2) -> JobConfig:
+    configured(folder, k=k)
+    text = (folder / "job.toml").read_text().replace("seed = 0\n", "")
+    (folder / "job.toml").write_text(text)
+    return JobConfig.load(folder / "job.toml")
+
+
+def test_a_job_draws_its_seed_once_and_goes_on_with_it(tmp_path, monkeypatch, no_drawing):
+    with monkeypatch.context() as patch:
+        patch.setattr(resume, "evaluate", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(without_seed(tmp_path))
+    seed_file = tmp_path / "job" / "private" / "seed.json"
+    seed = json.loads(seed_file.read_text())["seed"]
+    assert stat.S_IMODE(seed_file.stat().st_mode) == 0o600
+    assert seed.bit_length() > 90
+    assert run(without_seed(tmp_path)).skipped == STEPS[:5]
+    assert json.loads(seed_file.read_text())["seed"] == seed
+    assert json.loads((tmp_path / "job/private/model/model.json").read_text())["seed"] == seed
+    statement = (tmp_path / "job" / "release" / "PRIVACY.txt").read_text()
+    assert "drawn from the operating system's secure source" in statement
+
+    (tmp_path / "other").mkdir()
+    run(without_seed(tmp_path / "other"))
+    release = "job/release/traces.parquet"
+    assert (tmp_path / release).read_bytes() != (tmp_path / "other" / release).read_bytes()
+
+
+def test_a_release_of_a_given_seed_says_so(unbroken):
+    assert "the seed must stay secret" in (unbroken[0] / "job" / "release" / "PRIVACY.txt").read_text()
+
+
+def test_nothing_of_a_job_that_others_can_read_tells_its_seed(tmp_path, no_drawing):
+    run(without_seed(tmp_path))
+    seed = json.loads((tmp_path / "job" / "private" / "seed.json").read_text())["seed"]
+    for path in (tmp_path / "job" / "release").iterdir():
+        assert str(seed).encode() not in path.read_bytes()
+    for path in (tmp_path / "job").iterdir():
+        assert path.name == "release" or stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_a_fit_that_was_stopped_goes_on_with_its_seed(tmp_path, monkeypatch):
+    toy_city(20, n_places=12, n_days=1).traces.save(tmp_path / "train")
+    quick_fit, seeds = steps.fit, []
+
+    def fit(*args, seed, checkpoints, **kwargs):
+        seeds.append(seed)
+        checkpoints.path.touch()
+        if len(seeds) == 1:
+            raise KeyboardInterrupt
+        return quick_fit(*args, seed=seed, **kwargs)
+
+    monkeypatch.setattr(steps, "fit", fit)
+    with pytest.raises(KeyboardInterrupt):
+        fit_resumably(tmp_path / "train", tmp_path / "m", "uniform")
+    kept = tmp_path / ".m.checkpoint.json"
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    model = fit_resumably(tmp_path / "train", tmp_path / "m", "uniform")
+    assert seeds[0] == seeds[1]
+    assert (model.seed, model.seed_given) == (seeds[0].value, False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m", "train"]
+    again = fit_resumably(tmp_path / "train", tmp_path / "m", "uniform", overwrite=True)
+    assert again.seed != model.seed
+
+
+@pytest.mark.parametrize("content", ["", "{}", '{"seed": -1}', '{"seed": "x"}', "[]"])
+def test_a_damaged_seed_is_told(tmp_path, content):
+    (tmp_path / "seed.json").write_text(content)
+    with pytest.raises(InputError, match="seed"):
+        kept_seed(tmp_path / "seed.json", None)
+    assert kept_seed(tmp_path / "seed.json", 3).value == 3
 
 
 @pytest.mark.slow
@@ -379,14 +487,15 @@ def kill(event, arguments):
     if event == "os.mkdir" and ".model.partial" in str(arguments[0]):
         os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(kill)
-from ppmtf_jax.jobs.steps import RunConfig, run
-run(RunConfig.load(sys.argv[1]))
+from ppmtf_jax.jobs.config import JobConfig
+from ppmtf_jax.jobs.resume import run
+run(JobConfig.load(sys.argv[1]))
 """
     killed = subprocess.run(
         [sys.executable, "-c", kill_before_model, str(tmp_path / "job.toml")], capture_output=True, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    (checkpoint,) = (tmp_path / "job" / ".steps").glob("fit-*.npz")
+    (checkpoint,) = (tmp_path / "job" / "private" / ".steps").glob("fit-*.npz")
     with np.load(checkpoint) as arrays:
         assert arrays["kept_sweeps"].tolist() == [N_SWEEPS]
     assert run(config).skipped == ["import"]
@@ -430,7 +539,7 @@ def test_a_job_killed_again_and_again_equals_an_unbroken_one(unbroken_ppmtf, tmp
 def refusal(tmp_path: Path, text: str) -> InputError:
     (tmp_path / "job.toml").write_text(text, encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        RunConfig.load(tmp_path / "job.toml")
+        JobConfig.load(tmp_path / "job.toml")
     assert str(caught.value).startswith(str(tmp_path / "job.toml"))
     return caught.value
 
@@ -473,9 +582,9 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"\[import\] expected source as 'people-flow' or .*found nothing"),
+        ("", r"\[import\] expected source as 'checkins' or .*found nothing"),
         ("seed = ", "readable TOML file; found Invalid value"),
-        ('[import]\nsource = "foursquare"', "path of the data; found nothing"),
+        ('[import]\nsource = "foursquare"', "path as a path; found nothing"),
         ('[import]\nsource = "toy-city"\ngrid = [1, 2]', "found 2 values"),
         ('[import]\nsource = "toy-city"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
         ('[import]\nsource = "toy-city"\nn_places = 0', "positive whole number of places; found 0"),
@@ -486,28 +595,28 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
 def test_one_mistake(tmp_path, text, message):
     assert refusal(tmp_path, text).args[0].count("\n") == 0
     with pytest.raises(InputError, match=message):
-        RunConfig.load(tmp_path / "job.toml")
+        JobConfig.load(tmp_path / "job.toml")
 
 
 def test_files_that_are_none(tmp_path):
     with pytest.raises(InputError, match="no such file"):
-        RunConfig.load(tmp_path / "nowhere.toml")
+        JobConfig.load(tmp_path / "nowhere.toml")
     with pytest.raises(InputError, match="Is a directory"):
-        RunConfig.load(tmp_path)
+        JobConfig.load(tmp_path)
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="readable TOML file"):
-        RunConfig.load(tmp_path / "binary")
+        JobConfig.load(tmp_path / "binary")
 
 
 def test_paths_are_relative_to_the_file(tmp_path):
     (tmp_path / "a job.toml").write_text('[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"')
-    config = RunConfig.load(tmp_path / "a job.toml")
+    config = JobConfig.load(tmp_path / "a job.toml")
     assert config.out == tmp_path / "a job"
-    assert (config.importing.path, config.importing.edges) == (str(tmp_path / "x.txt"), "/y.txt")
+    assert (config.importing.path, config.importing.edges) == (tmp_path / "x.txt", Path("/y.txt"))
 
 
 def test_settings_list_their_problems():
     with pytest.raises(InputError) as caught:
-        pipeline.TestSettings(k=0, eta=float("nan"), n_verifiers=0)
+        PrivacyTestSettings(k=0, eta=float("nan"), n_verifiers=0)
     assert len(caught.value.problems) == 3
     assert all(isinstance(problem, Problem) for problem in caught.value.problems)
