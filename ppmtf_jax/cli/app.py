@@ -38,7 +38,8 @@ from ppmtf_jax.runtime.devices import (
 )
 from ppmtf_jax.runtime.files import atomic_folder, clear_leftovers, exclusive_use
 from ppmtf_jax.runtime.progress import spinner
-from ppmtf_jax.settings import build_settings, check_seed, describe_settings, parse_assignments, split_assignments
+from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments, split_assignments
+from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers import fitted_model, registry, synthesis
 from ppmtf_jax.synthesizers.convergence import diagnose_model
 

@@ -24,10 +24,11 @@ from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.trace_set import read_parquet
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import evaluate
@@ -36,7 +37,8 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.runtime.files import atomic_folder, clear_leftovers, exclusive_use, write_text
 from ppmtf_jax.runtime.progress import spinner
-from ppmtf_jax.settings import build_settings, check_seed
+from ppmtf_jax.settings import build_settings
+from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import synthesizer_named
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
