@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -190,9 +191,9 @@ def _slot_problems(slots: np.ndarray) -> list[Problem]:
     return []
 
 
-def _period_problems(slots: np.ndarray, period: object) -> list[Problem]:
+def _period_problems(slots: np.ndarray, period: Any) -> list[Problem]:
     is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
-    if not is_whole or not 1 <= period <= len(slots):
+    if not (is_whole and 1 <= period <= len(slots)):
         return [Problem(f"a period of 1 to {len(slots)} instants, in whole numbers", repr(period))]
     differs = np.flatnonzero(slots[period:] != slots[:-period])
     if not len(differs):
