@@ -26,8 +26,8 @@ class CheckinTableSettings:
         File to read.
     n_places : int
         Keep the N most visited places.
-    grid : (south, north, west, east, rows, columns), optional
-        Use the cells of a regular grid over this box, in degrees, as places.
+    grid : tuple of six numbers, optional
+        South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
     step_s : int
         Seconds from one instant to the next.
     slot_s : int

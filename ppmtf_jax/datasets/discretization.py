@@ -227,11 +227,8 @@ def discretize(
     rows = _kept_rows(checkins, user, place)
     first, last = rows.local.min(), rows.local.max()
     grid = discretization.time_grid(first, last, time_zone)
-    instant = (rows.local - np.datetime64(grid.start)).astype(np.int64) // grid.step_s
-    order, group = _time_order(rows.user, rows.trace, rows.utc)
-    repeated = pd.Series(group * grid.n_instants + instant[order]).duplicated().to_numpy()
-    order, group = order[~repeated], group[~repeated]
-    rows, instant = rows.at(order), instant[order]
+    n_kept = len(rows.user)
+    rows, group, instant = _first_of_instants(rows, grid)
     frame = pd.DataFrame(
         {
             "user": user_ids[rows.user],
@@ -250,7 +247,7 @@ def discretize(
         n_duplicates=n_rows - len(checkins),
         n_outside_box=n_dropped if on_grid else 0,
         n_other_places=0 if on_grid else n_dropped,
-        n_same_instant=int(repeated.sum()),
+        n_same_instant=n_kept - len(instant),
         n_users=traces.n_users,
         n_places=traces.n_places,
         n_traces=len(traces.trace_table()[0]),
@@ -282,6 +279,14 @@ def _kept_rows(checkins: pd.DataFrame, user: np.ndarray, place: np.ndarray) -> _
     trace = codes_of(checkins["trace"])[0] if "trace" in checkins else np.zeros(len(user), np.int32)
     local, utc = (checkins[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
     return _Rows(user, trace, place, local, utc.astype(np.int64)).at(place >= 0)
+
+
+def _first_of_instants(rows: _Rows, grid: TimeGrid) -> tuple[_Rows, np.ndarray, np.ndarray]:
+    """The first check-in of a trace at each instant, in the order of time, with the number of its trace and instant."""
+    instant = (rows.local - np.datetime64(grid.start)).astype(np.int64) // grid.step_s
+    order, group = _time_order(rows.user, rows.trace, rows.utc)
+    first = ~pd.Series(group * grid.n_instants + instant[order]).duplicated().to_numpy()
+    return rows.at(order[first]), group[first], instant[order[first]]
 
 
 def _quietest_hour(local: np.ndarray) -> int:
