@@ -79,8 +79,10 @@ def first_examples(values: Sequence[object]) -> tuple[str, ...]:
 
 def missing_columns(found: Collection[object], needed: Sequence[str]) -> list[Problem]:
     """A problem where some of the needed columns are not there."""
+    found = list(found)  # an index of pandas has no truth value
     missing = [name for name in needed if name not in found]
     if not missing:
         return []
     way_out = f"Missing: {', '.join(missing)}"
-    return [Problem(f"columns {', '.join(needed)}", f"columns {', '.join(map(str, found))}", way_out=way_out)]
+    found_text = f"columns {', '.join(map(str, found))}" if found else "no columns"
+    return [Problem(f"columns {', '.join(needed)}", found_text, way_out=way_out)]

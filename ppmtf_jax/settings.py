@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import inspect
+import re
 import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any, TypeVar
 
 from ppmtf_jax.errors import InputError, Problem
 
 Settings = TypeVar("Settings")
-
-# JAX takes the lower 32 bits of a seed and drops the others without a word: two seeds would give one result.
-MAX_SEED = 2**32 - 1
 
 
 def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str) -> Settings:
@@ -102,6 +102,23 @@ def describe_settings(kind: type) -> str:
     return ", ".join(described) or "no settings"
 
 
+def help_of_fields(kind: type) -> dict[str, str]:
+    """What the docstring of a dataclass, and of its bases, says about each field, in the order of the fields.
+
+    The text is that of the section "Parameters" of numpydoc, on one line. Fields that it does not explain are left out.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.data.tensors import Trimming
+    >>> list(help_of_fields(Trimming))
+    ['max_transitions', 'max_visits', 'max_count']
+    """
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        found |= _documented_parameters(inspect.cleandoc(base.__dict__.get("__doc__") or ""))
+    return {field.name: found[field.name] for field in fields(kind) if field.name in found}
+
+
 def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any]:
     """Parse `name=value` texts; values as in TOML, and what is not TOML is text.
 
@@ -128,24 +145,23 @@ def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[st
     return [(name, text) for name, _, text in split]
 
 
-def check_seed(seed: Any) -> int:
-    """Refuse what is no seed, and what JAX would silently take for another one.
-
-    Examples
-    --------
-    >>> check_seed(7)
-    7
-    """
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= MAX_SEED:
-        raise InputError("seed", [Problem(f"a whole number from 0 to {MAX_SEED}", repr(seed))])
-    return seed
-
-
 def _unknown_setting(name: str, known: list[str]) -> Problem:
     close = difflib.get_close_matches(name, known, n=1)
     way_out = f"Did you mean {close[0]}?" if close else ""
     expected = f"settings among {', '.join(known)}" if known else "no settings"
     return Problem(expected, repr(name), way_out=way_out)
+
+
+def _documented_parameters(docstring: str) -> dict[str, str]:
+    """Name and text of the entries of a docstring's section "Parameters"; an entry may have several names."""
+    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
+    entries = re.findall(r"^(\S[^\n]*)\n((?:[ \t][^\n]*\n|\n)*)", section[1] + "\n" if section else "", re.MULTILINE)
+    return {
+        name.strip(): " ".join(text.split())
+        for names, text in entries
+        for name in names.partition(" : ")[0].split(",")
+        if text.strip()
+    }
 
 
 def _parse_value(text: str) -> Any:
@@ -176,16 +192,20 @@ def _fits_one(value: Any, option: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(_fits(item, typing.get_args(option)[0]) for item in value)
     if isinstance(value, bool):
         return option is bool
+    if option is Path:
+        return isinstance(value, Path) or (isinstance(value, str) and value != "")
     return isinstance(value, (int, float) if option is float else option)
 
 
 def _converted(value: Any, hint: Any) -> Any:
-    """TOML has no None, no tuples, and writes whole floats as integers."""
+    """TOML has no None, no tuples, no paths, and writes whole floats as integers."""
     options = _options(hint)
     if value == "none" and type(None) in options and str not in options:
         return None
     if isinstance(value, list):
         return tuple(value)
+    if isinstance(value, str) and Path in options and str not in options:
+        return Path(value)
     if isinstance(value, int) and not isinstance(value, bool) and float in options and int not in options:
         return float(value)
     return value
@@ -203,7 +223,14 @@ def _words(hint: Any) -> list[str]:
 
 
 def _describe(hint: Any) -> str:
-    kinds = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a table"}
+    kinds = {
+        int: "a whole number",
+        float: "a number",
+        str: "text",
+        bool: "true or false",
+        dict: "a table",
+        Path: "a file or folder",
+    }
     named = [
         kinds.get(option, "a list of numbers" if typing.get_origin(option) is tuple else "")
         for option in _options(hint)

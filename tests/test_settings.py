@@ -1,16 +1,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import (
-    MAX_SEED,
     build_settings,
-    check_seed,
     describe_settings,
+    help_of_fields,
     parse_assignments,
     split_assignments,
 )
@@ -27,6 +27,7 @@ class Walk:
     names: dict | None = None
     title: str = ""
     alone: bool = True
+    diary: Path | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -57,6 +58,9 @@ def refusal(values: dict) -> list[str]:
         ({"names": {"a": 1}}, "names", {"a": 1}),
         ({"title": "none"}, "title", "none"),
         ({"alone": False}, "alone", False),
+        ({"diary": "walks/first.txt"}, "diary", Path("walks/first.txt")),
+        ({"diary": Path("walks")}, "diary", Path("walks")),
+        ({"diary": "none"}, "diary", None),
     ],
 )
 def test_values_are_taken_as_toml_writes_them(values, name, expected):
@@ -79,6 +83,8 @@ def test_values_are_taken_as_toml_writes_them(values, name, expected):
         ({"length": 1, "box": ["a", 2]}, "expected box as a list of numbers or 'none'; found ['a', 2]."),
         ({"length": 1, "names": "a=1"}, "expected names as a table or 'none'; found 'a=1'."),
         ({"length": 1, "alone": 1}, "expected alone as true or false; found 1."),
+        ({"length": 1, "diary": 7}, "expected diary as a file or folder or 'none'; found 7."),
+        ({"length": 1, "diary": ""}, "expected diary as a file or folder or 'none'; found ''."),
         ({}, "expected length as a whole number; found nothing."),
     ],
 )
@@ -135,17 +141,68 @@ def test_every_setting_described_can_be_given_as_described(system):
 def test_description_tells_other_words_and_what_is_needed():
     assert describe_settings(Walk) == (
         "length (a whole number), pace=1.5, kind=stroll (or hike), pause=3 (or none), box=none, names=none, title='', "
-        "alone=true"
+        "alone=true, diary=none"
     )
     assert describe_settings(SYNTHESIZERS["uniform"].settings) == "no settings"
 
 
-@pytest.mark.parametrize("seed", [0, MAX_SEED])
-def test_seeds_in_range(seed):
-    assert check_seed(seed) == seed
+@dataclass(frozen=True)
+class Guided(Walk):
+    """A walk with a guide.
+
+    It is longer than others.
+
+    Parameters
+    ----------
+    length, pause : int
+        Whole kilometres, and
+        minutes. More words.
+
+        A second paragraph.
+    guide : str
+        Who leads.
+    title : str
+        Of the walk: of each day one.
+    pace : float
+    stranger : int
+        No field of this name.
+
+    Raises
+    ------
+    InputError
+        Not a parameter.
+    """
+
+    guide: str = ""
 
 
-@pytest.mark.parametrize("seed", [-1, MAX_SEED + 1, 1.0, "1", True, None])
-def test_other_seeds_are_refused(seed):
-    with pytest.raises(InputError, match="from 0 to 4294967295"):
-        check_seed(seed)
+@dataclass(frozen=True)
+class Night(Guided):
+    """A walk at night.
+
+    Parameters
+    ----------
+    lamp : bool
+        Whether there is light.
+    length : int
+        Short.
+    """
+
+    lamp: bool = True
+
+
+def test_help_is_what_the_docstring_says():
+    kilometres = "Whole kilometres, and minutes. More words. A second paragraph."
+    assert help_of_fields(Guided) == {
+        "length": kilometres,
+        "pause": kilometres,
+        "title": "Of the walk: of each day one.",
+        "guide": "Who leads.",
+    }
+    assert help_of_fields(Walk) == {}
+
+
+def test_bases_document_what_they_have():
+    found = help_of_fields(Night)
+    assert (found["length"], found["lamp"], found["guide"]) == ("Short.", "Whether there is light.", "Who leads.")
+    assert list(found) == [field.name for field in fields(Night) if field.name in found]

@@ -49,10 +49,16 @@ def read_events(
 
     Parameters
     ----------
-    pieces : the tables, in the order of the rows
-    n_events : rows of all of them
-    place_index : gives the index of each of some place ids, -1 for an unknown one
-    n_instants : of the time grid
+    pieces : iterable of DataFrame
+        In the order of the rows.
+    n_events : int
+        Rows of all of them.
+    place_index : function of place ids
+        Gives the index of each, -1 for an unknown one.
+    n_instants : int
+        Of the time grid.
+    subject : str
+        What errors call the data.
 
     Returns
     -------

@@ -9,7 +9,7 @@ import pandas as pd
 
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 
-PLACE_COLUMNS = ("place", "latitude", "longitude", "category")
+NEEDED_COLUMNS = ("place", "latitude", "longitude")
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class PlaceTable:
         InputError
             Listing missing columns, repeated ids, and coordinates that are out of range or look swapped.
         """
-        problems = missing_columns(frame.columns, ("place", "latitude", "longitude"))
+        problems = missing_columns(frame.columns, NEEDED_COLUMNS)
         if problems:
             raise InputError("places", problems)
         if not len(frame):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 DAY_S = 86_400
+JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +31,13 @@ class TimeGrid:
         Slot of each instant, 0 to slots - 1, every slot used. Any map will do, cyclic ones too.
     time_zone : str
         IANA name of the zone of `start`.
+    period : int
+        Instants after which the slots repeat: what one synthetic trace covers. Default: the whole grid.
+
+    Raises
+    ------
+    InputError
+        Listing everything that does not fit.
 
     Examples
     --------
@@ -43,29 +52,22 @@ class TimeGrid:
     step_s: int
     slot_of_instant: np.ndarray
     time_zone: str = "UTC"
+    # Given as None it becomes the number of instants, so that whoever reads it finds a number.
+    period: int = field(default=None, kw_only=True)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         slots = np.asarray(self.slot_of_instant)
         problems = _clock_problems(self.start, self.step_s)
-        if slots.ndim != 1 or not len(slots) or not np.issubdtype(slots.dtype, np.integer):
-            problems.append(
-                Problem("a slot number for each of at least one instant", f"{slots.dtype} array of shape {slots.shape}")
-            )
-        elif slots.min() < 0 or slots.max() >= len(slots) or not np.bincount(slots).all():
-            problems.append(
-                Problem(
-                    "slots numbered 0, 1, ... without gaps",
-                    f"slots {', '.join(first_examples(np.unique(slots).tolist()))}",
-                )
-            )
-        try:
-            ZoneInfo(self.time_zone)
-        except (KeyError, TypeError, ValueError, OSError):
-            problems.append(Problem("an IANA time zone such as Asia/Tokyo", repr(self.time_zone)))
+        of_slots = _slot_problems(slots)
+        period = len(slots) if self.period is None else self.period
+        # Whether slots repeat can only be told of slots that are in order.
+        problems += of_slots or _period_problems(slots, period)
+        problems += zone_problems(self.time_zone)
         if problems:
             raise InputError("time grid", problems)
         object.__setattr__(self, "slot_of_instant", slots.astype(np.int32))
         object.__setattr__(self, "step_s", int(self.step_s))
+        object.__setattr__(self, "period", int(period))
 
     @property
     def n_instants(self) -> int:
@@ -84,11 +86,24 @@ class TimeGrid:
     def cyclic(
         cls, start: str, step_s: int, n_instants: int, *, slot_s: int, period_s: int = DAY_S, time_zone: str = "UTC"
     ) -> TimeGrid:
-        """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight."""
+        """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight.
+
+        Raises
+        ------
+        InputError
+            The step does not divide the slot, or the slot the period; or what the grid itself refuses.
+
+        Examples
+        --------
+        One slot a day still makes traces of a day:
+
+        >>> TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=86_400).one_period().n_instants
+        24
+        """
         problems = _clock_problems(start, step_s)
         if problems:
             raise InputError("time grid", problems)
-        if slot_s <= 0 or period_s % slot_s or slot_s % step_s:
+        if slot_s <= 0 or period_s <= 0 or period_s % slot_s or slot_s % step_s:
             found = f"step {step_s} s, slot {slot_s} s, period {period_s} s"
             raise InputError(
                 "time grid", [Problem("a step that divides the slot, and a slot that divides the period", found)]
@@ -98,15 +113,12 @@ class TimeGrid:
         seconds = since_midnight_s + step_s * np.arange(n_instants, dtype=np.int64)
         slots = (seconds % period_s) // slot_s
         # A grid shorter than a period does not reach every slot: number those that it does reach.
-        return cls(start, step_s, np.unique(slots, return_inverse=True)[1].astype(np.int32), time_zone)
+        numbered = np.unique(slots, return_inverse=True)[1].astype(np.int32)
+        return cls(start, step_s, numbered, time_zone, period=min(period_s // step_s, n_instants))
 
     def one_period(self) -> TimeGrid:
-        """The shortest beginning of the grid after which the slots repeat: what one synthetic trace covers."""
-        slots = self.slot_of_instant
-        for period in range(1, self.n_instants):
-            if slots[period] == slots[0] and np.array_equal(slots[period:], slots[:-period]):
-                return replace(self, slot_of_instant=slots[:period])
-        return self
+        """The first period of the grid: what one synthetic trace covers."""
+        return replace(self, slot_of_instant=self.slot_of_instant[: self.period])
 
     def time_of(self, instant: int) -> datetime:
         """Local wall-clock time of an instant."""
@@ -123,6 +135,7 @@ class TimeGrid:
             "step_s": self.step_s,
             "time_zone": self.time_zone,
             "n_instants": self.n_instants,
+            "period": self.period,
             "slot_of_instant": self.slot_of_instant.tolist(),
         }
         return json.dumps(content) + "\n"
@@ -139,11 +152,14 @@ class TimeGrid:
     def from_json(cls, text: str) -> TimeGrid:
         try:
             content = json.loads(text)
-            return cls(content["start"], content["step_s"], np.array(content["slot_of_instant"]), content["time_zone"])
+            start, step_s, time_zone, slots, period = (content[key] for key in JSON_KEYS)
+            if period is None:
+                raise TypeError("period is null")
+            return cls(start, step_s, np.array(slots), time_zone, period=period)
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as error:
             if isinstance(error, InputError):
                 raise
-            needed = "JSON with start, step_s, time_zone and slot_of_instant"
+            needed = f"JSON with {', '.join(JSON_KEYS[:-1])} and {JSON_KEYS[-1]}"
             raise InputError("time grid", [Problem(needed, f"{type(error).__name__}: {error}")]) from error
 
     def __eq__(self, other: object) -> bool:
@@ -165,10 +181,32 @@ def _clock_problems(start: object, step_s: object) -> list[Problem]:
     return problems
 
 
-def zone_problems(time_zone: str) -> list[Problem]:
+def _slot_problems(slots: np.ndarray) -> list[Problem]:
+    if slots.ndim != 1 or not len(slots) or not np.issubdtype(slots.dtype, np.integer):
+        expected = "a slot number for each of at least one instant"
+        return [Problem(expected, f"{slots.dtype} array of shape {slots.shape}")]
+    if slots.min() < 0 or slots.max() >= len(slots) or not np.bincount(slots).all():
+        found = f"slots {', '.join(first_examples(np.unique(slots).tolist()))}"
+        return [Problem("slots numbered 0, 1, ... without gaps", found)]
+    return []
+
+
+def _period_problems(slots: np.ndarray, period: Any) -> list[Problem]:
+    is_whole = isinstance(period, (int, np.integer)) and not isinstance(period, bool)
+    if not (is_whole and 1 <= period <= len(slots)):
+        return [Problem(f"a period of 1 to {len(slots)} instants, in whole numbers", repr(period))]
+    differs = np.flatnonzero(slots[period:] != slots[:-period])
+    if not len(differs):
+        return []
+    first = int(differs[0])
+    found = f"slot {slots[first]} at instant {first}, slot {slots[first + period]} at instant {first + period}"
+    return [Problem(f"slots that repeat after the period of {period} instants", found)]
+
+
+def zone_problems(time_zone: object) -> list[Problem]:
     """A problem where `time_zone` is no IANA zone."""
     try:
-        ZoneInfo(time_zone)
+        ZoneInfo(time_zone)  # type: ignore[arg-type]
     except (KeyError, ValueError, OSError, TypeError):
         return [Problem("an IANA time zone such as Asia/Tokyo", repr(time_zone))]
     return []

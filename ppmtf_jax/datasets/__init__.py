@@ -4,10 +4,12 @@ Every reader of check-ins returns the traces and an `ImportReport`, which says w
 """
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, ImportReport, MostVisited, discretize
+from ppmtf_jax.datasets.discretization import Discretization, discretize
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.report import ImportReport
 
 __all__ = [
     "Discretization",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +11,24 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkins import local_times, read_columns
-from ppmtf_jax.datasets.discretize import Discretization, ImportReport, MostVisited, discretize, row_examples
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
+from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.tables import read_columns, row_examples
+from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 COLUMNS = {"user": 0, "place": 1, "category": 3, "latitude": 4, "longitude": 5, "offset": 6, "time": 7}
 TIME_FORMAT = "%a %b %d %H:%M:%S %z %Y"
-DEFAULT_DISCRETIZATION = Discretization(MostVisited(1000), step_s=3600, slot_s=7200)
+TIME_ZONE = "America/New_York"
+DEFAULT_DISCRETIZATION = Discretization()
 
 
 def read_foursquare(
     file_or_folder: str | os.PathLike[str],
     *,
-    time_zone: str = "America/New_York",
+    time_zone: str = TIME_ZONE,
     discretization: Discretization = DEFAULT_DISCRETIZATION,
 ) -> tuple[Traces, ImportReport]:
     """Read a file of the TSMC2014 release: dataset_TSMC2014_NYC.txt or dataset_TSMC2014_TKY.txt.
@@ -50,10 +56,10 @@ def read_foursquare(
     InputError
         Listing every problem of the file at once; also where most offsets are not those of `time_zone`.
 
-    Source
-    ------
-    Yang, Zhang, Zheng, Yu: Modeling User Activity Preference by Leveraging User Spatial Temporal Characteristics in
-    LBSNs, IEEE Trans. SMC: Systems 45(1), 2015.
+    References
+    ----------
+    .. [1] Yang, Zhang, Zheng, Yu: Modeling User Activity Preference by Leveraging User Spatial Temporal Characteristics
+       in LBSNs, IEEE Trans. SMC: Systems 45(1), 2015.
 
     Examples
     --------
@@ -70,6 +76,38 @@ def read_foursquare(
         problems += _zone_mismatch(local, utc, time_zone)
     table["local_time"], table["utc_time"] = local, utc
     return discretize(table, discretization, time_zone=time_zone, subject=str(path), problems=problems)
+
+
+@dataclass(frozen=True)
+class FoursquareSettings(CheckinTableSettings):
+    """Import of a file of the TSMC2014 release.
+
+    Parameters
+    ----------
+    path : Path
+        File dataset_TSMC2014_NYC.txt or _TKY.txt, plain or gzipped, or the folder it is in.
+    time_zone : str, optional
+        The city's time zone, Asia/Tokyo for Tokyo. Default: America/New_York.
+    """
+
+
+def _import(settings: FoursquareSettings, seed: int, progress: bool) -> Imported:
+    def read() -> tuple[Traces, ImportReport]:
+        zone = settings.time_zone or TIME_ZONE
+        return read_foursquare(settings.path, time_zone=zone, discretization=settings.discretization())
+
+    return import_checkins(read, settings, seed, progress)
+
+
+DATA_SETS.register(
+    DataSet(
+        "foursquare",
+        "Foursquare check-ins of New York or Tokyo, of the TSMC2014 release (eight columns).",
+        FoursquareSettings,
+        _import,
+        "foursquare dataset_TSMC2014_NYC.txt",
+    )
+)
 
 
 def _find_file(path: Path) -> Path:

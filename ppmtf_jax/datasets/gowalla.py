@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkins import parse_times, read_columns
-from ppmtf_jax.datasets.discretize import Discretization, ImportReport, MostVisited, discretize
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
+from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.errors import Problem, first_examples
 
 CHECKIN_COLUMNS = {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}
 EDGE_COLUMNS = {"user": 0, "friend": 1}
-DEFAULT_DISCRETIZATION = Discretization(MostVisited(1000), step_s=3600, slot_s=7200)
+TIME_ZONE = "America/New_York"
+DEFAULT_DISCRETIZATION = Discretization()
 
 
 def read_gowalla(
     checkins_file: str | os.PathLike[str],
     edges_file: str | os.PathLike[str] | None = None,
     *,
-    time_zone: str = "America/New_York",
+    time_zone: str = TIME_ZONE,
     discretization: Discretization = DEFAULT_DISCRETIZATION,
 ) -> tuple[Traces, ImportReport]:
     """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
@@ -50,9 +56,9 @@ def read_gowalla(
     InputError
         Listing every problem of both files at once.
 
-    Source
-    ------
-    Cho, Myers, Leskovec: Friendship and Mobility: User Movement in Location-Based Social Networks, KDD 2011.
+    References
+    ----------
+    .. [1] Cho, Myers, Leskovec: Friendship and Mobility: User Movement in Location-Based Social Networks, KDD 2011.
 
     Examples
     --------
@@ -77,6 +83,42 @@ def read_gowalla(
         problems=[*problems, *times.problems],
         drop_repeated=True,
     )
+
+
+@dataclass(frozen=True)
+class GowallaSettings(CheckinTableSettings):
+    """Import of Gowalla check-ins, perhaps with friendships.
+
+    Parameters
+    ----------
+    path : Path
+        File loc-gowalla_totalCheckins.txt or a cut of it, plain or gzipped.
+    edges : Path, optional
+        File of friendships, loc-gowalla_edges.txt.
+    time_zone : str, optional
+        The city's time zone, such as America/Chicago. Default: America/New_York.
+    """
+
+    edges: Path | None = None
+
+
+def _import(settings: GowallaSettings, seed: int, progress: bool) -> Imported:
+    def read() -> tuple[Traces, ImportReport]:
+        zone = settings.time_zone or TIME_ZONE
+        return read_gowalla(settings.path, settings.edges, time_zone=zone, discretization=settings.discretization())
+
+    return import_checkins(read, settings, seed, progress)
+
+
+DATA_SETS.register(
+    DataSet(
+        "gowalla",
+        "Gowalla check-ins in SNAP's format, with friendships where the edges are given.",
+        GowallaSettings,
+        _import,
+        "gowalla checkins.txt --edges edges.txt --time-zone Europe/Oslo",
+    )
+)
 
 
 def _user_problems(table: pd.DataFrame, file: str | os.PathLike[str]) -> list[Problem]:

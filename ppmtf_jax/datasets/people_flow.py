@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,9 @@ import pandas as pd
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.runtime.progress import spinner
 
 FIRST_HOUR = 9
 STEP_S = 1200
@@ -44,10 +47,10 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
     InputError
         Files or columns are missing, or the content is not as expected; all problems of a file at once.
 
-    Source
-    ------
-    Murakami, Hamada, Kawamoto, Hatano: Privacy-Preserving Multiple Tensor Factorization for Synthesizing Large-Scale
-    Location Traces with Cluster-Specific Features, PoPETs 2021, section 4.1.
+    References
+    ----------
+    .. [1] Murakami, Hamada, Kawamoto, Hatano: Privacy-Preserving Multiple Tensor Factorization for Synthesizing
+       Large-Scale Location Traces with Cluster-Specific Features, PoPETs 2021, section 4.1.
 
     Examples
     --------
@@ -171,6 +174,47 @@ def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
     return table[["user", "place", "next_place" if "next_place" in table else "slot", "count"]]
 
 
+@dataclass(frozen=True)
+class PeopleFlowSettings:
+    """Import of the official people-flow files, which come with training and test users.
+
+    Parameters
+    ----------
+    path : Path
+        Folder of the official files, plain or gzipped.
+    synthetic : Path, optional
+        Official synthetic traces, to import too.
+
+    Examples
+    --------
+    >>> PeopleFlowSettings(Path("people_flow")).synthetic is None
+    True
+    """
+
+    path: Path
+    synthetic: Path | None = None
+
+
+def _import(settings: PeopleFlowSettings, seed: int, progress: bool) -> Imported:
+    with spinner("importing", show=progress):
+        train, test = read_people_flow(settings.path)
+        sets = {"train": train, "test": test}
+        if settings.synthetic is not None:
+            sets["synthetic"] = read_synthetic(settings.synthetic, train)
+    return Imported(sets, f"{train.n_users} training and {test.n_users} test users")
+
+
+DATA_SETS.register(
+    DataSet(
+        "people-flow",
+        "The SNS-based people flow data of the official PPMTF release.",
+        PeopleFlowSettings,
+        _import,
+        "people-flow data/PF",
+    )
+)
+
+
 def _find_files(folder: Path) -> dict[str, Path]:
     """The file of each kind, of the one city that the folder holds."""
     if not folder.is_dir():
@@ -200,11 +244,10 @@ def _read_table(path: Path, needed: tuple[str | tuple[str, str], ...]) -> pd.Dat
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise InputError(str(path), [Problem("a readable CSV file, plain or gzipped", str(error))]) from error
     alternatives = [(name,) if isinstance(name, str) else name for name in needed]
-    missing = [" or ".join(names) for names in alternatives if not any(name in table for name in names)]
-    if missing:
-        expected = f"columns {', '.join(' or '.join(names) for names in alternatives)}"
-        found = f"columns {', '.join(map(str, table.columns))}"
-        raise InputError(str(path), [Problem(expected, found, way_out=f"Missing: {', '.join(missing)}")])
+    present = [next((name for name in names if name in table), " or ".join(names)) for names in alternatives]
+    problems = missing_columns(table.columns, present)
+    if problems:
+        raise InputError(str(path), problems)
     return table
 
 

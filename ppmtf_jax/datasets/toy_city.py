@@ -18,27 +18,28 @@ import numpy as np
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, fraction_problems, split_users
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
 
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0
 
-_START = "2024-03-04T00:00:00"  # a Monday
-_CENTRE_LATITUDE, _CENTRE_LONGITUDE = 52.0, 5.5
-_KM_PER_DEGREE = 111.2
-_HOURS = np.arange(24)
+START = "2024-03-04T00:00:00"  # a Monday
+CENTRE_LATITUDE, CENTRE_LONGITUDE = 52.0, 5.5
+KM_PER_DEGREE = 111.2
+HOURS = np.arange(24)
 
 # Kilometres east and north of the centre.
-_QUARTERS = {
+QUARTERS = {
     "west suburb": (-5.5, -1.0),
     "south suburb": (0.5, -5.5),
     "campus": (4.0, 3.8),
     "old town": (-2.8, 3.6),
     "harbour": (5.6, -2.0),
 }
-_BUSINESS_PARK = (2.2, -2.0)
-_CATEGORY_SHARE = {
+BUSINESS_PARK = (2.2, -2.0)
+CATEGORY_SHARE = {
     "home": 0.40,
     "office": 0.16,
     "shop": 0.13,
@@ -48,17 +49,17 @@ _CATEGORY_SHARE = {
     "hospital": 0.03,
     "station": 0.06,
 }
-_CATEGORIES = tuple(_CATEGORY_SHARE)
-_POPULARITY_EXPONENT = 0.8
-_WORK_DECAY_KM = 5.0
-_LEISURE_DECAY_KM = 1.5
-_FRIEND_DECAY_KM = 1.0
-_SAME_CLUSTER_FRIEND = 0.8
-_HABIT = 0.6
-_DAY_OFF = 0.06
+CATEGORIES = tuple(CATEGORY_SHARE)
+POPULARITY_EXPONENT = 0.8
+WORK_DECAY_KM = 5.0
+LEISURE_DECAY_KM = 1.5
+FRIEND_DECAY_KM = 1.0
+SAME_CLUSTER_PROBABILITY = 0.8
+HABIT_PROBABILITY = 0.6
+DAY_OFF_PROBABILITY = 0.06
 
-_PLACE_STREAM, _PEOPLE_STREAM, _DAY_STREAM, _FRIEND_STREAM, _RESCUE_STREAM = range(5)
-_WEEKDAYS, _WEEKEND, _ALL_DAYS = range(5), range(5, 7), range(7)
+PLACE_STREAM, PEOPLE_STREAM, DAY_STREAM, FRIEND_STREAM, KEPT_EVENT_STREAM = range(5)
+WEEKDAYS, WEEKEND, ALL_DAYS = range(5), range(5, 7), range(7)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class _Outing:
 
 
 @dataclass(frozen=True)
-class _Persona:
+class _Cluster:
     """What the people of one cluster have in common. Work may run over midnight; `work_end` is then the smaller."""
 
     name: str
@@ -88,41 +89,41 @@ class _Persona:
     outings: tuple[_Outing, ...]
 
 
-_PERSONAS = (
-    _Persona(
+CLUSTERS = (
+    _Cluster(
         "office commuters", 0.45, ("west suburb", "south suburb"), "office", (8, 9), (17, 18), True,
         (
-            _Outing(_WEEKDAYS, 0.35, 12, 12, 1, {"restaurant": 0.8, "shop": 0.2}, from_work=True),
-            _Outing(_WEEKDAYS, 0.35, 19, 20, 3, {"restaurant": 0.6, "shop": 0.3, "park": 0.1}),
-            _Outing(_WEEKEND, 0.75, 10, 15, 4, {"shop": 0.45, "park": 0.4, "restaurant": 0.15}),
-            _Outing(_WEEKEND, 0.35, 18, 20, 3, {"restaurant": 1.0}),
+            _Outing(WEEKDAYS, 0.35, 12, 12, 1, {"restaurant": 0.8, "shop": 0.2}, from_work=True),
+            _Outing(WEEKDAYS, 0.35, 19, 20, 3, {"restaurant": 0.6, "shop": 0.3, "park": 0.1}),
+            _Outing(WEEKEND, 0.75, 10, 15, 4, {"shop": 0.45, "park": 0.4, "restaurant": 0.15}),
+            _Outing(WEEKEND, 0.35, 18, 20, 3, {"restaurant": 1.0}),
         ),
     ),
-    _Persona(
+    _Cluster(
         "students", 0.2, ("campus",), "university", (9, 11), (15, 18), False,
         (
-            _Outing(_WEEKDAYS, 0.4, 12, 13, 1, {"restaurant": 0.7, "park": 0.3}, from_work=True),
-            _Outing(_WEEKDAYS, 0.45, 18, 21, 3, {"restaurant": 0.5, "shop": 0.25, "park": 0.25}),
-            _Outing(_WEEKEND, 0.35, 11, 14, 4, {"university": 1.0}),
-            _Outing(_WEEKEND, 0.7, 15, 21, 4, {"restaurant": 0.5, "shop": 0.3, "park": 0.2}),
+            _Outing(WEEKDAYS, 0.4, 12, 13, 1, {"restaurant": 0.7, "park": 0.3}, from_work=True),
+            _Outing(WEEKDAYS, 0.45, 18, 21, 3, {"restaurant": 0.5, "shop": 0.25, "park": 0.25}),
+            _Outing(WEEKEND, 0.35, 11, 14, 4, {"university": 1.0}),
+            _Outing(WEEKEND, 0.7, 15, 21, 4, {"restaurant": 0.5, "shop": 0.3, "park": 0.2}),
         ),
     ),
-    _Persona(
+    _Cluster(
         "retired", 0.2, ("old town",), None, (0, 0), (0, 0), False,
         (
-            _Outing(_ALL_DAYS, 0.75, 9, 11, 2, {"shop": 0.6, "park": 0.3, "hospital": 0.1}),
-            _Outing(_ALL_DAYS, 0.65, 13, 16, 3, {"park": 0.5, "shop": 0.3, "restaurant": 0.2}),
+            _Outing(ALL_DAYS, 0.75, 9, 11, 2, {"shop": 0.6, "park": 0.3, "hospital": 0.1}),
+            _Outing(ALL_DAYS, 0.65, 13, 16, 3, {"park": 0.5, "shop": 0.3, "restaurant": 0.2}),
         ),
     ),
-    _Persona(
+    _Cluster(
         "night workers", 0.15, ("harbour",), "hospital", (21, 23), (5, 7), False,
         (
-            _Outing(_ALL_DAYS, 0.6, 14, 16, 3, {"shop": 0.5, "park": 0.3, "restaurant": 0.2}),
-            _Outing(_WEEKEND, 0.4, 18, 19, 3, {"restaurant": 1.0}),
+            _Outing(ALL_DAYS, 0.6, 14, 16, 3, {"shop": 0.5, "park": 0.3, "restaurant": 0.2}),
+            _Outing(WEEKEND, 0.4, 18, 19, 3, {"restaurant": 1.0}),
         ),
     ),
 )  # fmt: skip
-CLUSTER_NAMES = tuple(persona.name for persona in _PERSONAS)
+CLUSTER_NAMES = tuple(cluster.name for cluster in CLUSTERS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,9 +240,72 @@ def toy_city_pieces(
     return _pieces(n_users, n_places, n_days, missing, seed)
 
 
+@dataclass(frozen=True)
+class ToyCitySettings:
+    """Simulation of a city.
+
+    Parameters
+    ----------
+    n_users : int
+        How many people live there.
+    n_places : int
+        How many places it has.
+    n_days : int
+        How many days they are watched.
+    train_fraction : float
+        Share of the users to learn from. The others are for testing.
+
+    Raises
+    ------
+    InputError
+        Listing every setting that is out of range.
+
+    Examples
+    --------
+    >>> ToyCitySettings(n_users=1, n_days=0)
+    Traceback (most recent call last):
+    ppmtf_jax.errors.InputError: import: 2 problems
+    """
+
+    n_users: int = 400
+    n_places: int = 100
+    n_days: int = 7
+    train_fraction: float = 0.8
+
+    def __post_init__(self) -> None:
+        # One user to learn from and one for testing.
+        least = {"n_users": 2, "n_places": len(CATEGORIES), "n_days": 1}
+        problems = [
+            Problem(f"{name} of at least {minimum}", repr(getattr(self, name)))
+            for name, minimum in least.items()
+            if getattr(self, name) < minimum
+        ]
+        problems += fraction_problems(self.train_fraction)
+        if problems:
+            raise InputError("import", problems)
+
+
+def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
+    size = {"n_places": settings.n_places, "n_days": settings.n_days}
+    traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
+    report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
+    return split_users(traces, report, settings.train_fraction, seed)
+
+
+DATA_SETS.register(
+    DataSet(
+        "toy-city",
+        "A simulated city, to try things out without any data.",
+        ToyCitySettings,
+        _import,
+        "toy-city --n-users 400",
+    )
+)
+
+
 def _check_arguments(n_users: int, n_places: int, n_days: int, missing: float, seed: int) -> None:
     problems = []
-    least = {"n_users": 1, "n_places": len(_CATEGORIES), "n_days": 1, "seed": 0}
+    least = {"n_users": 1, "n_places": len(CATEGORIES), "n_days": 1, "seed": 0}
     for (name, minimum), value in zip(least.items(), (n_users, n_places, n_days, seed), strict=True):
         if not isinstance(value, (int, np.integer)) or value < minimum:
             problems.append(Problem(f"{name} as a whole number of at least {minimum}", repr(value)))
@@ -252,21 +316,21 @@ def _check_arguments(n_users: int, n_places: int, n_days: int, missing: float, s
 
 
 def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int) -> Iterator[ToyCity]:
-    city = _City.build(n_places, np.random.default_rng([seed, _PLACE_STREAM]))
-    time_grid = TimeGrid.cyclic(_START, 3600, 24 * n_days, slot_s=7200)
+    city = _City.build(n_places, np.random.default_rng([seed, PLACE_STREAM]))
+    time_grid = TimeGrid.cyclic(START, 3600, 24 * n_days, slot_s=7200)
     for block in range(-(-n_users // BLOCK_USERS)):
         first = block * BLOCK_USERS
         n_block = min(BLOCK_USERS, n_users - first)
-        people = _People.draw(n_block, city, np.random.default_rng([seed, _PEOPLE_STREAM, block]))
+        people = _People.draw(n_block, city, np.random.default_rng([seed, PEOPLE_STREAM, block]))
         place = np.empty((n_block, n_days, 24), np.int32)
         present = np.empty((n_block, n_days, 24), bool)
         for day in range(n_days):
             # One stream per day: a longer simulation begins with the shorter one.
-            rng = np.random.default_rng([seed, _DAY_STREAM, block, day])
-            place[:, day] = _live_one_day(city, people, day % 7, rng)
+            rng = np.random.default_rng([seed, DAY_STREAM, block, day])
+            place[:, day] = _simulate_day(city, people, day % 7, rng)
             present[:, day] = rng.random((n_block, 24)) >= missing
         place, present = place.reshape(n_block, -1), present.reshape(n_block, -1)
-        _keep_one_event(present, np.random.default_rng([seed, _RESCUE_STREAM, block]))
+        _keep_one_event(present, np.random.default_rng([seed, KEPT_EVENT_STREAM, block]))
         user, instant = np.nonzero(present)
         traces = Traces(
             user=user.astype(np.int32),
@@ -276,7 +340,7 @@ def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int)
             user_ids=np.arange(first, first + n_block),
             places=city.places,
             time_grid=time_grid,
-            friendships=_draw_friendships(city, people, np.random.default_rng([seed, _FRIEND_STREAM, block])),
+            friendships=_draw_friendships(city, people, np.random.default_rng([seed, FRIEND_STREAM, block])),
         )
         yield ToyCity(traces, people.cluster, CLUSTER_NAMES, people.home, people.work)
 
@@ -287,14 +351,14 @@ def _keep_one_event(present: np.ndarray, rng: np.random.Generator) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class _Choice:
-    """Draws a column in proportion to the weights of a row, with one binary search per draw."""
+class _Categorical:
+    """Categorical distributions, one for each row of weights; a draw is one binary search."""
 
     edges: np.ndarray
     n_columns: int
 
     @classmethod
-    def build(cls, weights: np.ndarray) -> _Choice:
+    def build(cls, weights: np.ndarray) -> _Categorical:
         cumulative = np.cumsum(weights, axis=1)
         cumulative /= cumulative[:, -1:]
         # Row i takes the interval [i, i + 1], so that all rows together are one sorted array.
@@ -312,50 +376,50 @@ class _City:
     places: PlaceTable
     position_km: np.ndarray
     members: dict[str, np.ndarray]
-    homes: _Choice
-    work: dict[str, _Choice]
-    leisure: dict[str, _Choice]
+    homes: _Categorical
+    work: dict[str, _Categorical]
+    leisure: dict[str, _Categorical]
     nearest_station: np.ndarray
 
     @classmethod
     def build(cls, n_places: int, rng: np.random.Generator) -> _City:
         counts = _category_counts(n_places)
         position_km = np.concatenate([_scatter(name, count, rng) for name, count in counts.items()])
-        category = np.repeat(np.array(_CATEGORIES, object), list(counts.values()))
-        members = {name: np.flatnonzero(category == name) for name in _CATEGORIES}
+        category = np.repeat(np.array(CATEGORIES, object), list(counts.values()))
+        members = {name: np.flatnonzero(category == name) for name in CATEGORIES}
         distance_km = _distances(position_km, position_km)
-        popularity = np.concatenate([np.arange(1, count + 1.0) ** -_POPULARITY_EXPONENT for count in counts.values()])
+        popularity = np.concatenate([np.arange(1, count + 1.0) ** -POPULARITY_EXPONENT for count in counts.values()])
 
-        def gravity(name: str, decay_km: float) -> _Choice:
+        def gravity(name: str, decay_km: float) -> _Categorical:
             there = members[name]
-            return _Choice.build(popularity[there] * np.exp(-distance_km[:, there] / decay_km))
+            return _Categorical.build(popularity[there] * np.exp(-distance_km[:, there] / decay_km))
 
-        latitude = _CENTRE_LATITUDE + position_km[:, 1] / _KM_PER_DEGREE
-        longitude_km = _KM_PER_DEGREE * np.cos(np.radians(_CENTRE_LATITUDE))
+        latitude = CENTRE_LATITUDE + position_km[:, 1] / KM_PER_DEGREE
+        longitude_km = KM_PER_DEGREE * np.cos(np.radians(CENTRE_LATITUDE))
         ids = np.array([f"{name}_{i}" for name, count in counts.items() for i in range(count)], object)
-        longitude = _CENTRE_LONGITUDE + position_km[:, 0] / longitude_km
+        longitude = CENTRE_LONGITUDE + position_km[:, 0] / longitude_km
         return cls(
             PlaceTable(ids, latitude, longitude, category),
             position_km,
             members,
-            _Choice.build(_home_weights(position_km[members["home"]])),
-            {p.work_category: gravity(p.work_category, _WORK_DECAY_KM) for p in _PERSONAS if p.work_category},
-            {name: gravity(name, _LEISURE_DECAY_KM) for name in _CATEGORIES},
+            _Categorical.build(_home_weights(position_km[members["home"]])),
+            {c.work_category: gravity(c.work_category, WORK_DECAY_KM) for c in CLUSTERS if c.work_category},
+            {name: gravity(name, LEISURE_DECAY_KM) for name in CATEGORIES},
             members["station"][distance_km[:, members["station"]].argmin(axis=1)],
         )
 
 
 def _category_counts(n_places: int) -> dict[str, int]:
     """One place of each category, the others by share, largest remainders first."""
-    ideal = (n_places - len(_CATEGORIES)) * np.array(list(_CATEGORY_SHARE.values()))
+    ideal = (n_places - len(CATEGORIES)) * np.array(list(CATEGORY_SHARE.values()))
     counts = 1 + ideal.astype(int)
     counts[np.argsort(-(ideal % 1), kind="stable")[: n_places - counts.sum()]] += 1
-    return dict(zip(_CATEGORIES, counts.tolist(), strict=True))
+    return dict(zip(CATEGORIES, counts.tolist(), strict=True))
 
 
 def _scatter(category: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """Positions of the places of a category, kilometres east and north of the centre, shape (count, 2)."""
-    quarters = np.array(list(_QUARTERS.values()))
+    quarters = np.array(list(QUARTERS.values()))
     around = np.arange(count) % len(quarters)
     noise = rng.normal(size=(count, 2))
     if category == "home":
@@ -365,7 +429,7 @@ def _scatter(category: str, count: int, rng: np.random.Generator) -> np.ndarray:
         return np.where(central[:, None], 2.2 * noise, quarters[turn] + 0.9 * noise)
     if category == "office":
         outside = (np.arange(count) % 4 == 3)[:, None]
-        return np.where(outside, np.array(_BUSINESS_PARK) + 0.4 * noise, 0.8 * noise)
+        return np.where(outside, np.array(BUSINESS_PARK) + 0.4 * noise, 0.8 * noise)
     if category in ("shop", "restaurant"):
         central = (np.arange(count) % 2 == 0)[:, None]
         return np.where(central, 1.3 * noise, quarters[around] + 1.0 * noise)
@@ -389,8 +453,8 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _home_weights(homes_km: np.ndarray) -> np.ndarray:
     """How much the people of each cluster like to live in each home area, shape (clusters, homes)."""
     weights = []
-    for persona in _PERSONAS:
-        quarters = np.array([_QUARTERS[name] for name in persona.quarters])
+    for kind in CLUSTERS:
+        quarters = np.array([QUARTERS[name] for name in kind.quarters])
         nearest_km = _distances(homes_km, quarters).min(axis=1)
         weights.append(np.exp(-0.5 * (nearest_km / 1.2) ** 2) + 0.01)
     return np.array(weights)
@@ -409,47 +473,47 @@ class _People:
 
     @classmethod
     def draw(cls, n: int, city: _City, rng: np.random.Generator) -> _People:
-        cluster = rng.choice(len(_PERSONAS), size=n, p=[persona.share for persona in _PERSONAS])
+        cluster = rng.choice(len(CLUSTERS), size=n, p=[kind.share for kind in CLUSTERS])
         home = city.members["home"][city.homes.draw(cluster, rng)]
         work = np.full(n, -1)
         hours = np.zeros((2, n), int)
-        for number, persona in enumerate(_PERSONAS):
+        for number, kind in enumerate(CLUSTERS):
             who = np.flatnonzero(cluster == number)
-            if persona.work_category:
-                chosen = city.work[persona.work_category].draw(home[who], rng)
-                work[who] = city.members[persona.work_category][chosen]
-            for row, (low, high) in zip(hours, (persona.work_start, persona.work_end), strict=True):
+            if kind.work_category:
+                chosen = city.work[kind.work_category].draw(home[who], rng)
+                work[who] = city.members[kind.work_category][chosen]
+            for row, (low, high) in zip(hours, (kind.work_start, kind.work_end), strict=True):
                 row[who] = rng.integers(low, high + 1, size=len(who))
-        favourite = {name: city.members[name][city.leisure[name].draw(home, rng)] for name in _CATEGORIES}
+        favourite = {name: city.members[name][city.leisure[name].draw(home, rng)] for name in CATEGORIES}
         # Students study where they are enrolled, at weekends too.
         favourite["university"] = np.where(cluster == CLUSTER_NAMES.index("students"), work, favourite["university"])
         return cls(cluster, home, work, hours[0], hours[1], favourite)
 
 
-def _live_one_day(city: _City, people: _People, weekday: int, rng: np.random.Generator) -> np.ndarray:
+def _simulate_day(city: _City, people: _People, weekday: int, rng: np.random.Generator) -> np.ndarray:
     """Place of each person at each hour of a day: home, with stays elsewhere painted over it, shape (people, 24)."""
     place = np.repeat(people.home[:, None], 24, axis=1)
 
     def stay(who: np.ndarray, where: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
-        during = (start[:, None] <= _HOURS) & (end[:, None] > _HOURS)
+        during = (start[:, None] <= HOURS) & (end[:, None] > HOURS)
         place[who] = np.where(during, where[:, None], place[who])
 
-    for number, persona in enumerate(_PERSONAS):
+    for number, kind in enumerate(CLUSTERS):
         everybody = np.flatnonzero(people.cluster == number)
-        working = everybody[rng.random(len(everybody)) >= _DAY_OFF]
+        working = everybody[rng.random(len(everybody)) >= DAY_OFF_PROBABILITY]
         work, start, end = people.work[working], people.work_start[working], people.work_end[working]
-        overnight = persona.work_start > persona.work_end
-        if persona.work_category and overnight:
-            if (weekday - 1) % 7 in _WEEKDAYS:
+        overnight = kind.work_start > kind.work_end
+        if kind.work_category and overnight:
+            if (weekday - 1) % 7 in WEEKDAYS:
                 stay(working, work, np.zeros_like(start), end)
-            if weekday in _WEEKDAYS:
+            if weekday in WEEKDAYS:
                 stay(working, work, start, np.full_like(end, 24))
-        elif persona.work_category and weekday in _WEEKDAYS:
+        elif kind.work_category and weekday in WEEKDAYS:
             stay(working, work, start, end)
-            if persona.by_train:
+            if kind.by_train:
                 stay(working, city.nearest_station[people.home[working]], start - 1, start)
                 stay(working, city.nearest_station[work], end, end + 1)
-        for outing in persona.outings:
+        for outing in kind.outings:
             if weekday not in outing.days:
                 continue
             candidates = working if outing.from_work else everybody
@@ -472,17 +536,17 @@ def _destinations(
         chosen = np.flatnonzero(category == number)
         near = city.members[name][city.leisure[name].draw(origin[chosen], rng)]
         # Habits belong to free time; lunch is taken near the work place.
-        habit = (rng.random(len(chosen)) < _HABIT) & (not outing.from_work)
+        habit = (rng.random(len(chosen)) < HABIT_PROBABILITY) & (not outing.from_work)
         where[chosen] = np.where(habit, people.favourite[name][who[chosen]], near)
     return where
 
 
 def _draw_friendships(city: _City, people: _People, rng: np.random.Generator) -> np.ndarray:
     """Friends, mostly of the same cluster and with close homes; some people have many, shape (pairs, 2)."""
-    n, n_clusters = len(people.home), len(_PERSONAS)
+    n, n_clusters = len(people.home), len(CLUSTERS)
     sociability = rng.gamma(2.0, MEAN_FRIENDS / 2 / 2.0, size=n)
     user = np.repeat(np.arange(n), rng.poisson(sociability))
-    same = rng.random(len(user)) < _SAME_CLUSTER_FRIEND
+    same = rng.random(len(user)) < SAME_CLUSTER_PROBABILITY
     cluster = np.where(same, people.cluster[user], people.cluster[rng.integers(n, size=len(user))])
 
     homes = city.members["home"]
@@ -491,9 +555,9 @@ def _draw_friendships(city: _City, people: _People, rng: np.random.Generator) ->
     by_group = np.argsort(group, kind="stable")
     size = np.bincount(group, minlength=n_clusters * len(homes)).reshape(n_clusters, len(homes))
     first = np.concatenate([[0], np.cumsum(size.ravel())])
-    closeness = np.exp(-_distances(city.position_km[homes], city.position_km[homes]) / _FRIEND_DECAY_KM)
+    closeness = np.exp(-_distances(city.position_km[homes], city.position_km[homes]) / FRIEND_DECAY_KM)
     attraction = size[:, None, :] * closeness[None]
-    home_choice = _Choice.build(attraction.reshape(-1, len(homes)) + 1e-300)
+    home_choice = _Categorical.build(attraction.reshape(-1, len(homes)) + 1e-300)
     home = home_choice.draw(cluster * len(homes) + home_of[user], rng)
     chosen_group = cluster * len(homes) + home
     n_there = size.ravel()[chosen_group]

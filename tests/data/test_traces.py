@@ -279,98 +279,6 @@ def test_part_of_the_traces():
     ]
 
 
-# Time
-
-
-def test_cyclic_slots_count_from_midnight():
-    cyclic = TimeGrid.cyclic("2024-01-01T21:00:00", 3600, 30, slot_s=7200)
-    # 21 h is in the slot 20-22 h, 22 and 23 h in the last one.
-    assert cyclic.slot_of_instant[:6].tolist() == [10, 11, 11, 0, 0, 1]
-    assert cyclic.n_slots == 12
-    assert cyclic.one_period().n_instants == 24
-
-
-def test_slots_that_are_not_reached_are_not_counted():
-    morning = TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200)
-    assert morning.slot_of_instant.tolist() == [0, 0, 1, 1]
-    assert morning.slot_labels() == ["06:00", "08:00"]
-
-
-@given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 4))
-def test_one_period_repeats_to_the_whole(pattern, n_times):
-    slots = np.unique(np.tile(pattern, n_times), return_inverse=True)[1]
-    whole = TimeGrid("2024-01-01T00:00:00", 60, slots)
-    period = whole.one_period()
-    np.testing.assert_array_equal(np.resize(period.slot_of_instant, len(slots)), slots)
-    assert period.n_slots == whole.n_slots
-    assert period.n_instants <= len(pattern)
-
-
-def test_instants_have_times():
-    half_hours = TimeGrid.each_instant("2024-01-01T09:00:00", 1800, 40)
-    assert half_hours.time_of(31).isoformat() == "2024-01-02T00:30:00"
-    assert TimeGrid.from_json(half_hours.to_json()) == half_hours
-    assert hash(TimeGrid.from_json(half_hours.to_json())) == hash(half_hours)
-    assert half_hours != grid()
-
-
-def test_every_problem_of_a_time_grid_at_once():
-    assert problems_of(TimeGrid, "yesterday", 0, np.array([0, 2]), "Mars/Phobos") == [
-        "expected a step of a positive whole number of seconds; found 0.",
-        "expected start as an ISO date and time; found 'yesterday'.",
-        "expected slots numbered 0, 1, ... without gaps; found slots 0, 2.",
-        "expected an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'.",
-    ]
-
-
-@pytest.mark.parametrize("slots", [np.zeros(0, int), np.zeros((2, 2), int), np.zeros(2)])
-def test_slots_are_a_row_of_whole_numbers(slots):
-    assert "a slot number for each of at least one instant" in problems_of(TimeGrid, "2024-01-01", 60, slots)[0]
-
-
-@pytest.mark.parametrize(
-    ("step_s", "slot_s", "period_s"), [(3600, 5000, 86_400), (3600, 7200, 10_000), (7000, 7200, 86_400)]
-)
-def test_cyclic_slots_have_to_fit(step_s, slot_s, period_s):
-    found = problems_of(TimeGrid.cyclic, "2024-01-01", step_s, 24, slot_s=slot_s, period_s=period_s)
-    assert found == [
-        "expected a step that divides the slot, and a slot that divides the period; "
-        f"found step {step_s} s, slot {slot_s} s, period {period_s} s."
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"start": "2024-01-01"}', json.dumps({"start": 1, "step_s": 1})])
-def test_bad_json(text):
-    assert "JSON with start, step_s, time_zone and slot_of_instant" in problems_of(TimeGrid.from_json, text)[0]
-
-
-# Places
-
-
-def test_places_keep_their_order_and_ids():
-    found = places(["z", "y", "x"], category=["bar", None, "gym"])
-    assert found.ids.tolist() == ["z", "y", "x"]
-    assert found.category.tolist() == ["bar", "", "gym"]
-    assert found.index_of(["x", "nowhere", "z"]).tolist() == [2, -1, 0]
-    assert found.bounding_box() == (35.0, 37.0, 139.0, 141.0)
-
-
-def test_every_problem_of_a_place_table_at_once():
-    frame = pd.DataFrame({"place": ["a", "a", None], "latitude": [139.7, "x", 3], "longitude": [35.6, 200, 3]})
-    assert problems_of(PlaceTable.from_frame, frame) == [
-        "expected latitude as a number; found others (1 row), first: x.",
-        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7. "
-        "Latitude and longitude are probably swapped",
-        "expected longitude from -180 to 180 degrees; found others (1 row), first: 200.0.",
-        "expected every place once; found repeated place ids (1 row), first: a.",
-        "expected an id for every place; found missing ids (1 row).",
-    ]
-    assert problems_of(PlaceTable.from_frame, frame.rename(columns={"latitude": "lat"})) == [
-        "expected columns place, latitude, longitude; found columns place, lat, longitude. Missing: latitude"
-    ]
-    assert problems_of(PlaceTable.from_frame, frame.iloc[:0]) == ["expected at least one place; found an empty table."]
-
-
 # Bad tables of events
 
 
@@ -632,24 +540,6 @@ def test_ids_of_several_types():
 
 def test_ids_of_64_bits_without_a_sign():
     assert traces(table(user=np.array([2**63 + 5] * 3, np.uint64))).user_ids.tolist() == [2**63 + 5]
-
-
-def test_cyclic_slots_need_a_start():
-    assert "start as an ISO date and time" in problems_of(TimeGrid.cyclic, "x", 3600, 24, slot_s=7200)[0]
-
-
-def test_cyclic_slots_need_a_step():
-    assert problems_of(TimeGrid.cyclic, "2024-01-01", 0, 24, slot_s=7200)
-
-
-def test_start_is_a_local_time():
-    assert problems_of(TimeGrid, "2024-01-01T00:00:00+09:00", 3600, np.array([0]))
-
-
-@pytest.mark.parametrize("slot", [0.5, 10**12])
-def test_slots_in_json_are_small_whole_numbers(slot):
-    text = json.dumps({"start": "2024-01-01", "step_s": 60, "slot_of_instant": [slot], "time_zone": "UTC"})
-    assert problems_of(TimeGrid.from_json, text)
 
 
 def test_loading_a_damaged_time_grid(tmp_path):

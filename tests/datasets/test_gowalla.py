@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ppmtf_jax.datasets.discretize import Discretization, MostVisited
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
 
 HAND_MADE = Path(__file__).parents[1] / "samples" / "gowalla"

@@ -56,7 +56,7 @@ def test_any_size(n_users: int, n_places: int) -> None:
     city = toy_city(n_users, n_places=n_places, n_days=1)
     assert city.traces.n_users == n_users
     assert len(set(city.traces.places.ids)) == n_places
-    assert set(city.traces.places.category) == set(module._CATEGORIES)
+    assert set(city.traces.places.category) == set(module.CATEGORIES)
 
 
 def test_every_user_keeps_an_event() -> None:

@@ -40,7 +40,7 @@ LONGITUDE = np.array([139.4, 139.0, 139.9, 140.0, 139.2, 139.7])
 
 
 def grid_of(n_periods: int) -> TimeGrid:
-    return TimeGrid("2024-01-01T00:00:00", 3600, np.tile(np.array(SLOTS, np.int32), n_periods))
+    return TimeGrid("2024-01-01T00:00:00", 3600, np.tile(np.array(SLOTS, np.int32), n_periods), period=len(SLOTS))
 
 
 def to_traces(rows: list[tuple[int, int, int, int]], n_periods: int = 1) -> Traces:

@@ -32,7 +32,7 @@ def train():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame([(u, i) for u in range(6) for i in range(8)], columns=["user", "instant"])
     places = PlaceTable(np.arange(5), np.linspace(35, 36, 5), np.linspace(139, 140, 5))
-    grid = TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 1, 0] * 2))
+    grid = TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 1, 0] * 2), period=4)
     return Traces.from_frame(frame.assign(place=rng.integers(5, size=len(frame))), places, grid)
 
 

@@ -36,7 +36,8 @@ def train():
     # User 3 has no event at the second instant of any day.
     frame = frame[(frame.user != 3) | (frame.instant % PERIOD != 1)]
     places = PlaceTable(np.arange(PLACES), np.linspace(35, 36, PLACES), np.linspace(139, 140, PLACES))
-    return Traces.from_frame(frame, places, TimeGrid("2024-01-01T00:00:00", 60, np.tile(SLOTS, DAYS)))
+    grid = TimeGrid("2024-01-01T00:00:00", 60, np.tile(SLOTS, DAYS), period=PERIOD)
+    return Traces.from_frame(frame, places, grid)
 
 
 def dense_chain(train: Traces) -> tuple[np.ndarray, np.ndarray]:

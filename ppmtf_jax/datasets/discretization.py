@@ -1,108 +1,24 @@
-"""From raw check-ins to `Traces`: which places there are, and which instant and slot a time belongs to."""
+"""From raw check-ins to `Traces`: at which place, at which instant, in which slot, of which trace each is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable, coordinate_problems
+from ppmtf_jax.data.places import coordinate_problems
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, assign_places, is_count, nothing_on_grid
+from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.tables import codes_of
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples, missing_columns
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
-Number = int | float
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value > 0)
-
-
-@dataclass(frozen=True)
-class GridPlaces:
-    """The cells of a regular grid over a bounding box; what lies outside is dropped.
-
-    Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell, its coordinates
-    are those of the cell's centre. Points on the northern and eastern edge belong to the last row and column.
-
-    Parameters
-    ----------
-    south, north, west, east : float
-        The box, degrees. A box across the 180th meridian is not possible.
-    n_rows, n_columns : int
-
-    Raises
-    ------
-    InputError
-        The box is empty or not on the globe, or there is no row or column.
-
-    Examples
-    --------
-    >>> grid = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
-    >>> grid.place_of([35.652, 35.75, 36.0], [139.687, 139.80, 139.7]).tolist()
-    [1, 399, -1]
-    """
-
-    south: Number
-    north: Number
-    west: Number
-    east: Number
-    n_rows: int
-    n_columns: int
-
-    def __post_init__(self) -> None:
-        problems = []
-        if not -90 <= self.south < self.north <= 90:
-            problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
-        if not -180 <= self.west < self.east <= 180:
-            problems.append(Problem("-180 <= west < east <= 180 degrees", f"west {self.west}, east {self.east}"))
-        if not (_is_count(self.n_rows) and _is_count(self.n_columns)):
-            found = f"{self.n_rows!r} rows, {self.n_columns!r} columns"
-            problems.append(Problem("at least one row and one column, in whole numbers", found))
-        if problems:
-            raise InputError("grid of places", problems)
-
-    def place_of(self, latitude: object, longitude: object) -> np.ndarray:
-        """Cell of each point, -1 outside the box, int64 array of shape (points,)."""
-        latitude, longitude = np.asarray(latitude, np.float64), np.asarray(longitude, np.float64)
-        row = _bin(latitude, self.south, self.north, self.n_rows)
-        column = _bin(longitude, self.west, self.east, self.n_columns)
-        return np.where((row >= 0) & (column >= 0), row * self.n_columns + column, -1)
-
-    def table(self) -> PlaceTable:
-        """All cells, also those that nobody visits."""
-        row, column = np.divmod(np.arange(self.n_rows * self.n_columns, dtype=np.int64), self.n_columns)
-        latitude = self.south + (row + 0.5) * (self.north - self.south) / self.n_rows
-        longitude = self.west + (column + 0.5) * (self.east - self.west) / self.n_columns
-        return PlaceTable(row * self.n_columns + column, latitude, longitude)
-
-
-@dataclass(frozen=True)
-class MostVisited:
-    """The places with the most check-ins, most visited first; equals in the order of their ids.
-
-    The coordinates of a place are the medians over its check-ins, its category the most frequent one.
-
-    Parameters
-    ----------
-    n_places : int
-        How many; where the data has fewer, all of them.
-
-    Raises
-    ------
-    InputError
-        `n_places` is not a positive whole number.
-    """
-
-    n_places: int
-
-    def __post_init__(self) -> None:
-        if not _is_count(self.n_places):
-            raise InputError("most visited places", [Problem("a positive whole number of places", repr(self.n_places))])
 
 
 @dataclass(frozen=True)
@@ -128,6 +44,9 @@ class Discretization:
         Any other map, in place of `slot_s`. A function gets the local times at which the instants begin, a
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first
         instants and is repeated over the rest. Slots are renumbered 0, 1, ... in their order, without gaps.
+    period_s : int, optional
+        Seconds after which the function's slots repeat, a multiple of the step: what one synthetic trace covers. None:
+        the whole grid is one period. Slots of `slot_s` repeat every day, a sequence after its end.
     max_gap_s : float, optional
         A new trace begins where more than these seconds of true time lie between consecutive events of a user. Only
         consecutive instants of one trace make a transition, so this bounds the time that a transition can span.
@@ -145,26 +64,29 @@ class Discretization:
     ...     day = times.astype("datetime64[D]")
     ...     quarter = (times - day).astype(int) // 21_600
     ...     return quarter + 4 * ~np.is_busday(day)
-    >>> settings = Discretization(MostVisited(100), step_s=3600, slot_of_instant=weekday_and_quarter)
-    >>> settings.time_grid(np.datetime64("2024-01-01"), np.datetime64("2024-01-07T12:00"), "UTC").n_slots
-    8
+    >>> settings = Discretization(MostVisited(100), slot_of_instant=weekday_and_quarter, period_s=7 * 86_400)
+    >>> grid = settings.time_grid(np.datetime64("2024-01-01"), np.datetime64("2024-01-14T12:00"), "UTC")
+    >>> grid.n_slots, grid.n_instants, grid.period
+    (8, 336, 168)
     """
 
     places: GridPlaces | MostVisited = MostVisited(1000)
     step_s: int = 3600
     slot_s: int | None = 7200
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
+    period_s: int | None = None
     max_gap_s: Number | None = None
 
     def __post_init__(self) -> None:
         problems = []
         if not isinstance(self.places, (GridPlaces, MostVisited)):
             problems.append(Problem("places as GridPlaces or MostVisited", repr(self.places)))
-        if not _is_count(self.step_s) or DAY_S % self.step_s:
+        if not is_count(self.step_s) or DAY_S % self.step_s:
             problems.append(Problem("a step in whole seconds that divides a day", f"{self.step_s!r} s"))
         elif self.slot_of_instant is None and not self._slots_fit():
             expected = f"slots in whole seconds that divide a day and are multiples of the step of {self.step_s} s"
             problems.append(Problem(expected, f"{self.slot_s!r} s"))
+        problems += self._period_problems()
         if self.max_gap_s is not None and not self.max_gap_s > 0:
             problems.append(Problem("a largest gap of more than 0 s, or None", f"{self.max_gap_s!r}"))
         if problems:
@@ -191,7 +113,8 @@ class Discretization:
         start = f"{day}T00:00:00"
         if self.slot_of_instant is not None:
             times = day.astype("datetime64[s]") + self.step_s * np.arange(n_instants)
-            return TimeGrid(start, self.step_s, self._mapped_slots(times), time_zone)
+            period = min(self._mapped_period() or n_instants, n_instants)
+            return TimeGrid(start, self.step_s, self._mapped_slots(times), time_zone, period=period)
         if self.slot_s is None:
             return TimeGrid.each_instant(start, self.step_s, n_instants, time_zone)
         return TimeGrid.cyclic(start, self.step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
@@ -199,7 +122,23 @@ class Discretization:
     def _slots_fit(self) -> bool:
         if self.slot_s is None:
             return True
-        return _is_count(self.slot_s) and DAY_S % self.slot_s == 0 and self.slot_s % self.step_s == 0
+        return is_count(self.slot_s) and DAY_S % self.slot_s == 0 and self.slot_s % self.step_s == 0
+
+    def _period_problems(self) -> list[Problem]:
+        if self.period_s is None:
+            return []
+        if not callable(self.slot_of_instant):
+            return [Problem("period_s only where slot_of_instant is a function", f"{self.period_s!r} s")]
+        if is_count(self.period_s) and is_count(self.step_s) and self.period_s % self.step_s == 0:
+            return []
+        expected = f"a period in whole seconds that is a multiple of the step of {self.step_s!r} s"
+        return [Problem(expected, f"{self.period_s!r} s")]
+
+    def _mapped_period(self) -> int | None:
+        """Instants after which the slots of the map repeat, None where nothing is known of that."""
+        if isinstance(self.slot_of_instant, Sequence):
+            return len(self.slot_of_instant)
+        return None if self.period_s is None else self.period_s // self.step_s
 
     def _mapped_slots(self, times: np.ndarray) -> np.ndarray:
         if callable(self.slot_of_instant):
@@ -210,64 +149,6 @@ class Discretization:
             expected = f"slot_of_instant to give {len(times)} whole numbers, one for each instant"
             raise InputError("time grid", [Problem(expected, f"{slots.dtype} array of shape {slots.shape}")])
         return np.unique(slots, return_inverse=True)[1]
-
-
-@dataclass(frozen=True)
-class ImportReport:
-    """What became of the rows of a data set; `print` it.
-
-    Parameters
-    ----------
-    subject : str
-        What was read.
-    n_rows, n_users_read : int
-        Rows and users before anything was left out.
-    n_duplicates, n_outside_box, n_other_places, n_same_instant : int
-        Rows left out: repeated entirely, outside the grid of places, not at one of the most visited places, at an
-        instant that already has an event of the user.
-    n_users, n_places, n_traces, n_events, n_transitions : int
-        What there is now; transitions are between consecutive instants of one trace.
-    first_time, last_time : str
-        Local wall-clock times of the first and the last event.
-    quietest_hour : int
-        Hour of the day with the fewest events. People sleep: where this is in the daytime, the times are probably in
-        another zone than assumed.
-    notes : tuple of str
-        What else the reader has to say.
-    """
-
-    subject: str
-    n_rows: int
-    n_users_read: int
-    n_duplicates: int
-    n_outside_box: int
-    n_other_places: int
-    n_same_instant: int
-    n_users: int
-    n_places: int
-    n_traces: int
-    n_events: int
-    n_transitions: int
-    first_time: str
-    last_time: str
-    quietest_hour: int
-    notes: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        lines = [("rows read", self.n_rows), ("users read", self.n_users_read)]
-        left_out = [
-            ("left out: repeated rows", self.n_duplicates),
-            ("left out: outside the grid", self.n_outside_box),
-            ("left out: other places", self.n_other_places),
-            ("left out: same instant", self.n_same_instant),
-        ]
-        lines += [line for line in left_out if line[1]]
-        lines += [("events", self.n_events), ("transitions", self.n_transitions), ("users", self.n_users)]
-        lines += [("traces", self.n_traces), ("places", self.n_places)]
-        width = max(len(name) for name, _ in lines)
-        text = [f"  {name:<{width}}  {count:>12,}" for name, count in lines]
-        span = f"  from {self.first_time} to {self.last_time}, fewest events at {self.quietest_hour:02d} h"
-        return "\n".join([self.subject, *text, span, *(f"  {note}" for note in self.notes)])
 
 
 def discretize(
@@ -338,35 +219,27 @@ def discretize(
     if drop_repeated:
         checkins = checkins.drop_duplicates(ignore_index=True)
     user, user_ids = codes_of(checkins["user"])
-    place, places = _assign_places(checkins, discretization.places)
-    kept = place >= 0
-    on_grid = isinstance(discretization.places, GridPlaces)
-    if on_grid and not kept.any():
-        raise InputError(subject, [_nothing_left(checkins, discretization.places)])
+    place, places = assign_places(checkins, discretization.places)
+    n_dropped = int((place < 0).sum())
+    if n_dropped == len(place):
+        raise InputError(subject, [nothing_on_grid(checkins, discretization.places)])
 
-    utc = checkins["utc_time"].to_numpy("datetime64[s]").astype(np.int64)[kept]
-    local = checkins["local_time"].to_numpy("datetime64[s]")[kept]
-    user, place = user[kept], place[kept]
-    trace = codes_of(checkins["trace"])[0][kept] if "trace" in checkins else np.zeros(len(user), np.int32)
-    first, last = local.min(), local.max()
+    rows = _kept_rows(checkins, user, place)
+    first, last = rows.local.min(), rows.local.max()
     grid = discretization.time_grid(first, last, time_zone)
-    instant = (local - np.datetime64(grid.start)).astype(np.int64) // grid.step_s
-
-    order, group = _time_order(user, trace, utc)
-    repeated = pd.Series(group * grid.n_instants + instant[order]).duplicated().to_numpy()
-    order, group = order[~repeated], group[~repeated]
-    user, place, instant, local = user[order], place[order], instant[order], local[order]
+    n_kept = len(rows.user)
+    rows, group, instant = _first_of_instants(rows, grid)
     frame = pd.DataFrame(
         {
-            "user": user_ids[user],
-            "trace": _trace_numbers(user, group, utc[order], discretization.max_gap_s),
+            "user": user_ids[rows.user],
+            "trace": _trace_numbers(rows.user, group, rows.utc, discretization.max_gap_s),
             "instant": instant,
-            "place": places.ids[place],
+            "place": places.ids[rows.place],
         }
     )
     friends, friend_notes = _known_friends(friendships, frame["user"])
     traces = Traces.from_frame(frame, places, grid, friends, subject=subject)
-    n_dropped = int((~kept).sum())
+    on_grid = isinstance(discretization.places, GridPlaces)
     report = ImportReport(
         subject=subject,
         n_rows=n_rows,
@@ -374,7 +247,7 @@ def discretize(
         n_duplicates=n_rows - len(checkins),
         n_outside_box=n_dropped if on_grid else 0,
         n_other_places=0 if on_grid else n_dropped,
-        n_same_instant=int(repeated.sum()),
+        n_same_instant=n_kept - len(instant),
         n_users=traces.n_users,
         n_places=traces.n_places,
         n_traces=len(traces.trace_table()[0]),
@@ -382,47 +255,48 @@ def discretize(
         n_transitions=int(traces.is_step().sum()),
         first_time=str(first),
         last_time=str(last),
-        quietest_hour=int(np.bincount(local.astype("datetime64[h]").astype(np.int64) % 24, minlength=24).argmin()),
+        quietest_hour=_quietest_hour(rows.local),
         notes=(*notes, *friend_notes),
     )
     return traces, report
 
 
-def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Code of each value (-1 where missing) and the distinct values: integers as int64, others as objects."""
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        codes, values = column.cat.codes.to_numpy(np.int32), pd.Series(column.cat.categories)
-        used = np.unique(codes[codes >= 0])
-        if len(used) < len(values):
-            # Categories that no row has (left over from filtering) are no users or places.
-            renamed = np.full(len(values) + 1, -1, np.int32)
-            renamed[used] = np.arange(len(used), dtype=np.int32)
-            codes, values = renamed[codes], values.iloc[used]
-    else:
-        codes, distinct = pd.factorize(column)
-        values = pd.Series(distinct)
-    is_integer = pd.api.types.is_integer_dtype(values.dtype)
-    return codes.astype(np.int32), values.to_numpy(np.int64 if is_integer else object)
+class _Rows(NamedTuple):
+    """Check-ins as arrays of one length: indices of user, trace and place, wall-clock and true time."""
+
+    user: np.ndarray
+    trace: np.ndarray
+    place: np.ndarray
+    local: np.ndarray
+    utc: np.ndarray
+
+    def at(self, index: np.ndarray) -> _Rows:
+        return _Rows(*(column[index] for column in self))
 
 
-def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
-    """The first few values of some rows, with their row counted from 1."""
-    values = column.iloc[rows[:N_EXAMPLES]].tolist()
-    texts = ["nothing" if pd.isna(value) else repr(value) for value in values]
-    return tuple(f"{text} (row {row + 1})" for text, row in zip(texts, rows[:N_EXAMPLES].tolist(), strict=True))
+def _kept_rows(checkins: pd.DataFrame, user: np.ndarray, place: np.ndarray) -> _Rows:
+    """The check-ins at places that are kept; true times are in seconds."""
+    trace = codes_of(checkins["trace"])[0] if "trace" in checkins else np.zeros(len(user), np.int32)
+    local, utc = (checkins[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
+    return _Rows(user, trace, place, local, utc.astype(np.int64)).at(place >= 0)
 
 
-def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:
-    inside = (value >= low) & (value <= high)
-    index = np.floor((np.where(inside, value, low) - low) / (high - low) * n_bins).astype(np.int64)
-    return np.where(inside, np.minimum(index, n_bins - 1), -1)
+def _first_of_instants(rows: _Rows, grid: TimeGrid) -> tuple[_Rows, np.ndarray, np.ndarray]:
+    """The first check-in of a trace at each instant, in the order of time, with the number of its trace and instant."""
+    instant = (rows.local - np.datetime64(grid.start)).astype(np.int64) // grid.step_s
+    order, group = _time_order(rows.user, rows.trace, rows.utc)
+    first = ~pd.Series(group * grid.n_instants + instant[order]).duplicated().to_numpy()
+    return rows.at(order[first]), group[first], instant[order[first]]
+
+
+def _quietest_hour(local: np.ndarray) -> int:
+    return int(np.bincount(local.astype("datetime64[h]").astype(np.int64) % 24, minlength=24).argmin())
 
 
 def _checkin_problems(checkins: pd.DataFrame, discretization: Discretization, unparsed_known: bool) -> list[Problem]:
-    missing = [name for name in CHECKIN_COLUMNS if name not in checkins]
+    missing = missing_columns(checkins.columns, CHECKIN_COLUMNS)
     if missing:
-        found = f"columns {', '.join(map(str, checkins.columns))}"
-        return [Problem(f"columns {', '.join(CHECKIN_COLUMNS)}", found, way_out=f"Missing: {', '.join(missing)}")]
+        return missing
     if not len(checkins):
         return [Problem("at least one check-in", "none")]
     problems = []
@@ -476,43 +350,6 @@ def _backward_problems(checkins: pd.DataFrame) -> list[Problem]:
     return [Problem(expected, found, len(back), tuple(examples), way_out)]
 
 
-def _assign_places(checkins: pd.DataFrame, choice: GridPlaces | MostVisited) -> tuple[np.ndarray, PlaceTable]:
-    """Index of the place of each check-in (-1: left out) and the place table."""
-    latitude, longitude = _degrees(checkins)
-    if isinstance(choice, GridPlaces):
-        return choice.place_of(latitude, longitude), choice.table()
-    codes, ids = codes_of(checkins["place"])
-    by_id = np.argsort(ids, kind="stable")
-    visits = np.bincount(codes, minlength=len(ids))
-    chosen = by_id[np.argsort(-visits[by_id], kind="stable")][: choice.n_places]
-    index = np.full(len(ids), -1, np.int64)
-    index[chosen] = np.arange(len(chosen))
-    place = index[codes]
-    kept = place >= 0
-    median = pd.DataFrame({"latitude": latitude[kept], "longitude": longitude[kept]}).groupby(place[kept]).median()
-    category = None
-    if "category" in checkins:
-        category = _most_frequent_category(checkins["category"][kept], place[kept], len(chosen))
-    return place, PlaceTable(ids[chosen], median["latitude"].to_numpy(), median["longitude"].to_numpy(), category)
-
-
-def _degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    latitude, longitude = (pd.to_numeric(checkins[name]).to_numpy(np.float64) for name in ("latitude", "longitude"))
-    return latitude, longitude
-
-
-def _most_frequent_category(category: pd.Series, place: np.ndarray, n_places: int) -> np.ndarray:
-    """Label of each place; equally frequent ones in alphabetical order, "" where there is none."""
-    codes, values = codes_of(category)
-    labels = np.append(values.astype(str), "")
-    named = labels[codes] != ""
-    counts = pd.DataFrame({"place": place[named], "label": labels[codes[named]]}).value_counts().reset_index()
-    best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
-    result = np.full(n_places, "", object)
-    result[best["place"].to_numpy()] = best["label"].to_numpy(object)
-    return result
-
-
 def _time_order(user: np.ndarray, trace: np.ndarray, utc: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Order by user, trace (the earlier first) and true time; and the number of each ordered row's (user, trace)."""
     order = np.lexsort((utc, trace, user))
@@ -538,18 +375,6 @@ def _trace_numbers(user: np.ndarray, group: np.ndarray, utc: np.ndarray, max_gap
     new_user = np.ones(len(user), bool)
     new_user[1:] = np.diff(user) != 0
     return number - number[np.maximum.accumulate(np.where(new_user, np.arange(len(user)), 0))]
-
-
-def _nothing_left(checkins: pd.DataFrame, grid: GridPlaces) -> Problem:
-    latitude, longitude = _degrees(checkins)
-    found = (
-        f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}, "
-        "so that nothing is left after filtering"
-    )
-    way_out = "Choose a box that holds the check-ins"
-    if (grid.place_of(longitude, latitude) >= 0).any():
-        way_out = "Latitude and longitude are probably swapped"
-    return Problem("check-ins within the bounding box", found, len(checkins), way_out=way_out)
 
 
 def _known_friends(friendships: pd.DataFrame | None, users: pd.Series) -> tuple[pd.DataFrame | None, list[str]]:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppmtf_jax.datasets.discretize import Discretization, GridPlaces, MostVisited, discretize
+from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.errors import InputError, Problem
 
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
@@ -36,33 +37,6 @@ def events(traces) -> list[tuple]:
 
 
 # Places
-
-
-def test_centre_of_each_cell_is_in_that_cell():
-    table = BOX.table()
-    assert len(table) == 20 * 20
-    np.testing.assert_array_equal(BOX.place_of(table.latitude, table.longitude), np.arange(20 * 20))
-
-
-def test_row_0_is_the_south_and_column_0_the_west():
-    table = GridPlaces(10, 12, 100, 103, n_rows=2, n_columns=3).table()
-    assert table.ids.tolist() == [0, 1, 2, 3, 4, 5]
-    assert table.latitude.tolist() == [10.5] * 3 + [11.5] * 3
-    assert table.longitude.tolist() == [100.5, 101.5, 102.5] * 2
-
-
-def test_edges_belong_to_the_box_and_nothing_beyond():
-    corners = BOX.place_of([35.65, 35.75, 35.75, 35.65], [139.68, 139.80, 139.68, 139.80])
-    assert corners.tolist() == [0, 20 * 20 - 1, 19 * 20, 19]
-    beyond = BOX.place_of([35.6499, 35.7501, 35.7, 35.7, np.nan], [139.7, 139.7, 139.6799, 139.8001, 139.7])
-    assert beyond.tolist() == [-1] * 5
-
-
-def test_official_cells_are_the_same(people_flow):
-    points = pd.read_csv(people_flow / "POI_TK.csv.gz")
-    table = BOX.table()
-    np.testing.assert_allclose(table.latitude, points["y"], atol=1e-9)
-    np.testing.assert_allclose(table.longitude, points["x"], atol=1e-9)
 
 
 def test_events_outside_the_box_are_dropped_and_counted():
@@ -165,6 +139,33 @@ def test_a_function_gets_the_local_times_of_the_instants():
     traces, _ = run(checkins(rows), Discretization(MostVisited(1), step_s=43_200, slot_of_instant=is_weekend))
     assert traces.time_grid.slot_of_instant.tolist() == [0, 0, 1, 1]
     assert traces.slot.tolist() == [0, 1]
+
+
+def test_the_period_of_each_kind_of_slots():
+    rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-03T00:00", "a")]  # three days
+    by_hour = {"slot_of_instant": lambda times: times.astype("datetime64[h]").astype(int) % 12}
+    periods = [
+        (Discretization(MostVisited(1)), 24),
+        (Discretization(MostVisited(1), slot_s=86_400), 24),
+        (Discretization(MostVisited(1), slot_s=None), 72),
+        # Twelve hours repeat too, but the sequence is what was given.
+        (Discretization(MostVisited(1), slot_of_instant=[0, 1] * 12), 24),
+        (Discretization(MostVisited(1), slot_of_instant=[0] * 30 + [1] * 18), 48),
+        (Discretization(MostVisited(1), slot_of_instant=range(100)), 72),
+        (Discretization(MostVisited(1), **by_hour), 72),
+        (Discretization(MostVisited(1), **by_hour, period_s=86_400), 24),
+        (Discretization(MostVisited(1), **by_hour, period_s=7 * 86_400), 72),
+    ]
+    assert [run(checkins(rows), settings)[0].time_grid.period for settings, _ in periods] == [n for _, n in periods]
+
+
+def test_a_period_after_which_slots_do_not_repeat():
+    rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-03T00:00", "a")]
+    each_day = Discretization(
+        MostVisited(1), slot_of_instant=lambda times: times.astype("datetime64[D]").astype(int), period_s=86_400
+    )
+    with pytest.raises(InputError, match="slots that repeat after the period of 24 instants; found slot 0 at"):
+        run(checkins(rows), each_day)
 
 
 @pytest.mark.parametrize("slots", [lambda _: [0, 1], lambda times: np.zeros(len(times))])
@@ -287,6 +288,10 @@ def test_report_says_what_became_of_the_rows():
         ({"step_s": 7000}, ["a step in whole seconds that divides a day; found 7000 s"]),
         ({"slot_s": 5000}, ["multiples of the step of 3600 s; found 5000 s"]),
         ({"slot_s": 1800}, ["multiples of the step of 3600 s; found 1800 s"]),
+        ({"period_s": 86_400}, ["period_s only where slot_of_instant is a function; found 86400 s"]),
+        ({"period_s": 86_400, "slot_of_instant": [0, 1]}, ["period_s only where slot_of_instant is a function"]),
+        ({"period_s": 5000, "slot_of_instant": len}, ["a multiple of the step of 3600 s; found 5000 s"]),
+        ({"period_s": 0, "slot_of_instant": len}, ["a multiple of the step of 3600 s; found 0 s"]),
         ({"step_s": 0, "max_gap_s": -1.0}, ["divides a day; found 0 s", "more than 0 s, or None; found -1.0"]),
     ],
 )
@@ -295,14 +300,6 @@ def test_impossible_settings(settings, messages):
         Discretization(**settings)
     assert len(error.value.problems) == len(messages)
     assert all(message in str(error.value) for message in messages)
-
-
-def test_impossible_grids_list_every_problem():
-    with pytest.raises(InputError) as error:
-        GridPlaces(41, 40, -200, 0, 0, 2)
-    assert len(error.value.problems) == 3
-    with pytest.raises(InputError, match="positive whole number of places; found 0"):
-        MostVisited(0)
 
 
 def test_every_problem_of_a_table_is_listed_at_once():

@@ -1,0 +1,100 @@
+"""What all imports of check-in tables have in common: their settings, and how they are carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppmtf_jax.data.time_grid import zone_problems
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.registry import Imported, fraction_problems, split_users
+from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.progress import spinner
+
+
+@dataclass(frozen=True)
+class CheckinTableSettings:
+    """Where a table of check-ins is, and how it becomes discrete.
+
+    Parameters
+    ----------
+    path : Path
+        File to read.
+    n_places : int
+        Keep the N most visited places.
+    grid : tuple of six numbers, optional
+        South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
+    step_s : int
+        Seconds from one instant to the next.
+    slot_s : int
+        Length of a time slot in seconds; slots come round every day.
+    max_gap_s : float, optional
+        Between check-ins further apart, in seconds, a new trace begins.
+    time_zone : str, optional
+        Whose clocks the slots follow, such as Asia/Tokyo. Where it is left out, the reader's default.
+    train_fraction : float
+        Share of the users to learn from. The others are for testing.
+
+    Raises
+    ------
+    InputError
+        Listing every setting that is impossible.
+
+    Examples
+    --------
+    >>> CheckinTableSettings(Path("checkins.csv"), grid=(35.6, 35.8, 139.6, 139.9, 20, 20)).discretization().places
+    GridPlaces(south=35.6, north=35.8, west=139.6, east=139.9, n_rows=20, n_columns=20)
+    """
+
+    path: Path
+    n_places: int = 1000
+    grid: tuple[int | float, ...] | None = None
+    step_s: int = 3600
+    slot_s: int = 7200
+    max_gap_s: float | None = None
+    time_zone: str | None = None
+    train_fraction: float = 0.8
+
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = [*fraction_problems(self.train_fraction)]
+        if self.time_zone is not None:
+            problems += zone_problems(self.time_zone)
+        for build in (self._places, lambda: Discretization(**self._time_settings())):
+            try:
+                build()
+            except InputError as error:
+                problems += error.problems
+        if problems:
+            raise InputError("import", problems)
+
+    def discretization(self) -> Discretization:
+        """How check-ins become events."""
+        return Discretization(self._places(), **self._time_settings())
+
+    def _places(self) -> GridPlaces | MostVisited:
+        if self.grid is None:
+            return MostVisited(self.n_places)
+        if len(self.grid) != 6:
+            expected = "grid as south, north, west, east, rows, columns"
+            raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
+        south, north, west, east, rows, columns = self.grid
+        if not (isinstance(rows, int) and isinstance(columns, int)):
+            expected = "rows and columns of the grid as whole numbers"
+            raise InputError("import", [Problem(expected, f"{rows!r} and {columns!r}")])
+        return GridPlaces(south, north, west, east, rows, columns)
+
+    def _time_settings(self) -> dict[str, int | float | None]:
+        return {"step_s": self.step_s, "slot_s": self.slot_s, "max_gap_s": self.max_gap_s}
+
+
+def import_checkins(
+    read: Callable[[], tuple[Traces, ImportReport]], settings: CheckinTableSettings, seed: int, progress: bool
+) -> Imported:
+    """Read a table of check-ins and split its users."""
+    with spinner("importing", show=progress):
+        traces, report = read()
+    return split_users(traces, report, settings.train_fraction, seed)

@@ -1,0 +1,158 @@
+"""Which places there are, and at which of them a check-in is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.datasets.tables import codes_of
+from ppmtf_jax.errors import InputError, Problem
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class GridPlaces:
+    """The cells of a regular grid over a bounding box; what lies outside is dropped.
+
+    Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell, its coordinates
+    are those of the cell's centre. Points on the northern and eastern edge belong to the last row and column.
+
+    Parameters
+    ----------
+    south, north, west, east : float
+        The box, degrees. A box across the 180th meridian is not possible.
+    n_rows, n_columns : int
+
+    Raises
+    ------
+    InputError
+        The box is empty or not on the globe, or there is no row or column.
+
+    Examples
+    --------
+    >>> grid = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
+    >>> grid.place_of([35.652, 35.75, 36.0], [139.687, 139.80, 139.7]).tolist()
+    [1, 399, -1]
+    """
+
+    south: Number
+    north: Number
+    west: Number
+    east: Number
+    n_rows: int
+    n_columns: int
+
+    def __post_init__(self) -> None:
+        problems = []
+        if not -90 <= self.south < self.north <= 90:
+            problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
+        if not -180 <= self.west < self.east <= 180:
+            problems.append(Problem("-180 <= west < east <= 180 degrees", f"west {self.west}, east {self.east}"))
+        if not (is_count(self.n_rows) and is_count(self.n_columns)):
+            found = f"{self.n_rows!r} rows, {self.n_columns!r} columns"
+            problems.append(Problem("at least one row and one column, in whole numbers", found))
+        if problems:
+            raise InputError("grid of places", problems)
+
+    def place_of(self, latitude: object, longitude: object) -> np.ndarray:
+        """Cell of each point, -1 outside the box, int64 array of shape (points,)."""
+        latitude, longitude = np.asarray(latitude, np.float64), np.asarray(longitude, np.float64)
+        row = _bin(latitude, self.south, self.north, self.n_rows)
+        column = _bin(longitude, self.west, self.east, self.n_columns)
+        return np.where((row >= 0) & (column >= 0), row * self.n_columns + column, -1)
+
+    def table(self) -> PlaceTable:
+        """All cells, also those that nobody visits."""
+        row, column = np.divmod(np.arange(self.n_rows * self.n_columns, dtype=np.int64), self.n_columns)
+        latitude = self.south + (row + 0.5) * (self.north - self.south) / self.n_rows
+        longitude = self.west + (column + 0.5) * (self.east - self.west) / self.n_columns
+        return PlaceTable(row * self.n_columns + column, latitude, longitude)
+
+
+@dataclass(frozen=True)
+class MostVisited:
+    """The places with the most check-ins, most visited first; equals in the order of their ids.
+
+    The coordinates of a place are the medians over its check-ins, its category the most frequent one.
+
+    Parameters
+    ----------
+    n_places : int
+        How many; where the data has fewer, all of them.
+
+    Raises
+    ------
+    InputError
+        `n_places` is not a positive whole number.
+    """
+
+    n_places: int
+
+    def __post_init__(self) -> None:
+        if not is_count(self.n_places):
+            raise InputError("most visited places", [Problem("a positive whole number of places", repr(self.n_places))])
+
+
+def assign_places(checkins: pd.DataFrame, choice: GridPlaces | MostVisited) -> tuple[np.ndarray, PlaceTable]:
+    """Index of the place of each check-in (-1: left out) and the place table."""
+    latitude, longitude = _degrees(checkins)
+    if isinstance(choice, GridPlaces):
+        return choice.place_of(latitude, longitude), choice.table()
+    codes, ids = codes_of(checkins["place"])
+    by_id = np.argsort(ids, kind="stable")
+    visits = np.bincount(codes, minlength=len(ids))
+    chosen = by_id[np.argsort(-visits[by_id], kind="stable")][: choice.n_places]
+    index = np.full(len(ids), -1, np.int64)
+    index[chosen] = np.arange(len(chosen))
+    place = index[codes]
+    kept = place >= 0
+    median = pd.DataFrame({"latitude": latitude[kept], "longitude": longitude[kept]}).groupby(place[kept]).median()
+    category = None
+    if "category" in checkins:
+        category = _most_frequent_category(checkins["category"][kept], place[kept], len(chosen))
+    return place, PlaceTable(ids[chosen], median["latitude"].to_numpy(), median["longitude"].to_numpy(), category)
+
+
+def nothing_on_grid(checkins: pd.DataFrame, grid: GridPlaces) -> Problem:
+    """The problem that no check-in is within the box."""
+    latitude, longitude = _degrees(checkins)
+    found = (
+        f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}, "
+        "so that nothing is left after filtering"
+    )
+    way_out = "Choose a box that holds the check-ins"
+    if (grid.place_of(longitude, latitude) >= 0).any():
+        way_out = "Latitude and longitude are probably swapped"
+    return Problem("check-ins within the bounding box", found, len(checkins), way_out=way_out)
+
+
+def is_count(value: object) -> bool:
+    """Whether a value is a positive whole number."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value > 0)
+
+
+def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:
+    inside = (value >= low) & (value <= high)
+    index = np.floor((np.where(inside, value, low) - low) / (high - low) * n_bins).astype(np.int64)
+    return np.where(inside, np.minimum(index, n_bins - 1), -1)
+
+
+def _degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    latitude, longitude = (pd.to_numeric(checkins[name]).to_numpy(np.float64) for name in ("latitude", "longitude"))
+    return latitude, longitude
+
+
+def _most_frequent_category(category: pd.Series, place: np.ndarray, n_places: int) -> np.ndarray:
+    """Label of each place; equally frequent ones in alphabetical order, "" where there is none."""
+    codes, values = codes_of(category)
+    labels = np.append(values.astype(str), "")
+    named = labels[codes] != ""
+    counts = pd.DataFrame({"place": place[named], "label": labels[codes[named]]}).value_counts().reset_index()
+    best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
+    result = np.full(n_places, "", object)
+    result[best["place"].to_numpy()] = best["label"].to_numpy(object)
+    return result

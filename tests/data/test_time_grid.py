@@ -1,0 +1,188 @@
+"""Discrete time: which slots and periods a grid may have, and that JSON keeps all of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.errors import InputError
+
+DAY_S = 86_400
+
+
+def problems_of(function, *arguments, **options) -> list[str]:
+    with pytest.raises(InputError) as error:
+        function(*arguments, **options)
+    return [str(problem) for problem in error.value.problems]
+
+
+# Slots
+
+
+def test_cyclic_slots_count_from_midnight():
+    cyclic = TimeGrid.cyclic("2024-01-01T21:00:00", 3600, 30, slot_s=7200)
+    # 21 h is in the slot 20-22 h, 22 and 23 h in the last one.
+    assert cyclic.slot_of_instant[:6].tolist() == [10, 11, 11, 0, 0, 1]
+    assert cyclic.n_slots == 12
+    assert cyclic.one_period().n_instants == 24
+
+
+def test_slots_that_are_not_reached_are_not_counted():
+    morning = TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200)
+    assert morning.slot_of_instant.tolist() == [0, 0, 1, 1]
+    assert morning.slot_labels() == ["06:00", "08:00"]
+
+
+def test_instants_have_times():
+    half_hours = TimeGrid.each_instant("2024-01-01T09:00:00", 1800, 40)
+    assert half_hours.time_of(31).isoformat() == "2024-01-02T00:30:00"
+    assert TimeGrid.from_json(half_hours.to_json()) == half_hours
+    assert hash(TimeGrid.from_json(half_hours.to_json())) == hash(half_hours)
+    assert half_hours != TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 40)
+
+
+# Periods
+
+
+def test_without_a_period_the_whole_grid_is_one():
+    """The slots of the first half come again, but nobody said that they are a period."""
+    grid = TimeGrid("2024-01-01T00:00:00", 3600, np.array([0, 1, 0, 1]))
+    assert grid.period == 4
+    assert grid.one_period() == grid
+
+
+def test_a_period_may_hold_repetitions():
+    """Day and night alternate twice a day: twelve hours are the shortest that repeat, and not what was meant."""
+    half_day = [0] * 6 + [1] * 6
+    grid = TimeGrid("2024-01-01T00:00:00", 3600, np.tile(half_day, 4), period=24)
+    assert grid.one_period().slot_of_instant.tolist() == half_day * 2
+    assert grid != TimeGrid("2024-01-01T00:00:00", 3600, np.tile(half_day, 4), period=12)
+
+
+def test_one_slot_a_day():
+    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 72, slot_s=DAY_S)
+    assert (grid.n_slots, grid.period, grid.one_period().n_instants) == (1, 24, 24)
+
+
+def test_a_week():
+    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 21 * 24, slot_s=DAY_S, period_s=7 * DAY_S)
+    week = grid.one_period()
+    assert (grid.n_slots, week.n_instants, week.n_slots) == (7, 7 * 24, 7)
+    assert week.slot_of_instant.tolist() == np.repeat(range(7), 24).tolist()
+
+
+@pytest.mark.parametrize("slot_s", [3600, 7200, DAY_S])
+def test_a_grid_need_not_begin_at_midnight(slot_s):
+    grid = TimeGrid.cyclic("2024-01-01T01:00:00", 3600, 60, slot_s=slot_s)
+    assert grid.period == 24
+    assert grid.one_period().start == "2024-01-01T01:00:00"
+
+
+def test_a_grid_shorter_than_a_day():
+    assert TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200).period == 4
+
+
+def test_one_period_is_its_own_period():
+    period = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=7200).one_period()
+    assert period.period == period.n_instants == 24
+    assert period.one_period() == period
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 4))
+def test_one_period_repeats_to_the_whole(pattern, n_times):
+    slots = np.unique(np.tile(pattern, n_times), return_inverse=True)[1]
+    whole = TimeGrid("2024-01-01T00:00:00", 60, slots, period=len(pattern))
+    period = whole.one_period()
+    np.testing.assert_array_equal(np.resize(period.slot_of_instant, len(slots)), slots)
+    assert period.n_slots == whole.n_slots
+    assert period.n_instants == len(pattern)
+
+
+@pytest.mark.parametrize("period", [0, -24, 5, True])
+def test_periods_within_the_grid(period):
+    assert problems_of(TimeGrid, "2024-01-01", 60, np.array([0, 1, 0, 1]), period=period) == [
+        f"expected a period of 1 to 4 instants, in whole numbers; found {period!r}."
+    ]
+
+
+def test_slots_repeat_with_the_period():
+    assert problems_of(TimeGrid, "2024-01-01", 60, np.array([0, 1, 0, 0, 1]), period=2) == [
+        "expected slots that repeat after the period of 2 instants; found slot 1 at instant 1, slot 0 at instant 3."
+    ]
+
+
+# JSON
+
+
+def test_json_keeps_everything():
+    grid = TimeGrid("2024-01-01T09:00:00", 600, np.array([0, 1, 0, 1, 0, 1]), "Asia/Tokyo", period=4)
+    again = TimeGrid.from_json(grid.to_json())
+    assert again == grid
+    assert (again.period, again.time_zone, again.step_s, again.n_instants) == (4, "Asia/Tokyo", 600, 6)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"start": "2024-01-01"}', json.dumps({"start": 1, "step_s": 1})])
+def test_bad_json(text):
+    assert "JSON with start, step_s, time_zone, slot_of_instant and period" in problems_of(TimeGrid.from_json, text)[0]
+
+
+@pytest.mark.parametrize("key", ["start", "step_s", "time_zone", "slot_of_instant", "period"])
+def test_every_key_is_needed(key):
+    content = json.loads(TimeGrid.each_instant("2024-01-01T09:00:00", 600, 6).to_json())
+    del content[key]
+    assert problems_of(TimeGrid.from_json, json.dumps(content))[0].endswith(f"found KeyError: '{key}'.")
+    for value in (None, 0.5, "x"):
+        assert problems_of(TimeGrid.from_json, json.dumps(content | {key: value}))
+
+
+@pytest.mark.parametrize("slot", [0.5, 10**12])
+def test_slots_in_json_are_small_whole_numbers(slot):
+    content = {"start": "2024-01-01", "step_s": 60, "slot_of_instant": [slot], "time_zone": "UTC", "period": 1}
+    text = json.dumps(content)
+    assert problems_of(TimeGrid.from_json, text)
+
+
+# What is refused
+
+
+def test_every_problem_of_a_time_grid_at_once():
+    assert problems_of(TimeGrid, "yesterday", 0, np.array([0, 2]), "Mars/Phobos") == [
+        "expected a step of a positive whole number of seconds; found 0.",
+        "expected start as an ISO date and time; found 'yesterday'.",
+        "expected slots numbered 0, 1, ... without gaps; found slots 0, 2.",
+        "expected an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'.",
+    ]
+
+
+@pytest.mark.parametrize("slots", [np.zeros(0, int), np.zeros((2, 2), int), np.zeros(2)])
+def test_slots_are_a_row_of_whole_numbers(slots):
+    assert "a slot number for each of at least one instant" in problems_of(TimeGrid, "2024-01-01", 60, slots)[0]
+
+
+@pytest.mark.parametrize(
+    ("step_s", "slot_s", "period_s"),
+    [(3600, 5000, 86_400), (3600, 7200, 10_000), (7000, 7200, 86_400), (3600, 7200, 0)],
+)
+def test_cyclic_slots_have_to_fit(step_s, slot_s, period_s):
+    found = problems_of(TimeGrid.cyclic, "2024-01-01", step_s, 24, slot_s=slot_s, period_s=period_s)
+    assert found == [
+        "expected a step that divides the slot, and a slot that divides the period; "
+        f"found step {step_s} s, slot {slot_s} s, period {period_s} s."
+    ]
+
+
+def test_cyclic_slots_need_a_start():
+    assert "start as an ISO date and time" in problems_of(TimeGrid.cyclic, "x", 3600, 24, slot_s=7200)[0]
+
+
+def test_cyclic_slots_need_a_step():
+    assert problems_of(TimeGrid.cyclic, "2024-01-01", 0, 24, slot_s=7200)
+
+
+def test_start_is_a_local_time():
+    assert problems_of(TimeGrid, "2024-01-01T00:00:00+09:00", 3600, np.array([0]))

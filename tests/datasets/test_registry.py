@@ -1,0 +1,228 @@
+"""Data sets by name: what each reads, which settings it takes, and that one more is one entry."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
+from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.settings import build_settings, describe_settings, help_of_fields
+
+SAMPLES = Path(__file__).parents[1] / "samples"
+NAMES = ["checkins", "foursquare", "gowalla", "people-flow", "toy-city"]
+TABLES = ["checkins", "foursquare", "gowalla"]
+COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where"}
+
+
+def imported(name: str, seed: int = 0, **values) -> Imported:
+    data_set = DATA_SETS[name]
+    return data_set.read(build_settings(data_set.settings, values, "import"), seed, False)
+
+
+def refusal(name: str, **values) -> list[str]:
+    with pytest.raises(InputError) as error:
+        build_settings(DATA_SETS[name].settings, values, "import")
+    return [str(problem) for problem in error.value.problems]
+
+
+def assert_split_of(found: Imported, traces: Traces, report: object, seed: int, train_fraction: float = 0.8) -> None:
+    """The sets are what splitting the traces gives, and the report is the reader's."""
+    train, test = traces.split_users(train_fraction, seed)
+    assert list(found.sets) == ["train", "test"]
+    for part, expected in zip(found.sets.values(), (train, test), strict=True):
+        pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
+        pd.testing.assert_frame_equal(part.places.to_frame(), expected.places.to_frame())
+        assert part.time_grid == expected.time_grid
+    assert found.report == str(report)
+
+
+# Entries
+
+
+def test_every_data_set_is_registered():
+    assert list(DATA_SETS) == NAMES
+    with pytest.raises(InputError, match=r"^data set: .*; found 'four-square'\. Did you mean foursquare"):
+        DATA_SETS["four-square"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_entry_tells_all_that_help_needs(name):
+    data_set = DATA_SETS[name]
+    assert data_set.name == name
+    assert data_set.title.endswith(".")
+    assert data_set.example.split()[0] == name
+    assert is_dataclass(data_set.settings)
+    assert describe_settings(data_set.settings)
+    assert list(help_of_fields(data_set.settings)) == [field.name for field in fields(data_set.settings)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_options_of_the_example_are_settings(name):
+    options = [word for word in DATA_SETS[name].example.split() if word.startswith("--")]
+    assert {option[2:].replace("-", "_") for option in options} <= {
+        field.name for field in fields(DATA_SETS[name].settings)
+    }
+
+
+@dataclass(frozen=True)
+class LineSettings:
+    """People on a line.
+
+    Parameters
+    ----------
+    n_users : int
+        How many there are.
+    """
+
+    n_users: int
+
+
+def read_line(settings: LineSettings, seed: int, progress: bool) -> Imported:
+    n = settings.n_users
+    places = PlaceTable(np.arange(n), np.linspace(35, 36, n), np.linspace(139, 140, n))
+    frame = pd.DataFrame({"user": range(n), "instant": 0, "place": range(n)})
+    traces = Traces.from_frame(frame, places, TimeGrid.each_instant("2024-01-01T00:00:00", 60, 1))
+    train, test = traces.split_users(0.5, seed)
+    return Imported({"train": train, "test": test}, f"{n} users")
+
+
+def test_a_data_set_of_ones_own():
+    DATA_SETS.register(DataSet("line", "People on a line.", LineSettings, read_line, "line --n-users 6"))
+    try:
+        assert list(DATA_SETS) == sorted([*NAMES, "line"])
+        found = imported("line", n_users=6)
+        assert ({name: traces.n_users for name, traces in found.sets.items()}, found.report) == (
+            {"train": 3, "test": 3},
+            "6 users",
+        )
+        assert help_of_fields(DATA_SETS["line"].settings) == {"n_users": "How many there are."}
+        assert refusal("line") == ["expected n_users as a whole number; found nothing."]
+    finally:
+        DATA_SETS.remove("line")
+    assert list(DATA_SETS) == NAMES
+
+
+# What is read
+
+
+def test_foursquare():
+    path = SAMPLES / "foursquare"
+    assert_split_of(imported("foursquare", 3, path=str(path), train_fraction=0.5), *read_foursquare(path), 3, 0.5)
+
+
+def test_gowalla_with_friendships():
+    checkins, edges = (SAMPLES / "gowalla" / f"loc-gowalla_{name}.txt" for name in ("totalCheckins", "edges"))
+    found = imported("gowalla", 0, path=checkins, edges=str(edges), time_zone="America/Chicago", train_fraction=0.5)
+    assert_split_of(found, *read_gowalla(checkins, edges, time_zone="America/Chicago"), 0, 0.5)
+    assert found.sets["train"].friendships is not None
+
+
+def test_checkins_with_columns_and_a_grid():
+    path, box = SAMPLES / "checkins" / "checkins.csv", [48.8, 48.9, 2.3, 2.4, 4, 5]
+    times = {"step_s": 1800, "slot_s": 3600, "max_gap_s": 7200.0}
+    how = {"columns": COLUMNS, "time_zone": "Europe/Paris"}
+    found = imported("checkins", 1, path=path, grid=box, train_fraction=0.5, **times, **how)
+    expected = read_checkins(path, **how, discretization=Discretization(GridPlaces(*box), **times))
+    assert_split_of(found, *expected, 1, 0.5)
+    assert (found.sets["train"].n_places, found.sets["train"].time_grid.step_s) == (4 * 5, 1800)
+
+
+def test_people_flow_with_synthetic_traces():
+    folder = SAMPLES / "people_flow"
+    train, test = read_people_flow(folder)
+    found = imported("people-flow", path=folder, synthetic=folder / "synthetic_XX.csv")
+    expected = {"train": train, "test": test, "synthetic": read_synthetic(folder / "synthetic_XX.csv", train)}
+    assert list(found.sets) == list(expected)
+    for name, traces in expected.items():
+        pd.testing.assert_frame_equal(found.sets[name].to_frame(), traces.to_frame())
+    assert found.report == "2 training and 1 test users"
+    assert list(imported("people-flow", path=folder).sets) == ["train", "test"]
+
+
+def test_toy_city():
+    found = imported("toy-city", 2**127 + 5, n_users=10, n_places=12, n_days=2)
+    traces = toy_city(10, n_places=12, n_days=2, seed=2**127 + 5).traces
+    report = f"a simulated city of 10 users, 12 places, {traces.n_events} events"
+    assert_split_of(found, traces, report, 2**127 + 5)
+
+
+# Settings
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables_share_their_settings(name):
+    settings = DATA_SETS[name].settings(Path("file"))
+    assert isinstance(settings, CheckinTableSettings)
+    shared = asdict(CheckinTableSettings(Path("file")))
+    assert {field: asdict(settings)[field] for field in shared} == shared
+    default = settings.discretization()
+    assert (default.places, default.step_s, default.slot_s, default.max_gap_s) == (MostVisited(1000), 3600, 7200, None)
+
+
+def test_a_grid_in_place_of_the_most_visited_places():
+    times = {"step_s": 600, "slot_s": 1200, "max_gap_s": 90.0}
+    found = CheckinTableSettings(Path("file"), grid=(48, 49.5, 2, 3, 20, 10), **times).discretization()
+    assert found.places == GridPlaces(48, 49.5, 2, 3, n_rows=20, n_columns=10)
+    assert (found.step_s, found.slot_s, found.max_gap_s) == (600, 1200, 90.0)
+
+
+@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize(
+    ("values", "messages"),
+    [
+        ({"path": ""}, ["expected path as a file or folder; found ''."]),
+        ({"train_fraction": 1.0}, ["expected train_fraction between 0 and 1; found 1.0."]),
+        ({"train_fraction": float("nan")}, ["expected train_fraction between 0 and 1; found nan."]),
+        ({"time_zone": "Mars/Phobos"}, ["expected an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'."]),
+        ({"time_zone": ""}, ["expected an IANA time zone such as Asia/Tokyo; found ''."]),
+        ({"n_places": 0}, ["expected a positive whole number of places; found 0."]),
+        ({"grid": [1, 2, 3]}, ["expected grid as south, north, west, east, rows, columns; found 3 values."]),
+        (
+            {"grid": [1, 2, 3, 4, 5.0, 6]},
+            ["expected rows and columns of the grid as whole numbers; found 5.0 and 6."],
+        ),
+        ({"grid": [2, 1, 3, 4, 5, 6]}, ["expected -90 <= south < north <= 90 degrees; found south 2, north 1."]),
+        (
+            {"train_fraction": 0.0, "time_zone": "x", "grid": [1, 2], "step_s": 7000, "max_gap_s": 0.0},
+            [
+                "expected train_fraction between 0 and 1; found 0.0.",
+                "expected an IANA time zone such as Asia/Tokyo; found 'x'.",
+                "expected grid as south, north, west, east, rows, columns; found 2 values.",
+                "expected a step in whole seconds that divides a day; found 7000 s.",
+                "expected a largest gap of more than 0 s, or None; found 0.0.",
+            ],
+        ),
+    ],
+)
+def test_impossible_settings_are_all_listed(name, values, messages):
+    assert refusal(name, **({"path": "file"} | values)) == messages
+
+
+@pytest.mark.parametrize("name", [*TABLES, "people-flow"])
+def test_a_path_is_needed(name):
+    assert refusal(name) == ["expected path as a file or folder; found nothing."]
+
+
+def test_impossible_cities_are_all_told():
+    assert refusal("toy-city", n_users=1, n_places=7, n_days=0, train_fraction=2) == [
+        "expected n_users of at least 2; found 1.",
+        "expected n_places of at least 8; found 7.",
+        "expected n_days of at least 1; found 0.",
+        "expected train_fraction between 0 and 1; found 2.0.",
+    ]
