@@ -10,11 +10,12 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from ppmtf_jax.errors import InputError, Problem
 
 
+@runtime_checkable
 class Named(Protocol):
     """Anything with a name."""
 
