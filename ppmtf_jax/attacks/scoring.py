@@ -97,6 +97,12 @@ def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> It
     ------
     rows, product
         Which traces, and their rows of the product.
+
+    Examples
+    --------
+    >>> counts, values = sparse.csr_array([[1.0, 2.0], [0.0, 1.0]]), sparse.csr_array([[1.0], [3.0]])
+    >>> [(rows, product.toarray().tolist()) for rows, product in products_in_blocks(counts, values)]
+    [(slice(0, 2, None), [[7.0], [3.0]])]
     """
     work = sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape) @ np.diff(
         values.indptr

@@ -119,7 +119,13 @@ def oriented_factors(factors: Factors, train: Traces) -> tuple[np.ndarray, np.nd
 
 
 def top_users(loading: np.ndarray) -> np.ndarray:
-    """Indices of the tenth of the users (at least one) with the largest values of a column of the user factor."""
+    """Indices of the tenth of the users (at least one) with the largest values of a column of the user factor.
+
+    Examples
+    --------
+    >>> top_users(np.array([0.1, 0.5, 0.2])).tolist()
+    [1]
+    """
     n_top = max(1, round(TOP_USER_SHARE * len(loading)))
     return np.sort(np.argsort(-loading, kind="stable")[:n_top])
 

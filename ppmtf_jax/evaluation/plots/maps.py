@@ -99,7 +99,13 @@ def draw_map(
 
 
 def share_scale(values: np.ndarray) -> matplotlib.colors.Normalize:
-    """From 0 to the largest value; the square root keeps small shares visible beside the largest."""
+    """From 0 to the largest value; the square root keeps small shares visible beside the largest.
+
+    Examples
+    --------
+    >>> share_scale(np.array([0.5, np.nan, 4.0])).vmax
+    4.0
+    """
     from matplotlib.colors import PowerNorm
 
     finite = values[np.isfinite(values)]
@@ -108,7 +114,13 @@ def share_scale(values: np.ndarray) -> matplotlib.colors.Normalize:
 
 
 def round_ticks(top: float, gap: float) -> list[float]:
-    """Round values from 0 to near the top of a square-root scale, none nearer than `gap` of its length."""
+    """Round values from 0 to near the top of a square-root scale, none nearer than `gap` of its length.
+
+    Examples
+    --------
+    >>> round_ticks(8.0, 0.2)
+    [0.0, 0.5, 2.0, 5.0, 8.0]
+    """
     unit = 10.0 ** np.floor(np.log10(top))
     ticks = [np.floor(10 * top / unit) * unit / 10]
     for value in (step * unit * 10.0**-back for back in range(3) for step in (5, 2, 1)):
@@ -119,7 +131,14 @@ def round_ticks(top: float, gap: float) -> list[float]:
 
 
 def panel_inches(places: PlaceTable, longest: float) -> tuple[float, float]:
-    """Width and height of a map panel whose longer side is `longest`."""
+    """Width and height of a map panel whose longer side is `longest`, neither less than half of it.
+
+    Examples
+    --------
+    >>> tower = PlaceTable(np.arange(2), np.array([50.0, 51.0]), np.array([8.0, 8.0]))
+    >>> [float(side) for side in panel_inches(tower, 2.0)]
+    [1.0, 2.0]
+    """
     south, north, west, east = places.bounding_box()
     width = max((east - west) * np.cos(np.radians((south + north) / 2)), 1e-3)
     height = max(north - south, 1e-3)
@@ -127,7 +146,20 @@ def panel_inches(places: PlaceTable, longest: float) -> tuple[float, float]:
 
 
 def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
-    """Distinct latitudes and longitudes with the index of each place among them, where places fill a grid."""
+    """Distinct latitudes and longitudes with the index of each place among them; None where places fill no grid.
+
+    Returns
+    -------
+    rows, columns : (float array, shape (distinct values,); int array, shape (places,)), each
+        Or None.
+
+    Examples
+    --------
+    >>> latitude, longitude = np.divmod(np.arange(12), 4)
+    >>> rows, columns = grid_of_places(PlaceTable(np.arange(12), latitude / 10, longitude / 10))
+    >>> len(rows[0]), len(columns[0]), rows[1].tolist()
+    (3, 4, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
+    """
     rows, row = np.unique(places.latitude.round(6), return_inverse=True)
     columns, column = np.unique(places.longitude.round(6), return_inverse=True)
     if min(len(rows), len(columns)) < 2 or len(places) < 9 or len(rows) * len(columns) > 2 * len(places):

@@ -69,6 +69,13 @@ def group_transitions(traces: Traces, group_of_place: np.ndarray) -> np.ndarray:
     -------
     float array, shape (groups, groups)
         Rows sum to 1; NaN for a group that is never left from.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> matrix = group_transitions(toy_city(50).traces, np.arange(100) // 50)
+    >>> matrix.sum(axis=1).round(6).tolist()
+    [1.0, 1.0]
     """
     n_groups = int(group_of_place.max()) + 1
     counts = transition_counts(traces).tocoo()
@@ -126,7 +133,13 @@ def place_groups(places: PlaceTable) -> PlaceGroups:
 
 
 def moved_apart(positions: np.ndarray, gap: float, last: float) -> np.ndarray:
-    """Increasing positions moved as little as needed to be `gap` apart, the last at most `last`."""
+    """Increasing positions moved as little as needed to be `gap` apart, the last at most `last`.
+
+    Examples
+    --------
+    >>> moved_apart(np.array([0.0, 9.0, 9.5]), 2.0, 10.0).tolist()
+    [0.0, 8.0, 10.0]
+    """
     moved = positions.astype(float)
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
