@@ -30,8 +30,9 @@ from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.evaluation.evaluation import METRICS, transition_counts
-from ppmtf_jax.evaluation.plots import DPI, LINE_COLOURS, STYLE
+from ppmtf_jax.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation.metrics.transitions import transition_counts
+from ppmtf_jax.evaluation.plots.style import DPI, LINE_COLOURS, STYLE
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions
 
@@ -45,6 +46,7 @@ CASES = {
     "people-flow-itf": ("people flow, ITF", "itf", PPMTFSettings()),
 }
 DRAWN = ("people-flow", "people-flow-itf", "foursquare", "toy-city")
+METRICS = ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage")
 COLUMNS = ("data", "mix", "seed", "set", "traces", "share", *METRICS, "stay")
 
 
@@ -116,13 +118,14 @@ def with_mix(model: FittedModel, train: Traces, mix: float, seed: int) -> Fitted
 
 def measure(synthetic: Traces, train: Traces, test: Traces) -> dict[str, float]:
     """The metrics, and the share of the steps that stay where they are."""
-    metrics, counts = evaluate(synthetic, train, test), transition_counts(synthetic)
-    return {name: metrics[name] for name in METRICS} | {"stay": float(counts.diagonal().sum() / counts.sum())}
+    evaluation, counts = evaluate(synthetic, train, test), transition_counts(synthetic)
+    return {name: evaluation[name] for name in METRICS} | {"stay": float(counts.diagonal().sum() / counts.sum())}
 
 
 def curves(table: pd.DataFrame) -> Figure:
     """Each figure against the mix: a line through the means over seeds, and a point for each."""
-    panels = {"share": "Traces that pass"} | {name: METRICS[name].title for name in METRICS if name != "tp_tv_top50"}
+    quantities = EvaluationSettings().quantities()
+    panels = {"share": "Traces that pass"} | {name: quantities[name].title for name in METRICS if name != "tp_tv_top50"}
     styles = {"all": ("-", "full", "all traces"), "passed": ("--", "none", "those that passed")}
     drawn = [CASES[case][0] for case in DRAWN if CASES[case][0] in set(table["data"])]
     colours = dict(zip(drawn, LINE_COLOURS, strict=False))

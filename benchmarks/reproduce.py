@@ -35,7 +35,9 @@ from ppmtf_jax import FittedModel, PPMTFSettings, SGDSettings, Traces, evaluate,
 from ppmtf_jax.data.tensors import Trimming, count_tensors
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
-from ppmtf_jax.evaluation.evaluation import METRICS, N_TOP, population_by_slot, tp_tv, transition_counts
+from ppmtf_jax.evaluation import Evaluation
+from ppmtf_jax.evaluation.metrics.population import N_TOP, population_by_slot, tp_tv
+from ppmtf_jax.evaluation.metrics.transitions import transition_counts
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import complete_places
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
@@ -162,12 +164,12 @@ def fresh_fits(shared: Path) -> Iterator[Figure]:
             synthetic, synthesize_s = _timed(
                 lambda model=model, seed=seed: synthesize(model, TRACES_PER_USER, seed=seed)
             )
-            metrics, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
-            yield from _metric_figures("fresh fits", run, seed, metrics, published, demanded)
+            evaluation, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
+            yield from _metric_figures("fresh fits", run, seed, evaluation, published, demanded)
             seconds = {"fit": fit_s, "synthesize": synthesize_s, "evaluate": evaluate_s}
             yield from _seconds("fresh fits", run, seed, seconds)
-    for run, suffix in (("Training", "_train"), ("Uniform", "_uniform")):
-        yield from _metric_figures("fresh fits", run, None, metrics, suffix=suffix)
+    for run in ("Training", "Uniform"):
+        yield from _metric_figures("fresh fits", run, None, evaluation, column=run.lower())
 
 
 def official_traces(shared: Path) -> Iterator[Figure]:
@@ -179,8 +181,8 @@ def official_traces(shared: Path) -> Iterator[Figure]:
         row = published.loc[setting]
         run = f"{row.system} {setting}, published traces"
         synthetic = read_synthetic(folder / file, train)
-        metrics = evaluate(synthetic, train, test)
-        yield from _metric_figures("official", run, None, metrics, row, _around(row, OFFICIAL_TOLERANCE))
+        evaluation = evaluate(synthetic, train, test)
+        yield from _metric_figures("official", run, None, evaluation, row, _around(row, OFFICIAL_TOLERANCE))
         # Which of equally frequent places are among the top 50 is left to the sort, which was not stable there.
         low, high = _top50_over_ties(synthetic, test)
         yield Figure("official", run, None, "published_top50_among_ties", float(row.tp_tv_top50), None, low, high)
@@ -188,9 +190,9 @@ def official_traces(shared: Path) -> Iterator[Figure]:
         row = published.loc[f"cn{n_copied}"]
         model = fit(train, "sgd", SGDSettings(n_copied))
         for seed in SEEDS:
-            metrics = evaluate(synthesize(model, TRACES_PER_USER, seed=seed), train, test)
+            evaluation = evaluate(synthesize(model, TRACES_PER_USER, seed=seed), train, test)
             demanded = _around(row, SGD_TOLERANCE)
-            yield from _metric_figures("official", f"SGD cn{n_copied}, our own", seed, metrics, row, demanded)
+            yield from _metric_figures("official", f"SGD cn{n_copied}, our own", seed, evaluation, row, demanded)
 
 
 def likelihoods(shared: Path) -> Iterator[Figure]:
@@ -292,11 +294,11 @@ def foursquare_nyc(shared: Path) -> Iterator[Figure]:
         verdicts, test_s = _timed(
             lambda model=model, synthetic=synthetic: plausible_deniability_test(model, synthetic, k=K)
         )
-        metrics, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
+        evaluation, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
         seconds = {"fit": fit_s, "synthesize": synthesize_s, "test": test_s, "evaluate": evaluate_s}
         yield from _seconds(part, run, seed, seconds)
         yield Figure(part, run, seed, "pass_rate_k10", float(verdicts.passed.mean()))
-        sets = {f"{run}, all": (synthetic, metrics)}
+        sets = {f"{run}, all": (synthetic, evaluation)}
         if verdicts.passed.any():
             released = synthetic.select_traces(verdicts.passed)
             sets[f"{run}, passed"] = (released, evaluate(released, train, test))
@@ -305,8 +307,8 @@ def foursquare_nyc(shared: Path) -> Iterator[Figure]:
             yield Figure(part, which, seed, "tp_tv_of_all_numbers", tp_tv(each, test))
             yield from _staying(part, which, seed, each)
         if number == 0:
-            for reference, suffix in (("Training", "_train"), ("Uniform", "_uniform")):
-                yield from _metric_figures(part, reference, seed, metrics, suffix=suffix)
+            for reference in ("Training", "Uniform"):
+                yield from _metric_figures(part, reference, seed, evaluation, column=reference.lower())
 
 
 PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
@@ -385,16 +387,16 @@ def _metric_figures(
     part: str,
     run: str,
     seed: int | None,
-    metrics: dict[str, float],
+    evaluation: Evaluation,
     published: pd.Series | None = None,
     demanded: dict[str, Range] | None = None,
     *,
-    suffix: str = "",
+    column: str = "synthetic",
 ) -> Iterator[Figure]:
-    for name in METRICS:
+    for name in evaluation.metrics:
         there = None if published is None or name not in published else float(published[name])
         low, high = (demanded or {}).get(name, (None, None))
-        yield Figure(part, run, seed, name, metrics[name + suffix], there, low, high)
+        yield Figure(part, run, seed, name, evaluation.value(name, column), there, low, high)
 
 
 def _staying(part: str, run: str, seed: int, traces: Traces) -> Iterator[Figure]:

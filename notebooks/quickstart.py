@@ -116,11 +116,11 @@ verdicts.table.head()
 # * **Uniform**: every place at random. Perfect privacy, and no use.
 
 # %%
-metrics = evaluate(released, train, test)
-rich.print(format_table(metrics))
+evaluation = evaluate(released, train, test)
+rich.print(format_table(evaluation))
 
 # %%
-utility_bars(metrics)
+utility_bars(evaluation)
 
 # %% [markdown]
 # The attacker of the last two rows knows all real traces. *Re-identification* asks: whose trace is this synthetic one

@@ -6,8 +6,10 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
-from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, has_transitions, products_in_blocks
+from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
 from ppmtf_jax.data.traces import Traces
 
 
@@ -47,12 +49,7 @@ def membership_scores(
     """
     check_same_places(released=released, train=train, test=test)
     check_disjoint_users(train, test)
-    attacked = attacked_traces(released, pool_traces=pool_traces)
-    row, known = _joined(ml_transitions(train), ml_transitions(test)).at_pairs(attacked.pairs)
-    baseline, gains = _log_ratios(row, known, len(attacked.pairs))
-    n_users = train.n_users + test.n_users
-    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, n_users)
-    return scores[:, : train.n_users], scores[:, train.n_users :]
+    return _scores(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train), ml_transitions(test))
 
 
 def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
@@ -85,9 +82,17 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
     >>> mia_advantage(train, train, test, pool_traces=True) > 0.5
     True
     """
-    if not (has_transitions(train) and has_transitions(released)):
+    if not (train.has_transitions() and released.has_transitions()):
         return float("nan")
     return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
+
+
+def _scores(attacked: AttackedTraces, train: UserTransitions, test: UserTransitions) -> tuple[np.ndarray, np.ndarray]:
+    everybody = _joined(train, test)
+    row, known = everybody.at_pairs(attacked.pairs)
+    baseline, gains = _log_ratios(row, known, len(attacked.pairs))
+    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, everybody.n_users)
+    return scores[:, : train.n_users], scores[:, train.n_users :]
 
 
 def _joined(train: UserTransitions, test: UserTransitions) -> UserTransitions:
@@ -128,3 +133,38 @@ def _greatest_per_number(
         cell = np.repeat(number[rows] * n_users, entries) + product.indices
         np.maximum.at(scores, cell, product.data + np.repeat(baseline[rows], entries))
     return scores.reshape(-1, n_users)
+
+
+def _check(comparison: Comparison) -> None:
+    check_disjoint_users(comparison.train, comparison.test)
+
+
+def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
+    released, train, test = comparison.traces, comparison.train, comparison.test
+    if not all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train)):
+        return [float("nan")]
+    attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
+    known = (comparison.statistic(ml_transitions, traces) for traces in (train, test))
+    return [membership_advantage(*_scores(attacked, *known))]
+
+
+ATTACKS.register(
+    Measurement(
+        "membership",
+        "privacy",
+        (
+            Quantity(
+                "mia_advantage",
+                "Membership advantage",
+                "True minus false positive rate of the best guess at who was a training user, by one who knows all "
+                "real traces.",
+                "true minus false positive rate",
+                "lower",
+                "below 0.1",
+                NO_TRANSITIONS,
+            ),
+        ),
+        _measure,
+        check=_check,
+    )
+)

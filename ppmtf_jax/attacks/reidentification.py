@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.ml import ml_transitions
-from ppmtf_jax.attacks.scoring import FLOOR, attacked_traces, has_transitions, products_in_blocks
+from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
+from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
 from ppmtf_jax.data.traces import Traces
 
 TIE = 1e-9
@@ -46,14 +48,7 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
     [0, 1, 2]
     """
     check_same_places(released=released, train=train)
-    attacked = attacked_traces(released, pool_traces=pool_traces)
-    row, known = ml_transitions(train).at_pairs(attacked.pairs)
-    gain = np.log(known.probability) - np.log(FLOOR)
-    gains = sparse.csr_array((gain, (row, known.user)), shape=(len(attacked.pairs), train.n_users))
-    guess = np.zeros(len(attacked.user), np.int64)
-    for rows, product in products_in_blocks(attacked.counts, gains):
-        guess[rows] = _first_best_column(product, train.n_users)
-    return guess
+    return _guesses(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train))
 
 
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
@@ -73,11 +68,25 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     >>> reid_rate(train, train, pool_traces=True)
     1.0
     """
+    check_same_places(released=released, train=train)
     truth = training_user_of(released, train)
-    if not (has_transitions(train) and has_transitions(released)):
+    if not (train.has_transitions() and released.has_transitions()):
         return float("nan")
-    user = np.arange(released.n_users) if pool_traces else released.trace_table()[0]
-    return float(np.mean(reidentify(released, train, pool_traces=pool_traces) == truth[user]))
+    return _rate(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train), truth)
+
+
+def _guesses(attacked: AttackedTraces, estimates: UserTransitions) -> np.ndarray:
+    row, known = estimates.at_pairs(attacked.pairs)
+    gain = np.log(known.probability) - np.log(FLOOR)
+    gains = sparse.csr_array((gain, (row, known.user)), shape=(len(attacked.pairs), estimates.n_users))
+    guess = np.zeros(len(attacked.user), np.int64)
+    for rows, product in products_in_blocks(attacked.counts, gains):
+        guess[rows] = _first_best_column(product, estimates.n_users)
+    return guess
+
+
+def _rate(attacked: AttackedTraces, estimates: UserTransitions, truth: np.ndarray) -> float:
+    return float(np.mean(_guesses(attacked, estimates) == truth[attacked.user]))
 
 
 def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
@@ -93,3 +102,37 @@ def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
     column = np.where(matrix.data >= greatest - TIE, matrix.indices, n_columns)
     best[filled] = np.minimum.reduceat(column, start)
     return best
+
+
+def _check(comparison: Comparison) -> None:
+    comparison.statistic(training_user_of, comparison.traces, comparison.train)
+
+
+def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
+    released, train = comparison.traces, comparison.train
+    if not all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train)):
+        return [float("nan")]
+    attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
+    truth = comparison.statistic(training_user_of, released, train)
+    return [_rate(attacked, comparison.statistic(ml_transitions, train), truth)]
+
+
+ATTACKS.register(
+    Measurement(
+        "reidentification",
+        "privacy",
+        (
+            Quantity(
+                "reid_rate",
+                "Re-identification rate",
+                "Share of the synthetic traces whose user is guessed right by one who knows all training traces.",
+                "share of traces",
+                "lower",
+                "near Uniform",
+                NO_TRANSITIONS,
+            ),
+        ),
+        _measure,
+        check=_check,
+    )
+)

@@ -40,22 +40,54 @@ class AttackedTraces:
     counts: sparse.csr_array
 
 
-def has_transitions(traces: Traces) -> bool:
-    """Whether any two events are at consecutive instants of a trace."""
-    return bool(traces.is_step().any())
+def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTraces:
+    """Count the transitions of each released trace; with `pool_traces`, of all traces of a user as one.
 
-
-def attacked_traces(released: Traces, *, pool_traces: bool = False) -> AttackedTraces:
-    """Count the transitions of each released trace; with `pool_traces`, of all traces of a user as one."""
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> attacked = attacked_traces(toy_city(n_users=3, seed=0).traces, pool_traces=True)
+    >>> attacked.user.tolist(), attacked.number.tolist()
+    ([0, 1, 2], [0, 0, 0])
+    """
     user, number = released.trace_table()
     unit = released.trace_of_event()
     if pool_traces:
         user, number = np.arange(released.n_users), np.zeros(released.n_users, int)
         unit = released.user
-    row, pair, count = _count_pairs(released, unit)
+    row, pair, count = count_pairs(released, unit)
     pairs, column = np.unique(pair, return_inverse=True)
     counts = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(len(user), len(pairs)))
     return AttackedTraces(user, number, pairs, counts)
+
+
+def count_pairs(traces: Traces, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How often each unit, such as a user or a trace, makes each transition.
+
+    Parameters
+    ----------
+    traces : Traces
+    unit : int array, shape (events,)
+        Index of the unit that each event belongs to; a trace is in one unit.
+
+    Returns
+    -------
+    unit, pair, count : int64 arrays, shape (distinct transitions of the units,)
+        Sorted by unit and pair: place times places plus next place.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=3, seed=0).traces
+    >>> _, _, count = count_pairs(traces, traces.user)
+    >>> int(count.sum()) == len(traces.transitions().event)
+    True
+    """
+    steps = traces.transitions()
+    n_pairs = traces.n_places**2
+    pair = steps.place.astype(np.int64) * traces.n_places + steps.next_place
+    code, count = np.unique(unit[steps.event].astype(np.int64) * n_pairs + pair, return_counts=True)
+    return code // n_pairs, code % n_pairs, count
 
 
 def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> Iterator[tuple[slice, sparse.csr_array]]:
@@ -65,6 +97,12 @@ def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> It
     ------
     rows, product
         Which traces, and their rows of the product.
+
+    Examples
+    --------
+    >>> counts, values = sparse.csr_array([[1.0, 2.0], [0.0, 1.0]]), sparse.csr_array([[1.0], [3.0]])
+    >>> [(rows, product.toarray().tolist()) for rows, product in products_in_blocks(counts, values)]
+    [(slice(0, 2, None), [[7.0], [3.0]])]
     """
     work = sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape) @ np.diff(
         values.indptr
@@ -74,12 +112,3 @@ def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> It
     for first, last in pairwise(edges):
         rows = slice(int(first), int(last))
         yield rows, counts[rows] @ values
-
-
-def _count_pairs(traces: Traces, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distinct (unit, pair of places) of the transitions, sorted, and how often each occurs."""
-    after = np.flatnonzero(traces.is_step())
-    n_pairs = traces.n_places**2
-    pair = traces.place[after - 1].astype(np.int64) * traces.n_places + traces.place[after]
-    code, count = np.unique(unit[after].astype(np.int64) * n_pairs + pair, return_counts=True)
-    return code // n_pairs, code % n_pairs, count

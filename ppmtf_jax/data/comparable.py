@@ -11,10 +11,22 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 def check_same_places(**trace_sets: Traces) -> None:
     """All trace sets must have the same places in the same order.
 
+    Parameters
+    ----------
+    **trace_sets : Traces
+        By the names that the error calls them by.
+
     Raises
     ------
     InputError
         Naming the sets that differ from the first.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> check_same_places(train=toy_city(5, n_places=100).traces, test=toy_city(5, n_places=90).traces)
+    Traceback (most recent call last):
+    ppmtf_jax.errors.InputError: trace sets: expected the same place table; ...
     """
     (first_name, first), *others = trace_sets.items()
     problems = []
@@ -30,13 +42,50 @@ def check_same_places(**trace_sets: Traces) -> None:
         raise InputError("trace sets", problems)
 
 
+def check_comparable(**trace_sets: Traces) -> None:
+    """All trace sets must have the same places and as many slots as the first; their grids may differ in length.
+
+    Parameters
+    ----------
+    **trace_sets : Traces
+        By the names that the error calls them by.
+
+    Raises
+    ------
+    InputError
+        Naming the sets that differ.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, seed=0).traces
+    >>> check_comparable(synthetic=traces, train=traces)
+    """
+    check_same_places(**trace_sets)
+    n_slots = {name: traces.time_grid.n_slots for name, traces in trace_sets.items()}
+    if len(set(n_slots.values())) > 1:
+        found = ", ".join(f"{n} in {name}" for name, n in n_slots.items())
+        raise InputError("trace sets", [Problem("the same number of slots", found, way_out="Use grids of equal slots")])
+
+
 def training_user_of(released: Traces, train: Traces) -> np.ndarray:
-    """Index among the training users of each user of the released set, shape (users,).
+    """Index among the training users of each user of the released set.
+
+    Returns
+    -------
+    int64 array, shape (users of the released set,)
 
     Raises
     ------
     InputError
         Released users who are not training users: nobody could say what a correct guess is.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train = toy_city(n_users=10, seed=0).traces
+    >>> training_user_of(train.select_users(np.array([3, 7])), train).tolist()
+    [3, 7]
     """
     index = _index_of_users(released, train)
     if (index < 0).any():
@@ -47,12 +96,17 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
 
 
 def check_disjoint_users(train: Traces, test: Traces) -> None:
-    """Membership is defined only if nobody is both a training and a test user.
+    """Nobody may be both a training and a test user: else membership is not defined.
 
     Raises
     ------
     InputError
         Naming the first users that are in both.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> check_disjoint_users(*toy_city(n_users=10, seed=0).traces.split_users(0.5, seed=0))
     """
     shared = _index_of_users(test, train) >= 0
     if shared.any():
@@ -63,20 +117,6 @@ def check_disjoint_users(train: Traces, test: Traces) -> None:
 
 
 def _index_of_users(traces: Traces, among: Traces) -> np.ndarray:
+    """-1 for a user who is not among the others."""
     position = {user: index for index, user in enumerate(among.user_ids.tolist())}
     return np.array([position.get(user, -1) for user in traces.user_ids.tolist()], np.int64)
-
-
-def check_comparable(**trace_sets: Traces) -> None:
-    """All trace sets must have the same places and as many slots as the first; their grids may differ in length.
-
-    Raises
-    ------
-    InputError
-        Naming the sets that differ.
-    """
-    check_same_places(**trace_sets)
-    n_slots = {name: traces.time_grid.n_slots for name, traces in trace_sets.items()}
-    if len(set(n_slots.values())) > 1:
-        found = ", ".join(f"{n} in {name}" for name, n in n_slots.items())
-        raise InputError("trace sets", [Problem("the same number of slots", found, way_out="Use grids of equal slots")])

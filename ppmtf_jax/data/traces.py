@@ -50,6 +50,25 @@ class Origin(NamedTuple):
         return fingerprint(self.seed, Stage.SYNTHESIS)
 
 
+class Transitions(NamedTuple):
+    """Steps from an event to the next one of the same trace at the next instant, in the order of the events.
+
+    Attributes
+    ----------
+    event : int array, shape (transitions,)
+        Index of the later event.
+    user : int array, shape (transitions,)
+        Index of the user.
+    place, next_place : int arrays, shape (transitions,)
+        Index of the place of the earlier and of the later event.
+    """
+
+    event: np.ndarray
+    user: np.ndarray
+    place: np.ndarray
+    next_place: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Traces:
     """Location traces: who was where at which instant. Instants without an event are simply absent.
@@ -286,6 +305,29 @@ class Traces:
         step = np.zeros(self.n_events, bool)
         step[1:] = ~self._begins_trace()[1:] & (self.instant[1:] - self.instant[:-1] == 1)
         return step
+
+    def transitions(self) -> Transitions:
+        """The steps between two events; see `is_step` for what counts as one.
+
+        Examples
+        --------
+        The trace breaks off after instant 1, so there is no transition from "work" to "home".
+
+        >>> places = PlaceTable.from_frame(
+        ...     pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
+        ... )
+        >>> grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 5, "Asia/Tokyo")
+        >>> frame = pd.DataFrame({"user": 7, "instant": [0, 1, 3, 4], "place": ["home", "work", "home", "home"]})
+        >>> event, user, place, next_place = Traces.from_frame(frame, places, grid).transitions()
+        >>> event.tolist(), user.tolist(), place.tolist(), next_place.tolist()
+        ([1, 3], [0, 0], [0, 0], [1, 0])
+        """
+        event = np.flatnonzero(self.is_step())
+        return Transitions(event, self.user[event], self.place[event - 1], self.place[event])
+
+    def has_transitions(self) -> bool:
+        """Whether any two events are at consecutive instants of a trace."""
+        return bool(self.is_step().any())
 
     def _begins_trace(self) -> np.ndarray:
         begins = np.ones(self.n_events, bool)

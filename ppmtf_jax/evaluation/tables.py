@@ -1,72 +1,59 @@
-"""The numbers of `evaluate` as a table to read and as JSON to keep."""
+"""The numbers of `evaluate` as a table to read."""
 
 from __future__ import annotations
 
-import json
 import math
-import os
-from collections.abc import Mapping
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ppmtf_jax.evaluation.evaluation import METRICS
-from ppmtf_jax.runtime.files import write_text
-
-COLUMNS = {"": "Synthetic", "_train": "Training", "_uniform": "Uniform"}
+from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.evaluation.evaluation import Evaluation
 
 
-def format_table(metrics: Mapping[str, float]) -> Table:
+def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
     """A table of all metrics beside Training and Uniform; print it with `rich.print`.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    note : str
+        A sentence to stand below it.
 
     Examples
     --------
-    >>> table = format_table({"tp_tv": 0.43, "tp_tv_train": 0.39, "tp_tv_uniform": 0.53})
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.evaluation.evaluation import evaluate
+    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
+    >>> table = format_table(evaluate(train, train, test))
     >>> [column.header for column in table.columns]
     ['Metric', 'Synthetic', 'Training', 'Uniform', 'A good value']
     """
-    table = Table(
-        title="Utility and privacy: lower is better", caption=_undefined_note(metrics), caption_justify="left"
-    )
+    rows = evaluation.rows()
+    directions = {quantity.direction for quantity, _ in rows}
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption_justify="left")
+    table.title = "Utility and privacy" + (f": {directions.pop()} is better" if len(directions) == 1 else "")
+    table.caption = " ".join(part for part in (note, _undefined_note(rows)) if part) or None
+    mixed = bool(directions)
     table.add_column("Metric", no_wrap=True)
-    for title in COLUMNS.values():
-        table.add_column(title, justify="right", no_wrap=True)
+    for name in evaluation.columns:
+        table.add_column(name[:1].upper() + name[1:], justify="right", no_wrap=True)
     table.add_column("A good value")
-    for name, metric in METRICS.items():
-        if name in metrics:
-            numbers = [_number(metrics.get(name + suffix, math.nan)) for suffix in COLUMNS]
-            table.add_row(metric.title, *numbers, metric.good_value)
+    for quantity, values in rows:
+        good = f"{quantity.good_value} ({quantity.direction} is better)" if mixed else quantity.good_value
+        table.add_row(quantity.title, *map(_number, values), good)
     return table
-
-
-def write_json(path: str | os.PathLike[str], metrics: Mapping[str, float]) -> None:
-    """Write the metrics as a JSON object in one step; an undefined one becomes null, for JSON knows no NaN.
-
-    Raises
-    ------
-    InputError
-        The file cannot be written.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> path = pathlib.Path(tempfile.mkdtemp()) / "metrics.json"
-    >>> write_json(path, {"tp_tv": 0.5, "vf_tv": float("nan")})
-    >>> json.loads(path.read_text())
-    {'tp_tv': 0.5, 'vf_tv': None}
-    """
-    content = {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def _number(value: float) -> str:
     return f"{value:.4f}" if math.isfinite(value) else "-"
 
 
-def _undefined_note(metrics: Mapping[str, float]) -> str | None:
-    """Why some of the numbers are missing; None if none is."""
+def _undefined_note(rows: list[tuple[Quantity, list[float]]]) -> str:
+    """Why some of the numbers are missing."""
     reasons = [
-        f"{metric.title}: {metric.undefined}"
-        for name, metric in METRICS.items()
-        if math.isnan(metrics.get(name, 0.0)) and metric.undefined
+        f"{quantity.title}: {quantity.undefined}"
+        for quantity, values in rows
+        if quantity.undefined and any(math.isnan(value) for value in values)
     ]
-    return "Undefined, shown as -. " + "; ".join(reasons) + "." if reasons else None
+    return "Undefined, shown as -. " + "; ".join(reasons) + "." if reasons else ""

@@ -7,45 +7,30 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ppmtf_jax.attacks import membership_advantage, membership_scores, mia_advantage
-from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from tests.support import minutes, places_in_line, random_traces, transitions_by_loop
 
 
-def random_traces(
-    seed: int, first_user: int, n_users: int, n_traces: int, *, n_places: int = 4, keep: float = 1.0
-) -> Traces:
-    rng = np.random.default_rng(seed)
-    users = range(first_user, first_user + n_users)
-    rows = [(u, t, i, int(rng.integers(n_places))) for u in users for t in range(n_traces) for i in range(8)]
-    frame = pd.DataFrame([row for row in rows if rng.random() < keep], columns=["user", "trace", "instant", "place"])
-    places = PlaceTable(np.arange(n_places), np.linspace(35, 36, n_places), np.linspace(139, 140, n_places))
-    return Traces.from_frame(frame, places, TimeGrid.each_instant("2024-01-01T00:00:00", 60, 8))
-
-
-def transitions(traces: Traces) -> list[tuple[int, int, int, int]]:
-    events = list(zip(traces.user, traces.trace, traces.instant, traces.place, strict=True))
-    at = {(int(u), int(t), int(i)): int(p) for u, t, i, p in events}
-    return [(u, t, p, at[u, t, i + 1]) for (u, t, i), p in at.items() if (u, t, i + 1) in at]
+def traces_of(seed: int, users: range, n_traces: int = 1, *, n_places: int = 4, keep: float = 1.0) -> Traces:
+    return random_traces(seed, users, places_in_line(n_places), minutes(8), n_traces=n_traces, keep=keep)
 
 
 def scores_by_loops(
     released: Traces, train: Traces, test: Traces, *, leave_out: bool = True
 ) -> dict[tuple[int, int], float]:
     """Score by (trace number, user), test users after the training users."""
-    steps = transitions(train) + [(train.n_users + u, t, a, b) for u, t, a, b in transitions(test)]
+    steps = transitions_by_loop(train) + [(train.n_users + u, t, a, b) for u, t, a, b in transitions_by_loop(test)]
     count = Counter((u, a, b) for u, _, a, b in steps)
     total = Counter((u, a) for u, _, a, _ in steps)
     own = {(u, a, b): n / total[u, a] for (u, a, b), n in count.items()}
     n_all = train.n_users + test.n_users
-    released_steps = transitions(released)
+    released_steps = transitions_by_loop(released)
     scores = {}
     for n in range(n_all):
         for user, number in zip(*released.trace_table(), strict=True):
@@ -62,9 +47,9 @@ def scores_by_loops(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_scores_equal_those_of_loops(seed: int) -> None:
-    train = random_traces(seed, 0, 4, 2, keep=0.6)
-    test = random_traces(50 + seed, 4, 3, 2, keep=0.6)
-    released = random_traces(100 + seed, 0, 4, 3, keep=0.7)
+    train = traces_of(seed, range(4), 2, keep=0.6)
+    test = traces_of(50 + seed, range(4, 7), 2, keep=0.6)
+    released = traces_of(100 + seed, range(4), 3, keep=0.7)
     found = np.concatenate(membership_scores(released, train, test), axis=1)
     as_dict = {(t, n): found[t, n] for t in range(3) for n in range(7)}
     assert as_dict == pytest.approx(scores_by_loops(released, train, test), abs=1e-9)
@@ -74,9 +59,9 @@ def test_scores_equal_those_of_loops(seed: int) -> None:
 
 def test_a_transition_that_only_one_user_makes() -> None:
     """By hand: user 0 alone goes from 3 to 3; the others' probability is then the floor."""
-    train, test = random_traces(0, 0, 3, 1, n_places=3), random_traces(1, 3, 2, 1, n_places=3)
+    train, test = traces_of(0, range(3), n_places=3), traces_of(1, range(3, 5), n_places=3)
     frame = train.to_frame()
-    places = PlaceTable(np.arange(4), np.linspace(35, 36, 4), np.linspace(139, 140, 4))
+    places = places_in_line(4)
     frame.loc[frame.user == 0, "place"] = 3
     train, test = (Traces.from_frame(f, places, train.time_grid) for f in (frame, test.to_frame()))
     only = train.select_users(np.array([0]))
@@ -98,7 +83,7 @@ def test_advantage_is_the_best_over_all_thresholds(members: list[int], others: l
 
 
 def test_copied_traces_give_members_away_and_exchanged_labels_are_noticed() -> None:
-    train, test = random_traces(0, 0, 50, 1, n_places=8), random_traces(1, 50, 50, 1, n_places=8)
+    train, test = traces_of(0, range(50), n_places=8), traces_of(1, range(50, 100), n_places=8)
     assert mia_advantage(train, train, test) > 0.9
     # Scored with the labels exchanged, the same traces give nothing away.
     members, others = membership_scores(train, train, test)
@@ -111,8 +96,8 @@ def test_traces_of_strangers_give_nothing_away() -> None:
     It exceeds x with probability about exp(-2 x^2 n m / (n + m)); the tolerance is x at a probability of 1e-6.
     """
     n_members, n_others = 200, 150
-    train, test = random_traces(0, 0, n_members, 1, n_places=8), random_traces(1, 200, n_others, 1, n_places=8)
-    strangers = random_traces(2, 1000, 100, 1, n_places=8)
+    train, test = traces_of(0, range(n_members), n_places=8), traces_of(1, range(200, 200 + n_others), n_places=8)
+    strangers = traces_of(2, range(1000, 1100), n_places=8)
     tolerance = math.sqrt(math.log(1e6) * (n_members + n_others) / (2 * n_members * n_others))
     assert mia_advantage(strangers, train, test) < tolerance
     # Half of the members' own traces among them are noticed.
@@ -122,8 +107,8 @@ def test_traces_of_strangers_give_nothing_away() -> None:
 
 def test_a_number_with_few_traces_counts_like_the_others() -> None:
     """After a privacy test some numbers keep only some of their traces."""
-    train, test = random_traces(0, 0, 5, 1), random_traces(1, 5, 5, 1)
-    released = random_traces(2, 0, 5, 3)
+    train, test = traces_of(0, range(5)), traces_of(1, range(5, 10))
+    released = traces_of(2, range(5), 3)
     kept = released.select_traces(np.arange(15) % 3 != 1)
     members, others = membership_scores(kept, train, test)
     all_members, all_others = membership_scores(released, train, test)
@@ -132,7 +117,7 @@ def test_a_number_with_few_traces_counts_like_the_others() -> None:
 
 
 def test_without_transitions_the_advantage_is_undefined() -> None:
-    train, test = random_traces(0, 0, 3, 1), random_traces(1, 3, 3, 1)
+    train, test = traces_of(0, range(3)), traces_of(1, range(3, 6))
     first = train.to_frame().query("instant == 0")
     still = Traces.from_frame(first, train.places, train.time_grid)
     assert math.isnan(mia_advantage(still, train, test))
@@ -140,6 +125,6 @@ def test_without_transitions_the_advantage_is_undefined() -> None:
 
 
 def test_users_in_both_sets_are_an_error() -> None:
-    train = random_traces(0, 0, 3, 1)
+    train = traces_of(0, range(3))
     with pytest.raises(InputError, match="3 of 3 test users"):
         mia_advantage(train, train, train)

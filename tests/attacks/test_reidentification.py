@@ -7,41 +7,24 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks import reid_rate, reidentify
-from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop
 
-N_PLACES = 5
-
-
-def to_traces(rows: list[tuple[int, int, int, int]], n_instants: int = 10) -> Traces:
-    places = PlaceTable(np.arange(N_PLACES), np.linspace(35, 36, N_PLACES), np.linspace(139, 140, N_PLACES))
-    frame = pd.DataFrame(rows, columns=["user", "trace", "instant", "place"])
-    return Traces.from_frame(frame, places, TimeGrid.each_instant("2024-01-01T00:00:00", 60, n_instants))
+PLACES, GRID = places_in_line(5), minutes(10)
 
 
-def random_traces(seed: int, n_users: int, n_traces: int, *, keep: float = 1.0) -> Traces:
-    """Places drawn from one distribution for everybody, so that no trace tells anything of its user."""
-    rng = np.random.default_rng(seed)
-    rows = [(u, t, i, int(rng.integers(N_PLACES))) for u in range(n_users) for t in range(n_traces) for i in range(10)]
-    return to_traces([row for row in rows if rng.random() < keep])
-
-
-def transitions(traces: Traces) -> list[tuple[int, int, int, int]]:
-    events = list(zip(traces.user, traces.trace, traces.instant, traces.place, strict=True))
-    at = {(int(u), int(t), int(i)): int(p) for u, t, i, p in events}
-    return [(u, t, p, at[u, t, i + 1]) for (u, t, i), p in at.items() if (u, t, i + 1) in at]
+def traces_of(seed: int, n_users: int, n_traces: int, *, keep: float = 1.0) -> Traces:
+    return random_traces(seed, range(n_users), PLACES, GRID, n_traces=n_traces, keep=keep)
 
 
 def guesses_by_loops(released: Traces, train: Traces) -> list[int]:
-    count = Counter((u, a, b) for u, _, a, b in transitions(train))
-    total = Counter((u, a) for u, _, a, _ in transitions(train))
-    steps = transitions(released)
+    count = Counter((u, a, b) for u, _, a, b in transitions_by_loop(train))
+    total = Counter((u, a) for u, _, a, _ in transitions_by_loop(train))
+    steps = transitions_by_loop(released)
     guesses = []
     for user, number in zip(*released.trace_table(), strict=True):
         best, best_value = 0, -math.inf
@@ -58,8 +41,8 @@ def guesses_by_loops(released: Traces, train: Traces) -> list[int]:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_guesses_equal_those_of_loops(seed: int) -> None:
-    train = random_traces(seed, n_users=7, n_traces=2, keep=0.8)
-    released = random_traces(100 + seed, n_users=7, n_traces=3, keep=0.7)
+    train = traces_of(seed, n_users=7, n_traces=2, keep=0.8)
+    released = traces_of(100 + seed, n_users=7, n_traces=3, keep=0.7)
     expected = guesses_by_loops(released, train)
     assert len(set(expected)) > 2
     assert reidentify(released, train).tolist() == expected
@@ -67,15 +50,17 @@ def test_guesses_equal_those_of_loops(seed: int) -> None:
 
 def test_the_first_user_wins_a_tie() -> None:
     rows = [(u, 0, i, p) for u, trace in enumerate([(0, 0), (1, 2), (1, 2)]) for i, p in enumerate(trace)]
-    train = to_traces(rows)
+    train = to_traces(rows, PLACES, GRID)
     assert reidentify(train, train).tolist() == [0, 1, 1]
-    unknown = to_traces([(2, 0, 0, 4), (2, 0, 1, 3)])
+    unknown = to_traces([(2, 0, 0, 4), (2, 0, 1, 3)], PLACES, GRID)
     assert reidentify(unknown, train).tolist() == [0]
 
 
 def test_a_copied_trace_is_recognized_and_a_shift_of_labels_is_noticed() -> None:
-    train = random_traces(0, n_users=60, n_traces=1)
-    copied = to_traces([(u, 0, i, p) for u, i, p in zip(train.user, train.instant, train.place, strict=True)])
+    train = traces_of(0, n_users=60, n_traces=1)
+    copied = to_traces(
+        [(u, 0, i, p) for u, i, p in zip(train.user, train.instant, train.place, strict=True)], PLACES, GRID
+    )
     # A user whose transitions contain all of another's, with greater probabilities, may win; nine in ten do not.
     assert reid_rate(copied, train) > 0.9
     shifted = replace(copied, user_ids=np.roll(copied.user_ids, 1))
@@ -88,8 +73,8 @@ def test_independent_traces_are_recognized_at_chance() -> None:
     Five standard deviations of the binomial: a false alarm in about two million seeds.
     """
     n_users, n_traces = 40, 100
-    train = random_traces(1, n_users=n_users, n_traces=1)
-    released = random_traces(2, n_users=n_users, n_traces=n_traces)
+    train = traces_of(1, n_users=n_users, n_traces=1)
+    released = traces_of(2, n_users=n_users, n_traces=n_traces)
     chance = 1 / n_users
     tolerance = 5 * math.sqrt(chance * (1 - chance) / (n_users * n_traces))
     assert abs(reid_rate(released, train) - chance) < tolerance
@@ -101,27 +86,27 @@ def test_independent_traces_are_recognized_at_chance() -> None:
 
 
 def test_released_users_may_be_a_subset() -> None:
-    train = random_traces(0, n_users=30, n_traces=1)
+    train = traces_of(0, n_users=30, n_traces=1)
     some = train.select_users(np.array([3, 17, 29]))
     assert reidentify(some, train).tolist() == [3, 17, 29]
     assert reid_rate(some, train) == 1.0
 
 
 def test_pooled_traces_are_one_guess_a_user() -> None:
-    train = random_traces(0, n_users=10, n_traces=4, keep=0.8)
+    train = traces_of(0, n_users=10, n_traces=4, keep=0.8)
     assert reidentify(train, train, pool_traces=True).tolist() == list(range(10))
     assert reid_rate(train, train, pool_traces=True) == 1.0
 
 
 def test_without_transitions_the_rate_is_undefined() -> None:
-    train = random_traces(0, n_users=3, n_traces=1)
-    still = to_traces([(0, 0, 0, 1), (1, 0, 4, 2)])
+    train = traces_of(0, n_users=3, n_traces=1)
+    still = to_traces([(0, 0, 0, 1), (1, 0, 4, 2)], PLACES, GRID)
     assert math.isnan(reid_rate(still, train))
     assert math.isnan(reid_rate(still, still))
     assert reidentify(still, train).tolist() == [0, 0]
 
 
 def test_strangers_are_an_error() -> None:
-    train = random_traces(0, n_users=3, n_traces=1)
+    train = traces_of(0, n_users=3, n_traces=1)
     with pytest.raises(InputError, match="users of the training set"):
-        reid_rate(random_traces(0, n_users=4, n_traces=1), train)
+        reid_rate(traces_of(0, n_users=4, n_traces=1), train)

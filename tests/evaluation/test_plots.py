@@ -8,17 +8,27 @@ from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
+import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import ToyCity, toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation import plots
-from ppmtf_jax.evaluation.evaluation import METRICS, population_by_slot
+from ppmtf_jax.evaluation import EvaluationSettings, plots
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.plots import pictures
+from ppmtf_jax.evaluation.plots.clusters import cluster_strength, oriented_factors, top_users
+from ppmtf_jax.evaluation.plots.maps import grid_of_places, round_ticks
+from ppmtf_jax.evaluation.plots.matrices import MAX_MATRIX_GROUPS, group_transitions, moved_apart, place_groups
+from tests.support import evaluation_of, random_traces
+
+QUANTITIES = EvaluationSettings().quantities()
+EVALUATION = evaluation_of(["synthetic"], [(QUANTITIES["tp_tv"], [0.1])])
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +51,10 @@ def grid_places(n_rows: int, n_columns: int) -> PlaceTable:
     )
 
 
-def random_traces(places: PlaceTable, n_slots: int, n_users: int = 30, seed: int = 0) -> Traces:
-    rng = np.random.default_rng(seed)
-    user, instant = np.divmod(np.arange(n_users * n_slots), n_slots)
-    place = rng.integers(len(places), size=len(user))
+def traces_in(places: PlaceTable, n_slots: int, n_users: int = 30) -> Traces:
+    """One event of each user in each slot."""
     grid = TimeGrid.each_instant("2024-01-01T09:00:00", 1200, n_slots)
-    return Traces.from_frame(pd.DataFrame({"user": user, "instant": instant, "place": places.ids[place]}), places, grid)
+    return random_traces(0, range(n_users), places, grid)
 
 
 def true_factors(city: ToyCity) -> SimpleNamespace:
@@ -79,13 +87,13 @@ def test_transitions_count_consecutive_instants_only() -> None:
     places = grid_places(3, 3)
     grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, 5)
     frame = pd.DataFrame({"user": [0, 0, 0, 0, 1], "instant": [0, 1, 2, 4, 0], "place": [0, 0, 1, 2, 3]})
-    matrix = plots.group_transitions(Traces.from_frame(frame, places, grid), np.arange(9))
+    matrix = group_transitions(Traces.from_frame(frame, places, grid), np.arange(9))
     assert matrix[0, :2].tolist() == [1 / 2, 1 / 2]
     assert np.isnan(matrix[1:]).all()
 
 
 def test_grids_are_drawn_as_cells_and_scattered_places_as_dots(city: ToyCity) -> None:
-    traces = random_traces(grid_places(4, 5), 6)
+    traces = traces_in(grid_places(4, 5), 6)
     cells = plots.population_maps(traces, traces, slots=[3]).axes[0].collections[0]
     expected = 100 * population_by_slot(traces)[3].reshape(4, 5)
     np.testing.assert_allclose(np.ma.getdata(cells.get_array()).reshape(4, 5), expected)
@@ -101,7 +109,7 @@ def test_grids_are_drawn_as_cells_and_scattered_places_as_dots(city: ToyCity) ->
 def test_a_grid_with_holes_leaves_them_empty() -> None:
     whole = grid_places(4, 5)
     kept = PlaceTable.from_frame(whole.to_frame().drop(index=[7, 11]))
-    traces = random_traces(kept, 3)
+    traces = traces_in(kept, 3)
     cells = plots.population_maps(traces, traces, slots=[0]).axes[0].collections[0].get_array()
     assert np.flatnonzero(np.ma.getmaskarray(cells).ravel()).tolist() == [7, 11]
 
@@ -121,7 +129,7 @@ def test_population_maps_share_one_scale_and_correct_longitude(halves) -> None:
 
 
 def test_fewer_slots_than_columns() -> None:
-    traces = random_traces(grid_places(3, 3), 2)
+    traces = traces_in(grid_places(3, 3), 2)
     assert len(plots.population_maps(traces, traces).axes) == 2 * 2 + 1
 
 
@@ -134,7 +142,7 @@ def test_matrices_are_ordered_by_category(city: ToyCity, halves) -> None:
     order = np.lexsort((train.places.longitude, [labels.index(name) for name in train.places.category]))
     for ax, traces in ((left, train), (right, synthetic)):
         drawn = ax.images[0].get_array()
-        expected = plots.group_transitions(traces, np.arange(100))[np.ix_(order, order)]
+        expected = group_transitions(traces, np.arange(100))[np.ix_(order, order)]
         np.testing.assert_array_equal(np.ma.getmaskarray(drawn), np.isnan(expected))
         shown = np.ma.filled(drawn, np.nan)
         np.testing.assert_allclose(shown[expected > 0], expected[expected > 0])
@@ -146,9 +154,9 @@ def test_matrices_are_ordered_by_category(city: ToyCity, halves) -> None:
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 20), (9, 13), (3, 3)])
 def test_many_places_become_groups_of_neighbours(n_rows: int, n_columns: int) -> None:
     places = grid_places(n_rows, n_columns)
-    groups = plots._place_groups(places)
+    groups = place_groups(places)
     sizes = np.bincount(groups.of_place)
-    assert len(sizes) == min(len(places), plots.MAX_MATRIX_GROUPS)
+    assert len(sizes) == min(len(places), MAX_MATRIX_GROUPS)
     assert sizes.min() >= 1
     assert sizes.max() - sizes.min() <= 1
     longitude = [places.longitude[groups.of_place == group].round(6) for group in range(len(sizes))]
@@ -157,43 +165,59 @@ def test_many_places_become_groups_of_neighbours(n_rows: int, n_columns: int) ->
 
 def test_groups_do_not_mix_categories() -> None:
     city = toy_city(5, n_places=730, n_days=1)
-    groups = plots._place_groups(city.traces.places)
+    groups = place_groups(city.traces.places)
     category = city.traces.places.category
     assert all(len(set(category[groups.of_place == group])) == 1 for group in range(groups.of_place.max() + 1))
-    assert len(groups.category_of_group) <= plots.MAX_MATRIX_GROUPS
+    assert len(groups.category_of_group) <= MAX_MATRIX_GROUPS
     assert str(len(groups.category_of_group)) in groups.title
 
 
 def test_too_many_categories_are_not_used() -> None:
     places = grid_places(5, 5)
     frame = places.to_frame().assign(category=[f"kind {i}" for i in range(25)])
-    assert plots._place_groups(PlaceTable.from_frame(frame)).categories == []
+    assert place_groups(PlaceTable.from_frame(frame)).categories == []
 
 
 def test_labels_are_kept_apart() -> None:
-    moved = plots._apart(np.array([0.0, 10.0, 10.5, 11.0, 99.0]), 3.0, 99.0)
+    moved = moved_apart(np.array([0.0, 10.0, 10.5, 11.0, 99.0]), 3.0, 99.0)
     assert (np.diff(moved) >= 3).all()
     assert moved[-1] == 99
 
 
 def test_bars_show_what_was_given_and_mark_what_was_not() -> None:
-    metrics = {"tp_tv": 0.43, "tp_tv_train": 0.38, "tp_tv_uniform": 0.86, "reid_rate": 0.0, "vf_tv": float("nan")}
-    figure = plots.utility_bars(metrics)
-    axes = dict(zip(METRICS, figure.axes, strict=False))
+    undefined = float("nan")
+    values = {"tp_tv": [0.43, 0.38, 0.86], "reid_rate": [0.0, undefined, undefined], "vf_tv": [undefined] * 3}
+    quantities = {name: QUANTITIES[name] for name in values}
+    numbers = [(quantities[name], values[name]) for name in values]
+    figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers))
+    axes = dict(zip(values, figure.axes, strict=False))
     assert [bar.get_height() for bar in axes["tp_tv"].patches] == [0.43, 0.38, 0.86]
     assert written_numbers(axes["tp_tv"]) == [0.43, 0.38, 0.86]
     assert [text.get_text() for text in axes["reid_rate"].texts] == ["0", "n/a", "n/a"]
     assert not axes["vf_tv"].patches
-    assert all("lower is better" in axes[key].get_title() for key in METRICS)
+    for name, quantity in quantities.items():
+        assert axes[name].get_title() == f"{quantity.title}\nlower is better"
+        assert axes[name].get_ylabel() == quantity.unit
+        assert axes[name].get_xlabel() == f"good: {quantity.good_value}"
     names = [text.get_text() for text in figure.axes[-1].get_legend().get_texts()]
     assert names == ["synthetic", "training data", "uniform"]
     figure.savefig("/dev/null", format="png")
 
 
+def test_bars_of_several_synthetic_sets_are_told_apart() -> None:
+    columns = ["released", "all", "training", "uniform"]
+    figure = plots.utility_bars(evaluation_of(columns, [(QUANTITIES["tp_tv"], [0.5, 0.4, 0.3, 0.8])]))
+    colours = [bar.get_facecolor() for bar in figure.axes[0].patches]
+    assert len(set(colours)) == 4
+    legend = figure.axes[1].get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == ["released", "all", "training data", "uniform"]
+    assert [patch.get_facecolor() for patch in legend.get_patches()] == colours
+
+
 def test_top_users_are_a_tenth_and_at_least_one() -> None:
     loading = np.linspace(0, 1, 40)
-    assert plots.top_users(loading).tolist() == [36, 37, 38, 39]
-    assert plots.top_users(np.array([0.1, 0.5, 0.2])).tolist() == [1]
+    assert top_users(loading).tolist() == [36, 37, 38, 39]
+    assert top_users(np.array([0.1, 0.5, 0.2])).tolist() == [1]
 
 
 def test_strength_is_the_distance_from_everybody() -> None:
@@ -202,7 +226,7 @@ def test_strength_is_the_distance_from_everybody() -> None:
     frame = pd.DataFrame({"user": np.arange(10), "instant": 0, "place": [8] + [0] * 9})
     traces = Traces.from_frame(frame, places, grid)
     odd, common = np.eye(10)[0], np.eye(10)[1]
-    np.testing.assert_allclose(plots.cluster_strength(np.stack([odd, common], axis=1), traces), [9 / 10, 1 / 10])
+    np.testing.assert_allclose(cluster_strength(np.stack([odd, common], axis=1), traces), [9 / 10, 1 / 10])
 
 
 def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
@@ -211,9 +235,9 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
     synthetic = traces.select_users(np.arange(0, traces.n_users, 2))
     figure = plots.user_clusters(factors, synthetic, traces, n_clusters=2)
     panels = np.array(figure.axes[: 2 * 4]).reshape(2, 4)
-    strength = plots.cluster_strength(factors.user, traces)
+    strength = cluster_strength(factors.user, traces)
     for row, cluster in zip(panels, np.argsort(-strength)[:2], strict=True):
-        top = plots.top_users(factors.user[:, cluster])
+        top = top_users(factors.user[:, cluster])
         assert (city.cluster[top] == cluster).all()
         for ax, shown in ((row[0], traces), (row[1], synthetic)):
             chosen = np.isin(shown.user_ids[shown.user], traces.user_ids[top])
@@ -227,8 +251,8 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
 
 def test_clusters_without_a_synthetic_trace_stay_empty(city: ToyCity) -> None:
     factors = true_factors(city)
-    strongest = plots.cluster_strength(factors.user, city.traces).argmax()
-    others = np.setdiff1d(np.arange(city.traces.n_users), plots.top_users(factors.user[:, strongest]))
+    strongest = cluster_strength(factors.user, city.traces).argmax()
+    others = np.setdiff1d(np.arange(city.traces.n_users), top_users(factors.user[:, strongest]))
     figure = plots.user_clusters(factors, city.traces.select_users(others), city.traces, n_clusters=1)
     figure.savefig("/dev/null", format="png")
     assert len(figure.axes[0].collections[-1].get_offsets()) == city.traces.n_places
@@ -238,9 +262,9 @@ def test_clusters_without_a_synthetic_trace_stay_empty(city: ToyCity) -> None:
 @pytest.mark.parametrize("flipped", [("user", "place"), ("user", "slot"), ("place", "slot")])
 def test_signs_of_factors_do_not_matter(city: ToyCity, flipped: tuple[str, str]) -> None:
     factors = true_factors(city)
-    expected = plots._oriented(factors, city.traces)
+    expected = oriented_factors(factors, city.traces)
     turned = SimpleNamespace(**{**vars(factors), **{name: -getattr(factors, name) for name in flipped}})
-    for got, wanted in zip(plots._oriented(turned, city.traces), expected, strict=True):
+    for got, wanted in zip(oriented_factors(turned, city.traces), expected, strict=True):
         np.testing.assert_allclose(got, wanted)
 
 
@@ -251,12 +275,12 @@ def test_factors_of_other_data_are_refused(city: ToyCity, halves) -> None:
 
 def test_trace_sets_of_other_places_are_refused(halves) -> None:
     with pytest.raises(InputError, match="place"):
-        plots.population_maps(random_traces(grid_places(3, 3), 12), halves[0])
+        plots.population_maps(traces_in(grid_places(3, 3), 12), halves[0])
 
 
 def test_ticks_are_round_and_apart() -> None:
     for largest in (0.013, 0.9, 1.0, 4.47, 8.0, 37.0, 100.0):
-        ticks = np.array(plots._ticks(largest, 0.1))
+        ticks = np.array(round_ticks(largest, 0.1))
         assert ticks[0] == 0
         assert 0.9 * largest <= ticks[-1] <= largest
         assert (np.diff(np.sqrt(ticks / largest)) >= 0.1 - 1e-9).all()
@@ -265,25 +289,76 @@ def test_ticks_are_round_and_apart() -> None:
 def test_odd_place_sets_can_be_drawn() -> None:
     two = pd.DataFrame({"place": [1, 2], "latitude": [50.0, 50.0], "longitude": [8.0, 8.1], "category": ["$x", "y_$"]})
     for frame in (two.head(1), two):
-        traces = random_traces(PlaceTable.from_frame(frame), 1, n_users=3)
+        traces = traces_in(PlaceTable.from_frame(frame), 1, n_users=3)
         plots.population_maps(traces, traces).savefig("/dev/null", format="png")
         plots.transition_matrices(traces, traces).savefig("/dev/null", format="png")
 
 
 def test_all_pictures_are_written(city: ToyCity, halves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plots, "DPI", 40)
+    monkeypatch.setattr(pictures, "DPI", 40)
     train, test = halves
     half_city = ToyCity(train, city.cluster[train.user_ids], city.cluster_names, city.home, city.work)
-    arguments = {"synthetic": train, "train": train, "test": test, "metrics": {"tp_tv": 0.1}}
+    arguments = {"synthetic": train, "train": train, "test": test, "evaluation": EVALUATION}
     paths = plots.save_pictures(tmp_path / "pictures", **arguments, factors=true_factors(half_city))
     assert [path.name for path in paths] == ["population.png", "transitions.png", "utility.png", "clusters.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == sorted(path.name for path in paths)
 
 
+def curve(name: str = "dense") -> Figure:
+    return plots.pass_rate_curves({name: np.array([1.0, 0.75])})
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf", "PNG"])
+def test_the_same_picture_is_the_same_file(tmp_path: Path, suffix: str) -> None:
+    first, again, other = (tmp_path / f"{name}.{suffix}" for name in ("first", "again", "other"))
+    plots.save_figure(curve(), first)
+    plots.save_figure(curve(), again)
+    plots.save_figure(curve("sparse"), other)
+    assert first.read_bytes() == again.read_bytes() != other.read_bytes()
+    assert all(plots.is_own_picture(path) for path in (first, again, other))
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_a_file_says_that_it_is_ours_and_not_when_or_by_which_matplotlib(tmp_path: Path, suffix: str) -> None:
+    ours, others = tmp_path / f"ours.{suffix}", tmp_path / f"others.{suffix}"
+    plots.save_figure(curve(), ours)
+    content = ours.read_bytes()
+    assert b"ppmtf_jax" in content
+    assert [word for word in (b"CreationDate", b"dc:date", matplotlib.__version__.encode()) if word in content] == []
+    curve().savefig(others)
+    assert not plots.is_own_picture(others)
+    # Nor is a picture ours whose name says that it is of another format.
+    assert not plots.is_own_picture(ours.rename(ours.with_suffix(".pdf" if suffix == "png" else ".png")))
+
+
+def test_what_is_no_picture_is_not_ours(tmp_path: Path) -> None:
+    text = tmp_path / "text.svg"
+    text.write_text("<dc:title>ppmtf_jax</dc:title>")
+    assert not plots.is_own_picture(text)
+    assert not plots.is_own_picture(tmp_path / "absent.png")
+
+
+@pytest.mark.parametrize("name", ["picture.jpg", "picture", ".png", "picture.png.gz"])
+def test_unknown_formats_are_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    for refuse in (plots.check_picture_name, plots.is_own_picture, lambda path: plots.save_figure(curve(), path)):
+        with pytest.raises(InputError, match=r"a name that ends in \.png, \.svg, \.pdf"):
+            refuse(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_chains_are_drawn_under_their_titles() -> None:
+    chains = np.arange(20.0).reshape(2, 10)
+    figure = plots.trace_plots({"log joint density": chains, "error at visits": -chains})
+    titles = [ax.get_title() for ax in figure.axes[:2]]
+    assert titles == ["log joint density", "error at visits"]
+    for ax, sign in zip(figure.axes, (1, -1), strict=False):
+        np.testing.assert_array_equal([line.get_ydata() for line in ax.lines], sign * chains)
+
+
 def test_nothing_is_written_when_a_picture_cannot_be_drawn(city: ToyCity, halves, tmp_path: Path) -> None:
     train, test = halves
-    arguments = {"synthetic": train, "train": train, "test": test, "metrics": {}}
+    arguments = {"synthetic": train, "train": train, "test": test, "evaluation": EVALUATION}
     with pytest.raises(InputError):
         plots.save_pictures(tmp_path / "pictures", **arguments, factors=true_factors(city))
     assert not (tmp_path / "pictures").exists()
@@ -292,7 +367,7 @@ def test_nothing_is_written_when_a_picture_cannot_be_drawn(city: ToyCity, halves
 def test_matplotlib_is_imported_only_for_pictures_and_pyplot_never() -> None:
     code = (
         "import sys; from ppmtf_jax.evaluation import plots; assert 'matplotlib' not in sys.modules; "
-        "plots.utility_bars({'tp_tv': 0.4}).savefig('/dev/null', format='png'); "
+        "import numpy; plots.pass_rate_curves({'a': numpy.ones(3)}).savefig('/dev/null', format='png'); "
         "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -301,7 +376,7 @@ def test_matplotlib_is_imported_only_for_pictures_and_pyplot_never() -> None:
 def test_real_people_flow_is_a_grid(shared: Path) -> None:
     frame = pd.read_csv(shared / "reference" / "people_flow" / "POI_TK.csv.gz")
     places = PlaceTable.from_frame(frame.rename(columns={"poi_id": "place", "y": "latitude", "x": "longitude"}))
-    (rows, _), (columns, _) = plots._grid_of(places)
+    (rows, _), (columns, _) = grid_of_places(places)
     assert (len(rows), len(columns)) == (20, 20)
 
 

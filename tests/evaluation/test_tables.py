@@ -1,64 +1,80 @@
-"""The table and the JSON file say what `evaluate` found, undefined numbers included."""
+"""The table says what `evaluate` found, undefined numbers included, and fits a terminal."""
 
 from __future__ import annotations
 
-import json
+import io
 import math
-from pathlib import Path
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
-from ppmtf_jax.evaluation.evaluation import METRICS
-from ppmtf_jax.evaluation.tables import format_table, write_json
+from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
+from tests.support import evaluation_of
+
+QUANTITIES = list(EvaluationSettings().quantities().values())
 
 
-def printed(metrics: dict[str, float]) -> str:
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(format_table(metrics))
-    console.file.close()
-    return console.export_text()
+def printed(evaluation: Evaluation, width: int = 80, note: str = "") -> str:
+    console = Console(width=width, file=io.StringIO())
+    console.print(format_table(evaluation, note=note))
+    return console.file.getvalue()
 
 
-def full(value: float) -> dict[str, float]:
-    return {name + suffix: value for name in METRICS for suffix in ("", "_train", "_uniform")}
+def full(*columns: str, **values: float) -> Evaluation:
+    """Every number 0.25, but for those of some metrics."""
+    return evaluation_of(columns, [(each, [values.get(each.name, 0.25)] * len(columns)) for each in QUANTITIES])
 
 
 def test_every_metric_is_in_the_table_with_direction_and_good_value() -> None:
-    text = printed(full(0.25))
+    text = printed(full("synthetic", "training", "uniform"))
     assert "lower is better" in text
-    for metric in METRICS.values():
-        (line,) = [line for line in text.splitlines() if f" {metric.title} " in line]
+    for quantity in QUANTITIES:
+        (line,) = [line for line in text.splitlines() if f" {quantity.title} " in line]
         assert line.count("0.2500") == 3
-        assert metric.good_value in line
+        assert quantity.good_value in line
+
+
+def test_four_columns_of_numbers_fit_80_characters() -> None:
+    lines = printed(full("released", "all", "training", "uniform", tm_emd_y=19.87654)).splitlines()
+    assert max(map(len, lines)) <= 80
+    for quantity in QUANTITIES:
+        (line,) = [line for line in lines if f" {quantity.title} " in line]
+        assert line.rstrip().endswith(quantity.good_value)
+        assert line.count("0.2500") + line.count("19.8765") == 4
+    assert [name for name in ("Released", "All", "Training", "Uniform") if name not in lines[2]] == []
 
 
 def test_metrics_that_were_not_computed_have_no_row() -> None:
-    text = printed({"tp_tv": 0.4, "tp_tv_train": 0.3, "tp_tv_uniform": 0.5})
+    text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4])]))
     assert "TP-TV" in text
     assert "VF-TV" not in text
 
 
+def test_each_direction_is_told_where_they_differ() -> None:
+    more = Quantity("kept", "Kept", "Share of the traces.", "share of traces", "higher", "near 1")
+    text = printed(evaluation_of(["synthetic"], [(QUANTITIES[0], [0.4]), (more, [0.5])]))
+    assert "near 1 (higher is better)" in text
+    assert "below 1 (a bin) (lower is better)" in text
+
+
 def test_an_undefined_number_has_its_reason_below() -> None:
-    metrics = full(0.25) | {"vf_tv": math.nan}
-    text = printed(metrics)
+    text = printed(full("synthetic", vf_tv=math.nan), 160)
     assert "Undefined" in text
-    assert METRICS["vf_tv"].undefined.split()[0] in text.split("Undefined")[1]
-    assert "Undefined" not in printed(full(0.25))
+    reason = next(each.undefined for each in QUANTITIES if each.name == "vf_tv")
+    assert reason in " ".join(text.split("Undefined")[1].split())
+    assert "Undefined" not in printed(full("synthetic"))
 
 
-def test_json_is_valid_where_a_number_is_undefined(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.json"
-    write_json(path, full(1 / 3) | {"vf_tv": math.nan})
-    text = path.read_text(encoding="utf-8")
-    assert "NaN" not in text
-    content = json.loads(text)
-    assert content["vf_tv"] is None
-    assert content["tp_tv"] == 1 / 3
-    assert list(content) == list(full(0))
+def test_a_note_stands_below() -> None:
+    text = printed(full("released", "all", vf_tv=math.nan), 160, note="All: before the privacy test.")
+    assert text.index("All: before the privacy test.") < text.index("Undefined")
 
 
-@pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
-def test_every_metric_is_explained(metric) -> None:
-    assert metric.meaning.endswith(".")
-    assert metric.good_value
+@pytest.mark.parametrize("columns", [["synthetic"], ["released", "all", "training", "uniform"]])
+def test_rows_and_columns_are_those_of_the_table(columns: list[str]) -> None:
+    evaluation = full(*columns)
+    assert evaluation.columns == columns
+    assert isinstance(evaluation.table, pd.DataFrame)
+    assert [quantity for quantity, _ in evaluation.rows()] == QUANTITIES

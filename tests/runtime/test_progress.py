@@ -7,7 +7,7 @@ import pytest
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.evaluation.evaluation import evaluate
+from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.runtime.progress import progress_bar, spinner
 
 
@@ -60,7 +60,7 @@ def test_every_long_stage_shows_itself(shown, tmp_path, monkeypatch):
         city = toy_city(20, n_days=1, seed=0, progress=True)
         city.traces.save(tmp_path / "city")
         train, test = Traces.load(tmp_path / "city", progress=True).split_users(0.5, seed=0)
-        evaluate(train, train, test, attacks=False, progress=True)
+        evaluate(train, train, test, EvaluationSettings(attacks=False), progress=True)
 
     text = shown(stages)
     assert [title for title in ("simulating", "20/20", "reading", "evaluating", "3/3") if title not in text] == []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.attacks.scoring import _count_pairs
+from ppmtf_jax.attacks.scoring import count_pairs
 from ppmtf_jax.data.traces import Traces
 
 
@@ -49,7 +49,7 @@ def ml_transitions(traces: Traces) -> UserTransitions:
     >>> estimates.n_users, float(estimates.probability.max()) <= 1
     (3, True)
     """
-    user, pair, count = _count_pairs(traces, traces.user)
+    user, pair, count = count_pairs(traces, traces.user)
     row = user.astype(np.int64) * traces.n_places + pair // traces.n_places
     _, row = np.unique(row, return_inverse=True)
     total = np.bincount(row, weights=count)

@@ -1,0 +1,1 @@
+"""What an attacker estimates of each user."""

@@ -1,0 +1,11 @@
+"""The attacks that are known by name: each is a `Measurement` of kind "privacy", registered by its own module."""
+
+from __future__ import annotations
+
+from ppmtf_jax.data.measurement import Measurement
+from ppmtf_jax.registry import Registry
+
+ATTACKS: Registry[Measurement] = Registry("attack", "ppmtf_jax.attacks")
+
+NO_TRANSITIONS = "no transition to attack with: no two consecutive events in the training or in the synthetic traces"
+"""When an attack that looks at transitions is undefined."""

@@ -1,0 +1,174 @@
+"""What can be measured of trace sets, and what the numbers mean.
+
+A metric of utility and an attack are the same thing here: a `Measurement`, an entry of a registry, with a function that
+gives a number for each of its quantities. Everything that is said of a number (its title, what it means, whether less
+of it is better) comes from its `Quantity`, so a table or a picture needs to know no name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from ppmtf_jax.data.traces import Traces
+
+Result = TypeVar("Result")
+Memo = dict[tuple[Any, ...], Any]
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a number means.
+
+    Parameters
+    ----------
+    name : str
+        By which it is asked for, such as "tp_tv".
+    title : str
+        As printed, such as "TP-TV".
+    meaning : str
+        One sentence.
+    unit : str
+        As beside an axis: "bins", "share of traces".
+    direction : {"lower", "higher"}
+        Which is better.
+    good_value : str
+        What to hope for.
+    undefined : str
+        When it is NaN, or "" if never.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    unit: str
+    direction: Literal["lower", "higher"]
+    good_value: str
+    undefined: str = ""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Of a measurement that has none."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """A trace set to measure, beside the real ones. Remembers what was computed of each set.
+
+    Parameters
+    ----------
+    traces : Traces
+        What is measured.
+    train, test : Traces
+        Real traces of users who were, and were not, used to make the synthetic ones.
+    n_instants : int
+        How many instants one synthetic trace covers.
+    pool_traces : bool
+        Whether the trace numbers of `traces` only mark breaks, as in real data: a user's traces together are then one.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
+    >>> comparison = Comparison(train, train, test, n_instants=24, pool_traces=True)
+    >>> comparison.statistic(Traces.has_transitions, comparison.test)
+    True
+    """
+
+    traces: Traces
+    train: Traces
+    test: Traces
+    n_instants: int
+    pool_traces: bool = False
+    _of_real: Memo = field(default_factory=dict, repr=False)
+    _of_measured: Memo = field(default_factory=dict, repr=False)
+
+    def statistic(self, function: Callable[..., Result], traces: Traces, *args: Any) -> Result:
+        """`function(traces, *args)`, computed once: what several measurements need of a set, or several columns.
+
+        That of a real set is kept for all comparisons with it, that of another as long as this comparison.
+
+        Parameters
+        ----------
+        function : callable
+            Of a module: one made anew at each call, as a lambda is, would be computed anew.
+        traces : Traces
+        *args
+            Hashable.
+        """
+        memo = self._of_real if traces is self.train or traces is self.test else self._of_measured
+        key = (function, traces, *args)
+        if key not in memo:
+            memo[key] = function(traces, *args)
+        return memo[key]
+
+    def of(self, traces: Traces, *, pool_traces: bool = False) -> Comparison:
+        """Another set beside the same real ones."""
+        return Comparison(traces, self.train, self.test, self.n_instants, pool_traces, self._of_real)
+
+    @property
+    def n_parts(self) -> int:
+        """Number of `parts`."""
+        return 1 if self.pool_traces else len(np.unique(self.traces.trace_table()[1]))
+
+    def parts(self) -> Iterator[Comparison]:
+        """A comparison of the traces of each trace number; of all together where these only mark breaks."""
+        if self.pool_traces:
+            yield self
+            return
+        number = self.traces.trace_table()[1]
+        for each in np.unique(number):
+            yield self.of(self.traces.select_traces(number == each))
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """An entry of a registry of metrics or attacks: how some quantities are measured.
+
+    Parameters
+    ----------
+    name : str
+        By which it is registered and its settings are given.
+    kind : {"utility", "privacy"}
+    quantities : tuple of Quantity
+        Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
+    measure : callable
+        From a `Comparison` and settings to a number for each quantity.
+    uniform : callable, optional
+        The same for uniform traces, where exact values are known. Looks at the real sets of the comparison alone.
+        Without it, synthetic traces with every place replaced by a random one are measured.
+    settings : type
+        Frozen dataclass; every setting has a default.
+    per_trace_number : bool
+        Whether the traces of each trace number are measured by themselves, and the numbers averaged.
+    check : callable, optional
+        From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
+
+    Examples
+    --------
+    >>> events = Quantity("n_events", "Events", "Number of events.", "events", "higher", "near Training")
+    >>> count = Measurement("n_events", "utility", (events,), lambda comparison, settings: [comparison.traces.n_events])
+    >>> [quantity.title for quantity in count.described(NoSettings())]
+    ['Events']
+    """
+
+    name: str
+    kind: Literal["utility", "privacy"]
+    quantities: tuple[Quantity, ...]
+    measure: Callable[[Comparison, Any], Sequence[float]]
+    uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
+    settings: type = NoSettings
+    per_trace_number: bool = False
+    check: Callable[[Comparison], None] | None = None
+
+    def described(self, settings: Any) -> list[Quantity]:
+        """The quantities at some settings."""
+        values = asdict(settings)
+        return [
+            replace(each, **{part: getattr(each, part).format(**values) for part in ("name", "title", "meaning")})
+            for each in self.quantities
+        ]

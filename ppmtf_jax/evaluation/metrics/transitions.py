@@ -1,0 +1,208 @@
+"""TM-EMD: how far from where they should go people go on from each place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from ppmtf_jax.data.comparable import check_comparable
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.distributions import earth_movers_distance
+from ppmtf_jax.evaluation.registry import METRICS
+
+N_BINS = 20
+NO_TEST_TRANSITIONS = "no transition in the test traces"
+Box = tuple[float, float, float, float]
+"""(south, north, west, east), degrees."""
+
+
+@dataclass(frozen=True)
+class TransitionSettings:
+    """Settings of TM-EMD.
+
+    Parameters
+    ----------
+    n_bins : int
+        Number of equal bins of the box on each axis.
+    box : (south, north, west, east), optional
+        Degrees; places outside belong to the outermost bins. The bounding box of the places where not given.
+
+    Raises
+    ------
+    InputError
+        There is no bin, or the box is empty.
+    """
+
+    n_bins: int = N_BINS
+    box: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.n_bins < 1:
+            problems.append(Problem("at least one bin", repr(self.n_bins)))
+        if self.box is not None and not _is_box(self.box):
+            found = repr(self.box)
+            problems.append(Problem("a box (south, north, west, east) with south < north and west < east", found))
+        if problems:
+            raise InputError("bins of the transition matrix", problems)
+
+
+def transition_counts(traces: Traces) -> sparse.csr_array:
+    """How often each place follows each at consecutive instants, over all users; shape (places, places).
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, seed=0).traces
+    >>> int(transition_counts(traces).sum()) == len(traces.transitions().event)
+    True
+    """
+    steps = traces.transitions()
+    pair = (steps.place, steps.next_place)
+    # Converting sums what is at the same cell.
+    return sparse.coo_array((np.ones(len(steps.event)), pair), shape=(traces.n_places, traces.n_places)).tocsr()
+
+
+def transition_matrix(traces: Traces) -> sparse.csr_array:
+    """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> matrix = transition_matrix(toy_city(n_users=5, seed=0).traces)
+    >>> bool(np.allclose(matrix.sum(axis=1), 1))
+    True
+    """
+    counts = transition_counts(traces)
+    total = counts.sum(axis=1)
+    return (
+        sparse.diags_array(1 / np.maximum(total, 1)) @ counts + sparse.diags_array((total == 0).astype(np.float64))
+    ).tocsr()
+
+
+def tm_emd(traces: Traces, test: Traces, *, n_bins: int = N_BINS, box: Box | None = None) -> tuple[float, float]:
+    """TM-EMD-Y and TM-EMD-X of `traces`, all trace numbers taken together: how far people go astray, over the places.
+
+    Parameters
+    ----------
+    traces, test : Traces
+    n_bins, box
+        See `TransitionSettings`.
+
+    Returns
+    -------
+    y, x : float
+        In bins; NaN if the test traces have no transition.
+
+    Raises
+    ------
+    InputError
+        The numbers of slots or the place tables differ, or the box is empty.
+
+    References
+    ----------
+    Murakami et al. 2021, section 4.3.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, seed=0).traces
+    >>> tm_emd(traces, traces)
+    (0.0, 0.0)
+    """
+    check_comparable(traces=traces, test=test)
+    settings = TransitionSettings(n_bins, box)
+    axes = _axes(test.places, settings)
+    onward, expected = (_onward(transition_matrix(each), axes) for each in (traces, test))
+    return _distances(onward, expected, test.has_transitions())
+
+
+_Axes = tuple[np.ndarray, np.ndarray]
+"""Of latitude and of longitude."""
+
+
+def _is_box(box: tuple[float, ...]) -> bool:
+    return len(box) == 4 and box[0] < box[1] and box[2] < box[3]
+
+
+def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
+    """Which bin of latitude, and of longitude, each place is in: 0-1 matrices of shape (places, bins)."""
+    south, north, west, east = settings.box or places.bounding_box()
+    return (
+        _bin_indicator(places.latitude, south, north, settings.n_bins),
+        _bin_indicator(places.longitude, west, east, settings.n_bins),
+    )
+
+
+def _bin_indicator(value: np.ndarray, low: float, high: float, n_bins: int) -> np.ndarray:
+    # All places may be on one line; the greatest value belongs to the last bin.
+    width = (high - low) / n_bins or 1.0
+    which = np.clip(np.floor((value - low) / width), 0, n_bins - 1).astype(np.int64)
+    return np.eye(n_bins)[which]
+
+
+def _onward(matrix: sparse.csr_array, axes: _Axes) -> _Axes:
+    """Where people go next from each place, by bin of latitude and of longitude, each of shape (places, bins)."""
+    y, x = (np.asarray(matrix @ axis) for axis in axes)
+    return y, x
+
+
+def _distances(onward: _Axes, test: _Axes, defined: bool) -> tuple[float, float]:
+    if not defined:
+        return float("nan"), float("nan")
+    y, x = (earth_movers_distance(*each) for each in zip(onward, test, strict=True))
+    return y, x
+
+
+def _measure(comparison: Comparison, settings: TransitionSettings) -> tuple[float, float]:
+    axes = _axes(comparison.test.places, settings)
+    return _from_test(_onward(comparison.statistic(transition_matrix, comparison.traces), axes), axes, comparison)
+
+
+def _uniform(comparison: Comparison, settings: TransitionSettings) -> tuple[float, float]:
+    axes = _axes(comparison.test.places, settings)
+    y, x = (np.tile(axis.mean(axis=0), (len(axis), 1)) for axis in axes)
+    return _from_test((y, x), axes, comparison)
+
+
+def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[float, float]:
+    expected = _onward(comparison.statistic(transition_matrix, comparison.test), axes)
+    return _distances(onward, expected, comparison.statistic(Traces.has_transitions, comparison.test))
+
+
+METRICS.register(
+    Measurement(
+        "tm_emd",
+        "utility",
+        (
+            Quantity(
+                "tm_emd_y",
+                "TM-EMD-Y",
+                "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
+                "averaged over the places.",
+                "bins, north-south",
+                "lower",
+                "below 1 (a bin)",
+                NO_TEST_TRANSITIONS,
+            ),
+            Quantity(
+                "tm_emd_x",
+                "TM-EMD-X",
+                "The same in bins of longitude.",
+                "bins, east-west",
+                "lower",
+                "below 1 (a bin)",
+                NO_TEST_TRANSITIONS,
+            ),
+        ),
+        _measure,
+        _uniform,
+        TransitionSettings,
+        per_trace_number=True,
+    )
+)

@@ -1,0 +1,27 @@
+"""Pictures of what a synthetic trace set keeps: population maps, transitions, metrics, user clusters, pass rates.
+
+Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
+`save_figure`, or let `save_pictures` write them all. matplotlib is imported only when a picture is made.
+"""
+
+from ppmtf_jax.evaluation.plots.bars import utility_bars
+from ppmtf_jax.evaluation.plots.chains import trace_plots
+from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
+from ppmtf_jax.evaluation.plots.curves import pass_rate_curves
+from ppmtf_jax.evaluation.plots.maps import population_maps
+from ppmtf_jax.evaluation.plots.matrices import transition_matrices
+from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
+
+__all__ = [
+    "Factors",
+    "check_picture_name",
+    "is_own_picture",
+    "pass_rate_curves",
+    "population_maps",
+    "save_figure",
+    "save_pictures",
+    "trace_plots",
+    "transition_matrices",
+    "user_clusters",
+    "utility_bars",
+]

@@ -1,0 +1,161 @@
+"""Who is like whom: the clusters of users that a factorization found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from ppmtf_jax.data.comparable import check_comparable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, round_ticks, share_scale
+from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+
+TOP_USER_SHARE = 0.1
+
+
+@runtime_checkable
+class Factors(Protocol):
+    """Factor matrices: a row for each user, place, next place or slot, a column for each cluster."""
+
+    user: Any
+    place: Any
+    next_place: Any
+    slot: Any
+
+
+@styled
+def user_clusters(
+    factors: Factors, synthetic: Traces, train: Traces, *, n_clusters: int = 3
+) -> matplotlib.figure.Figure:
+    """The most distinct user clusters that the factors found, as Figs. 8 and 12 of Murakami et al. 2021.
+
+    A column of the user factor is a cluster; its users are the 10 % with the largest values. One row per cluster:
+    where these users are in the training and the synthetic traces (all slots), and the columns of the place and of the
+    slot factor, normalized to a square sum of 1. Clusters come in the order of `cluster_strength`.
+
+    Parameters
+    ----------
+    factors : Factors
+        Arrays (users, rank), (places, rank), (places, rank), (slots, rank); users as in `train`.
+
+    Raises
+    ------
+    InputError
+        The shapes of the factors do not fit `train`.
+    """
+    from matplotlib.figure import Figure
+
+    check_comparable(training=train, synthetic=synthetic)
+    user, place, slot = oriented_factors(factors, train)
+    strength = cluster_strength(user, train)
+    chosen = np.argsort(-strength, kind="stable")[:n_clusters]
+    maps = []
+    for cluster in chosen:
+        top = top_users(user[:, cluster])
+        again = np.flatnonzero(np.isin(synthetic.user_ids, train.user_ids[top]))
+        maps.append((len(top), 100 * _population_of(train, top), 100 * _population_of(synthetic, again)))
+    scale = share_scale(np.array([pair for _, *pair in maps]))
+    factor_scale = share_scale(place[:, chosen].T)
+
+    width, height = panel_inches(train.places, 2.2)
+    figure = Figure(figsize=(3 * width + 3.6, height * len(chosen) + 1.3), layout="constrained")
+    axes = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1, 1, 0.9])
+    for row, (cluster, (n_top, training, synthesized)) in enumerate(zip(chosen, maps, strict=True)):
+        population = draw_map(axes[row, 0], train.places, training, scale)
+        draw_map(axes[row, 1], train.places, synthesized, scale)
+        loading = draw_map(axes[row, 2], train.places, place[:, cluster], factor_scale)
+        _draw_slots(axes[row, 3], slot[:, cluster], train.time_grid.slot_labels())
+        axes[row, 0].set_ylabel(f"cluster {cluster + 1}, {n_top} users\n{strength[cluster]:.2f} from everybody (TV)")
+    for ax, title in zip(axes[0], ("training events", "synthetic events", "place factor", "slot factor"), strict=True):
+        ax.set_title(title)
+    axes[-1, 3].set_xlabel("time of day")
+    draw_scale_bar(axes[-1, 0], train.places)
+    where = {"location": "bottom", "aspect": 30, "pad": 0.03, "shrink": 0.8}
+    for drawn, ax, label in (
+        (population, axes[:, :2], "share of the events of these users, %"),
+        (loading, axes[:, 2], "place factor, unit square sum"),
+    ):
+        figure.colorbar(drawn, ax=ax, ticks=round_ticks(drawn.norm.vmax, 0.16), format="%g", label=label, **where)
+    figure.suptitle("User clusters that differ most from everybody: the 10 % strongest users of a factor column")
+    return figure
+
+
+def oriented_factors(factors: Factors, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """User, place and slot factor; signs such that place and slot columns are mostly positive, unit square sums.
+
+    The products user * place * slot do not change when two of the three change sign.
+
+    Returns
+    -------
+    user, place, slot : float arrays, shapes (users, rank), (places, rank), (slots, rank)
+
+    Raises
+    ------
+    InputError
+        The shapes of the factors do not fit `train`.
+    """
+    user, place, slot = (np.asarray(part, np.float64) for part in (factors.user, factors.place, factors.slot))
+    expected = (train.n_users, train.n_places, train.time_grid.n_slots)
+    found = (len(user), len(place), len(slot))
+    if found != expected:
+        sizes = "factors of {} users, {} places, {} slots, as the training traces have"
+        raise InputError("user clusters", [Problem(sizes.format(*expected), "{}, {}, {}".format(*found))])
+    place_sign = np.where(place.sum(axis=0) < 0, -1.0, 1.0)
+    slot_sign = np.where(slot.sum(axis=0) < 0, -1.0, 1.0)
+
+    def unit(columns: np.ndarray) -> np.ndarray:
+        norm = np.sqrt((columns**2).sum(axis=0))
+        return columns / np.where(norm > 0, norm, 1.0)
+
+    return user * place_sign * slot_sign, unit(place * place_sign), unit(slot * slot_sign)
+
+
+def top_users(loading: np.ndarray) -> np.ndarray:
+    """Indices of the tenth of the users (at least one) with the largest values of a column of the user factor.
+
+    Examples
+    --------
+    >>> top_users(np.array([0.1, 0.5, 0.2])).tolist()
+    [1]
+    """
+    n_top = max(1, round(TOP_USER_SHARE * len(loading)))
+    return np.sort(np.argsort(-loading, kind="stable")[:n_top])
+
+
+def cluster_strength(user_factor: np.ndarray, train: Traces) -> np.ndarray:
+    """How far the top users of each column are from everybody: total variation between their populations, in [0, 1].
+
+    Parameters
+    ----------
+    user_factor : float array, shape (users, rank)
+
+    Returns
+    -------
+    float array, shape (rank,)
+    """
+    everybody = _population_of(train, np.arange(train.n_users))
+    own = [_population_of(train, top_users(column)) for column in user_factor.T]
+    return np.array([0.5 * np.abs(population - everybody).sum() for population in own])
+
+
+def _population_of(traces: Traces, users: np.ndarray) -> np.ndarray:
+    """Share of the events of some users at each place, shape (places,); NaN where they have none."""
+    chosen = np.zeros(traces.n_users, bool)
+    chosen[users] = True
+    return counts_to_shares(np.bincount(traces.place[chosen[traces.user]], minlength=traces.n_places))
+
+
+def _draw_slots(ax: matplotlib.axes.Axes, values: np.ndarray, labels: Sequence[str]) -> None:
+    ax.bar(np.arange(len(values)), values, color=LINE_COLOURS[0], width=0.85)
+    every = -(-len(labels) // 5)
+    ax.set_xticks(np.arange(0, len(labels), every), labels[::every])
+    ax.margins(x=0.02)
+    ax.locator_params(axis="y", nbins=4)

@@ -1,0 +1,209 @@
+"""Where people are: maps of shares in percent, one colour scale for all maps of a figure.
+
+North is up, and longitude is shrunk by the cosine of the latitude so that distances are right. "Population" of a place
+is its share of the events of one slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppmtf_jax.data.comparable import check_comparable
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.colors
+    import matplotlib.figure
+
+
+@styled
+def population_maps(
+    synthetic: Traces, train: Traces, test: Traces | None = None, *, slots: Sequence[int] | None = None
+) -> matplotlib.figure.Figure:
+    """Where people are over the day: a column per slot, a row per trace set, one colour scale.
+
+    Parameters
+    ----------
+    slots : sequence of int, optional
+        Slots to show; by default four spread evenly.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(100).traces.split_users(0.5, seed=0)
+    >>> figure = population_maps(test, train, slots=[1, 6])
+    >>> [ax.get_title() for ax in figure.axes[:2]]
+    ['from 02:00', 'from 12:00']
+    """
+    from matplotlib.figure import Figure
+
+    rows = {"training": train, "test": test, "synthetic": synthetic}
+    shown = {name: traces for name, traces in rows.items() if traces is not None}
+    check_comparable(**shown)
+    if slots is None:
+        slots = _spread(train.time_grid.n_slots, 4)
+    labels = train.time_grid.slot_labels()
+    percent = {name: _seen_population(traces)[list(slots)] for name, traces in shown.items()}
+    scale = share_scale(np.concatenate(list(percent.values())))
+
+    width, height = panel_inches(train.places, 2.1)
+    figure = Figure(figsize=(width * len(slots) + 1.3, height * len(shown) + 0.8), layout="compressed")
+    axes = figure.subplots(len(shown), len(slots), squeeze=False)
+    for row, (name, values) in enumerate(percent.items()):
+        for column, slot in enumerate(slots):
+            ax = axes[row, column]
+            drawn = draw_map(ax, train.places, values[column], scale)
+            if row == 0:
+                ax.set_title(f"from {labels[slot]}")
+        axes[row, 0].set_ylabel(name)
+    draw_scale_bar(axes[-1, 0], train.places)
+    label = "share of the events of the slot, %"
+    figure.colorbar(drawn, ax=axes, shrink=0.7, pad=0.02, ticks=round_ticks(scale.vmax, 0.07), format="%g", label=label)
+    figure.suptitle("Population over the day")
+    return figure
+
+
+def draw_map(
+    ax: matplotlib.axes.Axes, places: PlaceTable, values: np.ndarray, scale: matplotlib.colors.Normalize
+) -> Any:
+    """Values of places as cells of a grid or, where places lie anyhow, as dots whose area and colour grow with them."""
+    from matplotlib import colormaps
+
+    _map_frame(ax, places)
+    colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
+    grid = grid_of_places(places)
+    if grid is not None:
+        (rows, row), (columns, column) = grid
+        cells = np.full((len(rows), len(columns)), np.nan)
+        cells[row, column] = values
+        x, y = _edges(columns), _edges(rows)
+        ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
+        return ax.pcolormesh(x, y, cells, norm=scale, cmap=colours)
+    crowd = min(1.0, (100 / len(places)) ** 0.5)
+    ax.scatter(places.longitude, places.latitude, s=2 * crowd, color="#C8C8C8", linewidths=0)
+    # The largest last, so that none is hidden by the smaller ones around it.
+    known = np.flatnonzero(np.isfinite(values))
+    order = known[np.argsort(values[known], kind="stable")]
+    area = 170 * crowd * np.asarray(scale(values[order])) ** 2
+    return ax.scatter(
+        places.longitude[order], places.latitude[order], s=area, c=values[order], norm=scale, cmap=colours,
+        edgecolors="#333333", linewidths=np.where(area > 10, 0.3, 0.0),
+    )  # fmt: skip
+
+
+def share_scale(values: np.ndarray) -> matplotlib.colors.Normalize:
+    """From 0 to the largest value; the square root keeps small shares visible beside the largest.
+
+    Examples
+    --------
+    >>> share_scale(np.array([0.5, np.nan, 4.0])).vmax
+    4.0
+    """
+    from matplotlib.colors import PowerNorm
+
+    finite = values[np.isfinite(values)]
+    largest = float(finite.max()) if len(finite) else 0.0
+    return PowerNorm(0.5, 0.0, largest if largest > 0 else 1.0, clip=True)
+
+
+def round_ticks(top: float, gap: float) -> list[float]:
+    """Round values from 0 to near the top of a square-root scale, none nearer than `gap` of its length.
+
+    Examples
+    --------
+    >>> round_ticks(8.0, 0.2)
+    [0.0, 0.5, 2.0, 5.0, 8.0]
+    """
+    unit = 10.0 ** np.floor(np.log10(top))
+    ticks = [np.floor(10 * top / unit) * unit / 10]
+    for value in (step * unit * 10.0**-back for back in range(3) for step in (5, 2, 1)):
+        if np.sqrt(ticks[-1] / top) - np.sqrt(value / top) >= gap <= np.sqrt(value / top):
+            ticks.append(value)
+    # Without the last bits that powers of ten leave.
+    return [0.0, *(float(f"{tick:.6g}") for tick in reversed(ticks))]
+
+
+def panel_inches(places: PlaceTable, longest: float) -> tuple[float, float]:
+    """Width and height of a map panel whose longer side is `longest`, neither less than half of it.
+
+    Examples
+    --------
+    >>> tower = PlaceTable(np.arange(2), np.array([50.0, 51.0]), np.array([8.0, 8.0]))
+    >>> [float(side) for side in panel_inches(tower, 2.0)]
+    [1.0, 2.0]
+    """
+    south, north, west, east = places.bounding_box()
+    width = max((east - west) * np.cos(np.radians((south + north) / 2)), 1e-3)
+    height = max(north - south, 1e-3)
+    return longest * max(0.5, min(1.0, width / height)), longest * max(0.5, min(1.0, height / width))
+
+
+def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
+    """Distinct latitudes and longitudes with the index of each place among them; None where places fill no grid.
+
+    Returns
+    -------
+    rows, columns : (float array, shape (distinct values,); int array, shape (places,)), each
+        Or None.
+
+    Examples
+    --------
+    >>> latitude, longitude = np.divmod(np.arange(12), 4)
+    >>> rows, columns = grid_of_places(PlaceTable(np.arange(12), latitude / 10, longitude / 10))
+    >>> len(rows[0]), len(columns[0]), rows[1].tolist()
+    (3, 4, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
+    """
+    rows, row = np.unique(places.latitude.round(6), return_inverse=True)
+    columns, column = np.unique(places.longitude.round(6), return_inverse=True)
+    if min(len(rows), len(columns)) < 2 or len(places) < 9 or len(rows) * len(columns) > 2 * len(places):
+        return None
+    return (rows, row), (columns, column)
+
+
+def draw_scale_bar(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
+    """A bar of a round length, about a third of the width, below the map."""
+    south, north, west, east = places.bounding_box()
+    km_per_degree = 111.2 * np.cos(np.radians((south + north) / 2))
+    third_km = (east - west) * km_per_degree / 3
+    if third_km <= 0:
+        return
+    power = 10.0 ** np.floor(np.log10(third_km))
+    length_km = max(step * power for step in (1, 2, 5) if step * power <= third_km * 1.0001)
+    share = length_km / km_per_degree / (ax.get_xlim()[1] - ax.get_xlim()[0])
+    line = {"color": "#333333", "lw": 2, "clip_on": False, "solid_capstyle": "butt"}
+    ax.plot([0, share], [-0.05, -0.05], transform=ax.transAxes, **line)
+    name = f"{length_km:g} km" if length_km >= 1 else f"{1000 * length_km:g} m"
+    ax.text(share + 0.03, -0.05, name, transform=ax.transAxes, va="center", fontsize=8)
+
+
+def _seen_population(traces: Traces) -> np.ndarray:
+    """Population in percent, shape (slots, places); NaN for a slot without events, where metrics assume uniform."""
+    n_events = np.bincount(traces.slot, minlength=traces.time_grid.n_slots)
+    return np.where(n_events[:, None] > 0, 100 * population_by_slot(traces), np.nan)
+
+
+def _spread(n: int, at_most: int) -> list[int]:
+    """Up to `at_most` of the numbers 0 to n - 1, evenly spread, each in the middle of its stretch."""
+    n_shown = min(n, at_most)
+    return [int((i + 0.5) * n / n_shown) for i in range(n_shown)]
+
+
+def _map_frame(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
+    south, north, west, east = places.bounding_box()
+    shrink = np.cos(np.radians((south + north) / 2))
+    margin = 0.06 * max(north - south, (east - west) * shrink, 1e-3)
+    ax.set(xlim=(west - margin / shrink, east + margin / shrink), ylim=(south - margin, north + margin))
+    ax.set(xticks=[], yticks=[], facecolor="#FAFAFA", aspect=1 / shrink)
+    ax.spines[:].set(visible=True, color="#CCCCCC")
+
+
+def _edges(centres: np.ndarray) -> np.ndarray:
+    middle = (centres[1:] + centres[:-1]) / 2
+    return np.concatenate([[2 * centres[0] - middle[0]], middle, [2 * centres[-1] - middle[-1]]])

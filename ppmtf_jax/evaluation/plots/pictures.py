@@ -1,0 +1,155 @@
+"""Pictures as files: the same bytes for the same content, with a mark that says what wrote them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.evaluation import Evaluation
+from ppmtf_jax.evaluation.plots.bars import utility_bars
+from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
+from ppmtf_jax.evaluation.plots.maps import population_maps
+from ppmtf_jax.evaluation.plots.matrices import transition_matrices
+from ppmtf_jax.evaluation.plots.style import DPI
+from ppmtf_jax.runtime.files import atomic_file
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+MAKER = "ppmtf_jax"
+
+
+@dataclass(frozen=True)
+class PictureFormat:
+    """A format that pictures are written in.
+
+    Parameters
+    ----------
+    metadata : dict
+        What Matplotlib is to write into the file: our mark, and nothing that changes from run to run.
+    begins : bytes
+        How every file of the format begins.
+    mark : bytes
+        Our mark as it stands in the file.
+    """
+
+    metadata: dict[str, Any]
+    begins: bytes
+    mark: bytes
+
+
+_PNG_TEXT = b"Software\0" + MAKER.encode()
+FORMATS = {
+    # A chunk of text is preceded by its length: so no longer name matches.
+    ".png": PictureFormat({"Software": MAKER}, b"\x89PNG\r\n\x1a\n", len(_PNG_TEXT).to_bytes(4) + b"tEXt" + _PNG_TEXT),
+    ".svg": PictureFormat({"Creator": MAKER, "Date": None}, b"<?xml", f"<dc:title>{MAKER}</dc:title>".encode()),
+    ".pdf": PictureFormat(
+        {"Creator": MAKER, "Producer": None, "CreationDate": None}, b"%PDF-", f"/Creator ({MAKER})".encode()
+    ),
+}
+
+
+def save_pictures(
+    folder: str | os.PathLike[str],
+    *,
+    synthetic: Traces,
+    train: Traces,
+    test: Traces,
+    evaluation: Evaluation,
+    factors: Factors | None = None,
+) -> list[Path]:
+    """Write population.png, transitions.png, utility.png and, where there are factors, clusters.png.
+
+    Each file appears complete or not at all; existing ones are replaced. The folder is made where it is missing.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+        What `evaluate` returns.
+    factors : Factors, optional
+        Factors of a model fitted to `train`.
+
+    Returns
+    -------
+    list of Path
+
+    Raises
+    ------
+    InputError
+        The folder cannot be written to, or the trace sets do not belong together.
+    """
+    figures = {
+        "population.png": population_maps(synthetic, train, test),
+        "transitions.png": transition_matrices(synthetic, train),
+        "utility.png": utility_bars(evaluation),
+    }
+    if factors is not None:
+        figures["clusters.png"] = user_clusters(factors, synthetic, train)
+    paths = [Path(folder) / name for name in figures]
+    for path, figure in zip(paths, figures.values(), strict=True):
+        save_figure(figure, path)
+    return paths
+
+
+def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) -> None:
+    """Write a picture in the format that its name ends in: it appears complete or not at all.
+
+    The same content gives the same bytes.
+
+    Raises
+    ------
+    InputError
+        The name ends in no known format, or the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from matplotlib.figure import Figure
+    >>> path = Path(tempfile.mkdtemp()) / "empty.svg"
+    >>> save_figure(Figure(), path)
+    >>> is_own_picture(path)
+    True
+    """
+    import matplotlib
+
+    suffix = check_picture_name(path)
+    # Ids within an SVG are hashes of what they stand for and of this, else of something random.
+    with atomic_file(path) as partial, matplotlib.rc_context({"svg.hashsalt": MAKER}):
+        figure.savefig(partial, dpi=DPI, format=suffix[1:], metadata=FORMATS[suffix].metadata)
+
+
+def check_picture_name(path: str | os.PathLike[str]) -> str:
+    """Refuse a name that ends in no known format, before the work of drawing; gives the suffix.
+
+    Raises
+    ------
+    InputError
+        Listing the known formats.
+
+    Examples
+    --------
+    >>> check_picture_name("figures/Map.PDF")
+    '.pdf'
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(str(path), [Problem(f"a name that ends in {', '.join(FORMATS)}", suffix or "none of them")])
+    return suffix
+
+
+def is_own_picture(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is a picture, of the format that its name ends in, that was written by `save_figure`.
+
+    Raises
+    ------
+    InputError
+        The name ends in no known format.
+    """
+    known = FORMATS[check_picture_name(path)]
+    file = Path(path)
+    content = file.read_bytes() if file.is_file() else b""
+    return content.startswith(known.begins) and known.mark in content

@@ -1,0 +1,232 @@
+"""Metrics against plain loops on tiny data, their bounds, and what is undefined."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation import EvaluationSettings, evaluate
+from ppmtf_jax.evaluation.metrics.population import PopulationSettings, population_by_slot, tp_tv, tp_tv_top50
+from ppmtf_jax.evaluation.metrics.transitions import TransitionSettings, tm_emd, transition_counts, transition_matrix
+from ppmtf_jax.evaluation.metrics.visits import VisitSettings, vf_tv, visit_fractions
+from tests import support
+
+N_PLACES = 6
+LATITUDE = np.array([35.0, 35.1, 35.35, 35.6, 35.9, 36.0])
+LONGITUDE = np.array([139.4, 139.0, 139.9, 140.0, 139.2, 139.7])
+PLACES = PlaceTable(np.arange(N_PLACES), LATITUDE, LONGITUDE)
+
+
+def grid_of(n_periods: int) -> TimeGrid:
+    return TimeGrid("2024-01-01T00:00:00", 3600, np.tile(np.array([0, 0, 1, 2], np.int32), n_periods))
+
+
+def to_traces(rows: list[tuple[int, int, int, int]], n_periods: int = 1) -> Traces:
+    return support.to_traces(rows, PLACES, grid_of(n_periods))
+
+
+def random_traces(seed: int, users: range, *, n_periods: int = 1, n_traces: int = 1, n_visited: int = 4) -> Traces:
+    """Traces with events missing; places from `n_visited` on are never visited."""
+    grid = grid_of(n_periods)
+    return support.random_traces(seed, users, PLACES, grid, n_traces=n_traces, keep=0.75, n_visited=n_visited)
+
+
+# Loops over Python dictionaries, straight from the definitions.
+
+
+def events_of(traces: Traces) -> list[tuple[int, int, int, int]]:
+    columns = (traces.user, traces.trace, traces.instant, traces.place)
+    return [tuple(int(value) for value in row) for row in zip(*columns, strict=True)]
+
+
+def loop_population(traces: Traces) -> list[list[float]]:
+    slot_of = traces.time_grid.slot_of_instant
+    count = Counter((int(slot_of[i]), p) for _, _, i, p in events_of(traces))
+    rows = []
+    for slot in range(traces.time_grid.n_slots):
+        total = sum(n for (s, _), n in count.items() if s == slot)
+        rows.append([count[slot, p] / total if total else 1 / N_PLACES for p in range(N_PLACES)])
+    return rows
+
+
+def loop_tp_tv(a: list[list[float]], b: list[list[float]], n_top: int = N_PLACES) -> float:
+    distances = []
+    for p, q in zip(a, b, strict=True):
+        top = sorted(range(N_PLACES), key=lambda place: (-q[place], place))[:n_top]
+        distances.append(sum(abs(p[place] - q[place]) for place in top) / 2)
+    return sum(distances) / len(distances)
+
+
+def loop_matrix(traces: Traces) -> list[list[float]]:
+    at = {(u, t, i): p for u, t, i, p in events_of(traces)}
+    count = Counter((p, at[u, t, i + 1]) for (u, t, i), p in at.items() if (u, t, i + 1) in at)
+    matrix = []
+    for a in range(N_PLACES):
+        total = sum(count[a, b] for b in range(N_PLACES))
+        matrix.append([count[a, b] / total if total else float(a == b) for b in range(N_PLACES)])
+    return matrix
+
+
+def loop_emd(a: list[list[float]], b: list[list[float]], coordinate: np.ndarray, n_bins: int) -> float:
+    low, high = min(coordinate), max(coordinate)
+    which = [min(int((value - low) / (high - low) * n_bins), n_bins - 1) for value in coordinate]
+    distances = []
+    for p, q in zip(a, b, strict=True):
+        moved, distance = 0.0, 0.0
+        for bin_number in range(n_bins):
+            moved += sum(p[place] - q[place] for place in range(N_PLACES) if which[place] == bin_number)
+            distance += abs(moved)
+        distances.append(distance)
+    return sum(distances) / len(distances)
+
+
+def loop_fractions(traces: Traces, n_bins: int) -> dict[int, Counter[int]]:
+    """Number of users by bin, for each place that has a histogram."""
+    by_user = defaultdict(list)
+    for u, _, _, p in events_of(traces):
+        by_user[u].append(p)
+    histogram: dict[int, Counter[int]] = defaultdict(Counter)
+    for visited in by_user.values():
+        for place, n in Counter(visited).items():
+            if len(visited) >= 5 and n < len(visited):
+                # The bin whose upper edge is the first at or above the fraction.
+                histogram[place][min(b for b in range(n_bins) if n * n_bins <= (b + 1) * len(visited))] += 1
+    return histogram
+
+
+def loop_vf_tv(released: dict, train: dict, test: dict, n_bins: int) -> float:
+    distances = []
+    for place in set(train) & set(test):
+        p = released.get(place, Counter({0: 1}))
+        q = test[place]
+        distances.append(sum(abs(p[b] / p.total() - q[b] / q.total()) for b in range(n_bins)) / 2)
+    return sum(distances) / len(distances)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_metric_equals_that_of_loops(seed: int) -> None:
+    train = random_traces(seed, range(5), n_periods=3)
+    test = random_traces(10 + seed, range(5, 9), n_traces=2, n_periods=3)
+    # All five are visited, the test users know four only.
+    other = random_traces(20 + seed, range(5), n_periods=2, n_visited=5)
+    assert np.allclose(population_by_slot(other), loop_population(other), rtol=0, atol=1e-15)
+    assert np.allclose(transition_matrix(other).toarray(), loop_matrix(other), rtol=0, atol=1e-15)
+    p, q = loop_population(other), loop_population(test)
+    assert tp_tv(other, test) == pytest.approx(loop_tp_tv(p, q), abs=1e-12)
+    assert tp_tv_top50(other, test, n_top=2) == pytest.approx(loop_tp_tv(p, q, 2), abs=1e-12)
+    expected = [loop_emd(loop_matrix(other), loop_matrix(test), axis, 7) for axis in (LATITUDE, LONGITUDE)]
+    assert tm_emd(other, test, n_bins=7) == pytest.approx(expected, abs=1e-12)
+    for n_bins in (4, 5):
+        expected = loop_vf_tv(*(loop_fractions(each, n_bins) for each in (other, train, test)), n_bins)
+        assert vf_tv(other, train, test, n_bins=n_bins) == pytest.approx(expected, abs=1e-12)
+
+
+def test_transition_counts() -> None:
+    rows = [(0, 0, 0, 1), (0, 0, 1, 2), (0, 0, 3, 2), (0, 1, 0, 1), (0, 1, 1, 2), (1, 0, 2, 2), (1, 0, 3, 2)]
+    counts = transition_counts(to_traces(rows))
+    expected = np.zeros((N_PLACES, N_PLACES))
+    expected[1, 2], expected[2, 2] = 2, 1
+    assert np.array_equal(counts.toarray(), expected)
+
+
+def test_fractions_on_the_edge_of_a_bin() -> None:
+    """Bins are open below and closed above: 1 of 6, 2 of 6 and 3 of 6 events are bins 0, 1 and 2 of 6."""
+    places = [0, 1, 1, 2, 2, 2]
+    histogram = visit_fractions(to_traces([(0, 0, i, p) for i, p in enumerate(places)], 2), 6)
+    assert [np.flatnonzero(row).tolist() for row in histogram] == [[0], [1], [2], [], [], []]
+
+
+def test_users_with_few_events_or_one_place_have_no_fractions() -> None:
+    few = [(0, 0, i, i % 2) for i in range(4)]
+    one_place = [(1, 0, i, 3) for i in range(8)]
+    assert visit_fractions(to_traces(few + one_place, 2), 4).sum() == 0
+
+
+def test_a_slot_without_events_counts_as_uniform() -> None:
+    still = to_traces([(0, 0, 0, 2)])
+    assert population_by_slot(still).tolist() == [[0, 0, 1, 0, 0, 0]] + 2 * [[1 / 6] * 6]
+    assert tp_tv(still, to_traces([(0, 0, 1, 2)])) == 0
+
+
+def test_a_place_that_nobody_left_is_one_that_is_stayed_at() -> None:
+    still = to_traces([(0, 0, 0, 2), (0, 0, 2, 3)])
+    assert np.array_equal(transition_matrix(still).toarray(), np.eye(N_PLACES))
+
+
+def test_the_box_can_be_given_and_places_outside_are_in_its_outermost_bins() -> None:
+    move = to_traces([(0, 0, 0, 0), (0, 0, 1, 5)])
+    stay = to_traces([(0, 0, 0, 0), (0, 0, 1, 0)])
+    # Latitude 35 to 36 is from bin 0 to bin 9 of 10; only one row of six differs.
+    assert tm_emd(move, stay, n_bins=10)[0] == pytest.approx(9 / 6)
+    assert tm_emd(move, stay, n_bins=10, box=(34.0, 36.5, 139.0, 140.0))[0] == pytest.approx((8 - 4) / 6)
+    assert tm_emd(move, stay, n_bins=10, box=(35.5, 35.6, 139.0, 140.0))[0] == pytest.approx(9 / 6)
+
+
+def test_places_on_one_line_are_in_one_bin() -> None:
+    move, stay = to_traces([(0, 0, 0, 0), (0, 0, 1, 5)]), to_traces([(0, 0, 0, 0), (0, 0, 1, 0)])
+    line = replace(move.places, latitude=np.full(N_PLACES, 35.5))
+    y, x = tm_emd(replace(move, places=line), replace(stay, places=line))
+    assert y == 0
+    assert x > 0
+
+
+event_rows = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 1), st.integers(0, 7), st.integers(0, N_PLACES - 1)),
+    min_size=1,
+    max_size=60,
+    unique_by=lambda row: row[:3],
+)
+
+
+@given(event_rows, event_rows)
+@settings(max_examples=60)
+def test_a_set_is_no_distance_from_itself_and_all_distances_are_bounded(a: list, b: list) -> None:
+    first, second = to_traces(a, 2), to_traces(b, 2)
+    assert tp_tv(first, first) == tp_tv_top50(first, first) == 0
+    assert tm_emd(first, first) == (0, 0) or not first.has_transitions()
+    assert vf_tv(first, first, first) == 0 or math.isnan(vf_tv(first, first, first))
+    # Equal up to the order in which rounding errors add up.
+    assert tp_tv_top50(first, second, n_top=3) <= tp_tv(first, second) + 1e-12
+    assert tp_tv(first, second) <= 1 + 1e-12
+    assert tp_tv(first, second) == pytest.approx(tp_tv(second, first), abs=1e-12)
+    for distance in tm_emd(first, second):
+        assert math.isnan(distance) or 0 <= distance <= 19 + 1e-12
+    variation = vf_tv(first, second, second)
+    assert math.isnan(variation) or 0 <= variation <= 1 + 1e-12
+
+
+def test_uniform_is_what_uniform_distributions_give() -> None:
+    train, test = random_traces(0, range(5), n_periods=3), random_traces(1, range(5, 9), n_traces=2, n_periods=3)
+    synthetic = random_traces(2, range(5), n_traces=3)
+    evaluation = evaluate(synthetic, train, test, EvaluationSettings(settings={"tm_emd": {"n_bins": 7}}))
+    flat = [[1 / N_PLACES] * N_PLACES]
+    expected = loop_tp_tv(flat * 3, loop_population(test))
+    assert evaluation.value("tp_tv", "uniform") == pytest.approx(expected)
+    for axis, coordinate in (("y", LATITUDE), ("x", LONGITUDE)):
+        expected = loop_emd(flat * N_PLACES, loop_matrix(test), coordinate, 7)
+        assert evaluation.value(f"tm_emd_{axis}", "uniform") == pytest.approx(expected)
+    # Six places share four bins: every fraction is 1/6, in bin 0.
+    fractions = [loop_fractions(each, 4) for each in (train, test)]
+    expected = loop_vf_tv({place: Counter({0: 1}) for place in range(N_PLACES)}, *fractions, 4)
+    assert evaluation.value("vf_tv", "uniform") == pytest.approx(expected)
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(InputError, match="at least one place"):
+        PopulationSettings(n_top=0)
+    with pytest.raises(InputError, match=r"(?s)at least one bin.*south < north"):
+        TransitionSettings(n_bins=0, box=(36.0, 35.0, 139.0, 140.0))
+    with pytest.raises(InputError, match="south, north, west, east"):
+        TransitionSettings(box=(35.0, 36.0, 139.0))
+    with pytest.raises(InputError, match="at least one bin"):
+        VisitSettings(n_bins=0)
