@@ -298,7 +298,7 @@ DATA_SETS.register(
         "A simulated city, to try things out without any data.",
         ToyCitySettings,
         _import,
-        "toy-city --n-users 400",
+        "toy-city --users 400",
     )
 )
 

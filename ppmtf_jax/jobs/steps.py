@@ -132,8 +132,7 @@ def diagnose_fit(
         fitted, traces, n_sweeps=n_sweeps, n_chains=n_chains, seed=own_seed.value, progress=progress
     )
     # Drawing needs Matplotlib, which nothing else does.
-    from ppmtf_jax.evaluation.plots.chains import trace_plots
-    from ppmtf_jax.evaluation.plots.style import save_figure
+    from ppmtf_jax.evaluation.plots import save_figure, trace_plots
 
     about = {"seed": own_seed._asdict()}
     with output_folder(out, DIAGNOSIS, about=about, overwrite=overwrite, inputs=[model, train]) as partial:
@@ -250,9 +249,9 @@ def evaluate_traces(
     chosen = settings or EvaluationSettings()
     if json_file is not None:
         check_output_file(json_file, overwrite=overwrite, is_ours=is_evaluation, what="an earlier evaluation")
-    real = [Traces.load(folder, progress=progress) for folder in (train, test)]
-    sets = _sets_to_evaluate(Path(synthetic), real[0], chosen, key, verdicts, progress)
-    evaluation = evaluate(sets, *real, chosen, progress=progress)
+    training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
+    sets = _sets_to_evaluate(Path(synthetic), training, chosen, key, verdicts, progress)
+    evaluation = evaluate(sets, training, testing, chosen, progress=progress)
     show(evaluation)
     if json_file is not None:
         write_text(json_file, evaluation.to_json())
@@ -272,8 +271,7 @@ def draw_pictures(
 ) -> None:
     """Draw what the traces keep."""
     # Drawing needs Matplotlib, which nothing else does.
-    from ppmtf_jax.evaluation.plots.clusters import Factors
-    from ppmtf_jax.evaluation.plots.pictures import save_pictures
+    from ppmtf_jax.evaluation.plots import Factors, save_pictures
 
     factors = model.trace_model if isinstance(model.trace_model, Factors) else None
     with spinner("drawing", show=progress), output_folder(out, PICTURES, overwrite=overwrite) as partial:
@@ -323,7 +321,7 @@ def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: list[PathLi
 
 
 def _check_pass_rates(settings: PrivacyTestSettings, picture: Path, overwrite: bool) -> None:
-    from ppmtf_jax.evaluation.plots.style import check_picture_name, is_own_picture
+    from ppmtf_jax.evaluation.plots import check_picture_name, is_own_picture
 
     if settings.noise_epsilon is not None and not settings.count_all:
         way_out = "Add --count-all: counting stops at another k for each trace"
@@ -333,8 +331,7 @@ def _check_pass_rates(settings: PrivacyTestSettings, picture: Path, overwrite: b
 
 
 def _draw_pass_rates(verdicts: PlausibleDeniability, picture: Path) -> None:
-    from ppmtf_jax.evaluation.plots.chains import pass_rate_curves
-    from ppmtf_jax.evaluation.plots.style import save_figure
+    from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
 
     settings = verdicts.settings
     k = np.arange(1, int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to)) + 1)

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.cli.options import option_name
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -74,10 +75,8 @@ def test_an_entry_tells_all_that_help_needs(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_options_of_the_example_are_settings(name):
-    options = [word for word in DATA_SETS[name].example.split() if word.startswith("--")]
-    assert {option[2:].replace("-", "_") for option in options} <= {
-        field.name for field in fields(DATA_SETS[name].settings)
-    }
+    options = {word for word in DATA_SETS[name].example.split() if word.startswith("--")}
+    assert options <= {option_name(field.name) for field in fields(DATA_SETS[name].settings)}
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def read_line(settings: LineSettings, seed: int, progress: bool) -> Imported:
 
 
 def test_a_data_set_of_ones_own():
-    DATA_SETS.register(DataSet("line", "People on a line.", LineSettings, read_line, "line --n-users 6"))
+    DATA_SETS.register(DataSet("line", "People on a line.", LineSettings, read_line, "line --users 6"))
     try:
         assert list(DATA_SETS) == sorted([*NAMES, "line"])
         found = imported("line", n_users=6)

@@ -311,7 +311,9 @@ def test_a_second_run_of_the_same_job_is_refused(done):
     leftover = done / "job" / "private" / ".model.partial-0a1b2c3d"
     leftover.mkdir()
     with exclusive_use(done / "job" / "private" / ".steps" / "lock"):
-        with pytest.raises(InputError, match=rf"job/private/\.steps: .*found process {os.getpid()} on .* at work.*Wait for it"):
+        with pytest.raises(
+            InputError, match=rf"job/private/\.steps: .*found process {os.getpid()} on .* at work.*Wait for it"
+        ):
             run(config)
         assert leftover.exists()
     assert run(config).skipped == STEPS
