@@ -447,8 +447,7 @@ def diagnose(
     with atomic_folder(out, overwrite=overwrite) as partial:
         diagnosis.table.rename_axis("quantity").to_csv(partial / SUMMARY)
         diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
-        shown = {name: values for name, values in diagnosis.trace.items() if not name.startswith("cell_")}
-        save_figure(trace_plots(shown), partial / "traces.png")
+        save_figure(trace_plots(diagnosis.shown_traces()), partial / "traces.png")
     title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
     console.print(_agreement(diagnosis.overview(), title))
     console.print(_held_out(diagnosis.held_out()))

@@ -24,7 +24,6 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import METRICS, population_by_slot, transition_counts
-from ppmtf_jax.gibbs.diagnostics import quantity_title
 from ppmtf_jax.runtime.files import atomic_file
 
 if TYPE_CHECKING:
@@ -269,11 +268,11 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     Parameters
     ----------
     trace : mapping to float arrays, shape (chains, sweeps)
-        By the names of `Diagnosis.trace`; NaN is not drawn.
+        By the titles of the panels, see `Diagnosis.shown_traces`; NaN is not drawn.
 
     Examples
     --------
-    >>> figure = trace_plots({"log_joint": np.zeros((2, 10))})
+    >>> figure = trace_plots({"log joint density": np.zeros((2, 10))})
     >>> len(figure.axes[0].lines)
     2
     """
@@ -283,9 +282,9 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     n_rows = -(-len(trace) // n_columns)
     figure = Figure(figsize=(3.6 * n_columns, 1.9 * n_rows + 0.8), layout="constrained")
     axes = np.ravel(figure.subplots(n_rows, n_columns, squeeze=False))
-    for ax, (name, chains) in zip(axes, trace.items(), strict=False):
+    for ax, (title, chains) in zip(axes, trace.items(), strict=False):
         _draw_chains(ax, chains)
-        ax.set_title(quantity_title(name))
+        ax.set_title(title)
     for ax in axes[max(0, len(trace) - n_columns) : len(trace)]:
         ax.set_xlabel("sweep")
     for ax in axes[len(trace) :]:
