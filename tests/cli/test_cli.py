@@ -23,6 +23,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.evaluation.evaluation import METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
+from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.jobs import steps as pipeline
 from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.runtime.files import exclusive_use
@@ -179,11 +180,15 @@ def test_test_writes_verdicts_and_what_passed(here):
 def test_diagnose_shows_and_writes_what_the_chains_did(copied, monkeypatch, apart, said):
     def diagnosis(model, train, *, n_sweeps, n_chains, **_):
         rng = np.random.default_rng(0)
-        names = ["log_joint", "rmse_visits", "size_next_place", "cell_visits_3", "cell_visits_7", "held_out_visits"]
-        trace = {name: rng.normal(size=(n_chains, n_sweeps)) + apart * np.arange(n_chains)[:, None] for name in names}
-        trace["held_out_average_visits"] = np.where(np.arange(n_sweeps) < 20, np.nan, trace["held_out_visits"])
-        table = summarize({name: trace[name][:, 20:] for name in names[:-1]})
-        return Diagnosis(table, trace, n_sweeps, [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"])
+        single, average = Quantity("held_out", "visits"), Quantity("held_out_average", "visits")
+        judged = [Quantity("log_joint"), Quantity("rmse", "visits"), Quantity("size", "next_place")]
+        judged += [Quantity("cell", "visits", number) for number in (3, 7)]
+        shape, start = (n_chains, n_sweeps), apart * np.arange(n_chains)[:, None]
+        trace = {quantity: rng.normal(size=shape) + start for quantity in (*judged, single)}
+        trace[average] = np.where(np.arange(n_sweeps) < 20, np.nan, trace[single])
+        table = summarize({quantity: trace[quantity][:, 20:] for quantity in judged})
+        advice = [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"]
+        return Diagnosis(table, trace, n_sweeps, advice, "Held out: some cells.")
 
     monkeypatch.setattr(cli, "diagnose_model", diagnosis)
     text = works("diagnose", "factorized", "--train", "city/train", "--chains", 3, "--sweeps", 40, "--out", "d")
