@@ -115,8 +115,7 @@ def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int)
     n_users, n_places, n_slots = traces.n_users, traces.n_places, traces.time_grid.n_slots
     transitions, visits = [], []
     for block in traces.by_users():
-        after = np.flatnonzero(block.is_step())
-        steps = (block.user[after], block.place[after - 1], block.place[after])
+        _, *steps = block.transitions()
         of_steps = _count(*steps, (n_users, n_places, n_places), traces.user_ids)
         of_events = _count(block.user, block.place, block.slot, (n_users, n_places, n_slots), traces.user_ids)
         transitions.append(_trim_cells(of_steps, trimming.max_transitions, seed, Stage.TRIMMED_TRANSITIONS))
