@@ -30,13 +30,15 @@ from gibbs import append_csv
 COLUMNS = ["step", "users", "places", "cores", "load", "sweeps", "verifiers", "precision", "seconds", "cpu_seconds"]
 COLUMNS += ["peak_mb", "output_mb", "exit", "said"]
 # Of each step, what its row says beside the size of the city.
-OPTIONS = {"import": [], "fit": ["sweeps"], "synthesize": [], "test": ["verifiers", "precision"]}
+OPTIONS = {"import": [], "fit": ["sweeps"], "synthesize": [], "test": ["verifiers", "precision"], "release": []}
 
 
 def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]:
     """Of each step the command and its output."""
     work = arguments.work
-    city, model, synthetic, released = (work / name for name in ("city", "model", "synthetic", "released"))
+    city, model, synthetic, verdicts, released = (
+        work / name for name in ("city", "model", "synthetic", "verdicts", "released")
+    )
     size = ["--users", str(arguments.users * 5 // 4), "--places", str(arguments.places), "--days", "1"]
     settings = ["--set", "zeros=weighted", "--set", f"n_sweeps={arguments.sweeps}"]
     testing = ["--verifiers", str(arguments.verifiers), "--precision", arguments.precision]
@@ -44,7 +46,8 @@ def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]
         "import": (["import", "toy-city", *size], city),
         "fit": (["fit", str(city / "train"), *settings], model),
         "synthesize": (["synthesize", str(model)], synthetic),
-        "test": (["test", str(model), str(synthetic), *testing], released),
+        "test": (["test", str(model), str(synthetic), *testing], verdicts),
+        "release": (["release", str(synthetic), str(verdicts), "--key", str(work / "released-key")], released),
     }
 
 

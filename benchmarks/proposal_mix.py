@@ -78,7 +78,7 @@ def rows(shared: Path, case: str, mixes: list[float], seed: int) -> Iterator[dic
     synthesized, passed = {}, {}
     for mix in mixes:
         mixed = with_mix(model, train, mix, seed)
-        synthesized[mix] = synthesize(mixed, TRACES_PER_USER, seed=seed)
+        synthesized[mix] = synthesize(mixed, traces_per_user=TRACES_PER_USER, seed=seed)
         passed[mix] = plausible_deniability_test(mixed, synthesized[mix], k=K).passed
     fewest = min(verdicts.sum() for verdicts in passed.values())
     for mix, traces in synthesized.items():

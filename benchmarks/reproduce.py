@@ -162,7 +162,7 @@ def fresh_fits(shared: Path) -> Iterator[Figure]:
         for seed in SEEDS:
             model, fit_s = _timed(lambda settings=settings, seed=seed: fit(train, "ppmtf", settings, seed=seed))
             synthetic, synthesize_s = _timed(
-                lambda model=model, seed=seed: synthesize(model, TRACES_PER_USER, seed=seed)
+                lambda model=model, seed=seed: synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
             )
             evaluation, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
             yield from _metric_figures("fresh fits", run, seed, evaluation, published, demanded)
@@ -190,7 +190,7 @@ def official_traces(shared: Path) -> Iterator[Figure]:
         row = published.loc[f"cn{n_copied}"]
         model = fit(train, "sgd", SGDSettings(n_copied))
         for seed in SEEDS:
-            evaluation = evaluate(synthesize(model, TRACES_PER_USER, seed=seed), train, test)
+            evaluation = evaluate(synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed), train, test)
             demanded = _around(row, SGD_TOLERANCE)
             yield from _metric_figures("official", f"SGD cn{n_copied}, our own", seed, evaluation, row, demanded)
 
@@ -202,6 +202,7 @@ def likelihoods(shared: Path) -> Iterator[Figure]:
     synthetic = read_synthetic(folder / "synthetic_traces.csv.gz", train)
     official = pd.read_csv(folder / "synthetic_traces.csv.gz").sort_values(["user", "trace_no", "time_slot"])
     model = _official_model(folder, train)
+    synthetic = model.claim(synthetic)
     users, places = complete_places(model, synthetic)
     prefix = official["loglikeli"].to_numpy().reshape(places.shape)
     oracle = pd.read_csv(folder / "plausible_users.csv.gz").sort_values(["user", "trace"])["plausible_users"].to_numpy()
@@ -290,7 +291,7 @@ def foursquare_nyc(shared: Path) -> Iterator[Figure]:
     systems["Uniform, drawn"] = ("uniform", None)
     for number, (run, (system, settings)) in enumerate(systems.items()):
         model, fit_s = _timed(lambda system=system, settings=settings: fit(train, system, settings, seed=seed))
-        synthetic, synthesize_s = _timed(lambda model=model: synthesize(model, TRACES_PER_USER, seed=seed))
+        synthetic, synthesize_s = _timed(lambda model=model: synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed))
         verdicts, test_s = _timed(
             lambda model=model, synthetic=synthetic: plausible_deniability_test(model, synthetic, k=K)
         )

@@ -284,8 +284,10 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
 
 def _check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
     way_out = "Test these traces, and release with the verdicts of that test"
-    if synthetic.origin != verdicts.origin:
-        raise InputError("release", [Problem("the verdicts of these traces", "those of other ones", way_out=way_out)])
+    if synthetic.origin is None or synthetic.origin != verdicts.origin:
+        drawn = "none" if synthetic.origin is None else synthetic.origin.draw
+        found = f"those of other ones (draw {verdicts.origin.draw}, not {drawn})"
+        raise InputError("release", [Problem("the verdicts of these traces", found, way_out=way_out)])
     user, trace = synthetic.trace_table()
     same = len(user) == len(verdicts.table) and (
         np.array_equal(synthetic.user_ids[user], verdicts.table["user"])
