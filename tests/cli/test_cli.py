@@ -613,7 +613,8 @@ def test_the_checkpoint_of_another_fit_is_told(copied):
 
 @pytest.mark.slow
 def test_a_stopped_fit_goes_on(copied, monkeypatch):
-    fit = ["fit", "city/train", "--set", "n_sweeps=3", "--set", "zeros=weighted", "--set", "rank=2", "--out", "m"]
+    settings = [word for setting in ("n_sweeps=3", "zeros=weighted", "rank=2") for word in ("--set", setting)]
+    fit = ["fit", "city/train", *settings, "--seed", "3", "--out", "m"]
 
     def full_disk(self, folder, **_):
         raise OSError(errno.ENOSPC, "No space left on device", str(folder))

@@ -77,7 +77,7 @@ assert all(map_in_threads(lambda i: local_copy().device == next(iter(add(i, i).d
 used = {device_of_sum(1), *map_in_threads(device_of_sum, range(8))}
 train = toy_city(n_users=150, seed=0).traces
 model = fit(train, "ppmtf", PPMTFSettings(rank=2, n_sweeps=2, zeros="weighted"), seed=0)
-synthetic = synthesize(model, 2, seed=1, batch_users=64)
+synthetic = synthesize(model, traces_per_user=2, seed=1, batch_users=64)
 verdicts = plausible_deniability_test(model, synthetic, k=5, count_all=True)
 print(len(used), hashlib.md5(synthetic.place.tobytes() + verdicts.plausible_users.tobytes()).hexdigest())
 """
