@@ -73,8 +73,8 @@ class Transitions(NamedTuple):
 class Traces:
     """Location traces: who was where at which instant.
 
-    Instants without an event are simply absent. Events are sorted by (user, trace, instant), all distinct. Build it with
-    `from_frame` or `load`; both validate.
+    Instants without an event are simply absent. Events are sorted by (user, trace, instant), all distinct. Build it
+    with `from_frame` or `load`; both validate.
 
     Parameters
     ----------
