@@ -50,7 +50,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
-from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _share_cells
+from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, share_cells
 from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.runtime.devices import mesh_of, n_cores, use_all_cores
@@ -85,7 +85,7 @@ def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     n_users, n_places = case["users"], case["places"]
     counts = city_tensors(n_users, n_places)
     n_cells, n_rows = sum(len(tensor.user) for tensor in counts), rows_of_factors(SHARED, counts)
-    cells = _share_cells(observe(counts, "weighted", 1000, seed=0), mesh_of())
+    cells = share_cells(observe(counts, "weighted", 1000, seed=0), mesh_of())
     n_calls = max(1, case["sweeps"] // SWEEPS_PER_CALL)
     state, first, sweeps = time_sweeps(cells, n_rows, SHARED, GibbsSettings(rank=RANK), n_calls)
     # Copies that lie on one device alone.

@@ -47,7 +47,7 @@ def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
         user, place = np.divmod(rest, n_places)
         count = rng.integers(1, 4, len(user)).astype(np.int32)
         index = (axis.astype(np.int32) for axis in (user, place, other_index))
-        return SparseCounts(*index, count, (n_users, n_places, n_others))
+        return SparseCounts(*index, count, (n_users, n_places, n_others), np.arange(n_users))
 
     half = CITY_CELLS_PER_USER // 2
     return CountTensors(
@@ -63,15 +63,15 @@ def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
     """
     import jax
 
-    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _init_chains, _run_sweeps
+    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, init_chains, run_sweeps
     from ppmtf_jax.runtime.devices import mesh_of
 
     mesh = mesh_of()
-    keys, state = _init_chains(jax.random.key(0), 1, n_rows, coupling, settings, mesh)
+    keys, state = init_chains(jax.random.key(0), 1, n_rows, coupling, settings, mesh)
     taken = []
     for _ in range(1 + repeats):
         begin, cpu = time.perf_counter(), time.process_time()
-        state = _run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0]
+        state = run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0]
         jax.block_until_ready(state)
         taken.append((time.perf_counter() - begin, time.process_time() - cpu))
     return state, taken[0][0], np.array(taken[1:]) / SWEEPS_PER_CALL
@@ -88,10 +88,10 @@ def measure(case: dict) -> dict:
     from ppmtf_jax.datasets.people_flow import read_people_flow
     from ppmtf_jax.gibbs.cells import N_MODES, observe
     from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
-    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, _share_cells
+    from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, share_cells
     from ppmtf_jax.runtime.devices import mesh_of
 
-    counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0])
+    counts = city_tensors() if case["data"] == "city" else count_tensors(read_people_flow(case["data"])[0], seed=0)
     coupling = Coupling(SHARED.tensors[:1]) if case.get("one_tensor") else SHARED
     cells = observe(counts, case["zeros"], 1000, seed=0)
     cells = {name: cells[name] for name, _ in coupling.tensors}
@@ -99,7 +99,7 @@ def measure(case: dict) -> dict:
     shapes = counts._asdict()
     n_visits = N_MODES * sum(int(np.sum(own.by_mode[0].right < shapes[name].shape[2])) for name, own in cells.items())
     settings = GibbsSettings(rank=case["rank"])
-    cells = _share_cells(cells, mesh_of())
+    cells = share_cells(cells, mesh_of())
     state, first, sweeps = time_sweeps(cells, rows_of_factors(coupling, counts), coupling, settings)
     seconds = sweeps[:, 0]
     finite = all(bool(jnp.isfinite(factor).all()) for factor in state.factors.values())
@@ -127,7 +127,7 @@ def measure_parts(case: dict) -> dict:
     from ppmtf_jax.gibbs.conditionals import CellStatistics, FactorPrior
     from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, init_state, rows_of_factors
 
-    counts = count_tensors(read_people_flow(case["data"])[0])
+    counts = count_tensors(read_people_flow(case["data"])[0], seed=0)
     cells = jax.tree.map(jnp.asarray, observe(counts, case["zeros"], 1000, seed=0))
     n_rows, settings, key = rows_of_factors(SHARED, counts), GibbsSettings(rank=case["rank"]), jax.random.key(0)
     state = init_state(key, n_rows, SHARED, settings)
@@ -144,8 +144,8 @@ def measure_parts(case: dict) -> dict:
 
     def all_statistics(state, cells):
         return [
-            kernel._total_statistics(
-                kernel._Design.of(cells[tensor], modes, mode, state.factors), n_rows[modes[mode]], None
+            kernel.total_statistics(
+                kernel.Design.of(cells[tensor], modes, mode, state.factors), n_rows[modes[mode]], None
             )
             for tensor, modes in SHARED.tensors
             for mode in range(3)
@@ -154,7 +154,7 @@ def measure_parts(case: dict) -> dict:
     def all_draws(state, cells):
         prior = FactorPrior(jnp.zeros(case["rank"]), jnp.eye(case["rank"]))
         return [
-            kernel._sample_factor(
+            kernel.sample_factor(
                 key, prior, 200.0, [CellStatistics(rows[:, :, None] * rows[:, None], rows)], jnp.arange(len(rows))
             )
             for rows in state.factors.values()
@@ -176,11 +176,11 @@ def measure_smurff(case: dict) -> dict:
     """Time SMURFF (normal-Wishart priors, fixed noise) on the transition tensor with the same sampled zeros."""
     import smurff
 
-    from ppmtf_jax.data.tensors import count_tensors, sample_zeros
+    from ppmtf_jax.data.tensors import ZERO_STAGES, count_tensors, sample_zeros
     from ppmtf_jax.datasets.people_flow import read_people_flow
 
-    counts = count_tensors(read_people_flow(case["data"])[0]).transitions
-    zeros = sample_zeros(counts, 1000, seed=(0, 1))
+    counts = count_tensors(read_people_flow(case["data"])[0], seed=0).transitions
+    zeros = sample_zeros(counts, 1000, seed=0, stage=ZERO_STAGES["transitions"])
     index = np.concatenate([counts.cell_index, zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float64)
     tensor = smurff.SparseTensor((value, tuple(index.T.astype(np.int32))), counts.shape)

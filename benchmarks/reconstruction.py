@@ -19,13 +19,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 from jax import Array
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts, count_tensors, sample_zeros
+from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, count_tensors, sample_zeros
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.foursquare import read_foursquare
@@ -35,7 +34,9 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import HyperPrior, NormalWishart, hyper_conditional
 from ppmtf_jax.gibbs.diagnostics import reconstruction_errors
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import run_gibbs
+from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.itf import UNSHARED
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,8 +113,7 @@ def thinned(counts: CountTensors, share: float, seed: int) -> CountTensors:
     """Fewer transitions of the same kind: what is left out counts as a zero."""
     own = counts.transitions
     keep = np.random.default_rng((seed, 7)).random(len(own.user)) < share
-    columns = (own.user, own.place, own.other, own.count)
-    return counts._replace(transitions=SparseCounts(*(column[keep] for column in columns), own.shape))
+    return counts._replace(transitions=own.select(keep))
 
 
 def uncentred(factor: Array, hyper: HyperPrior) -> NormalWishart:
@@ -127,7 +127,7 @@ def errors(system: str, counts: CountTensors, noise_precision: float, seed: int)
     begin = time.process_time()
     cells = observe(counts, "sampled", N_ZEROS, seed=seed)
     result = run_gibbs(
-        jax.random.key(seed),
+        jax_stream(seed, Stage.FIT),
         cells,
         rows_of_factors(coupling, counts),
         coupling,
@@ -135,11 +135,11 @@ def errors(system: str, counts: CountTensors, noise_precision: float, seed: int)
         n_sweeps=N_SWEEPS,
     )
     seconds = time.process_time() - begin
-    for number, (tensor, modes) in enumerate(coupling.tensors, start=1):
+    for tensor, modes in coupling.tensors:
         own = counts._asdict()[tensor]
-        zeros = sample_zeros(own, N_ZEROS, seed=(seed, number))
+        zeros = sample_zeros(own, N_ZEROS, seed=seed, stage=ZERO_STAGES[tensor])
         factors = tuple(result.draws[name][0, -1] for name in modes)
-        check_zeros(factors, own, zeros, float(result.trace[f"rmse_{tensor}"][0, -1]))
+        check_zeros(factors, own, zeros, float(result.trace[Quantity("rmse", tensor)][0, -1]))
         found = reconstruction_errors(factors, own, zeros, seed=seed)
         n_observed = len(own.user) + len(zeros)
         n_left = int(np.prod(own.shape, dtype=np.int64)) - n_observed

@@ -253,7 +253,7 @@ def likelihoods(shared: Path) -> Iterator[Figure]:
 def count_differences(shared: Path) -> Iterator[Figure]:
     """Our count tensors against the official ones; those are not cut, and no user has more than 100 positive cells."""
     folder = _people_flow(shared)
-    counts = count_tensors(read_people_flow(folder)[0], Trimming(max_count=None))
+    counts = count_tensors(read_people_flow(folder)[0], Trimming(max_count=None), seed=0)
     files = {"transitions": "traintranstensor_TK_mnt100.csv.gz", "visits": "trainvisittensor_TK_mnv100.csv.gz"}
     for name, file in files.items():
         ours, official = getattr(counts, name), read_tensor(folder / file)

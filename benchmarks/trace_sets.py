@@ -42,7 +42,7 @@ def use(out: Path) -> list[dict[str, Any]]:
 
     traces, reading = _measured("read", lambda: Traces.load(out / "train"))
     events = {"events": traces.n_events}
-    counts, counting = _measured("count", lambda: count_tensors(traces))
+    counts, counting = _measured("count", lambda: count_tensors(traces, seed=0))
     del traces
     laying_out = _measured("lay out", lambda: observe(counts, "weighted", 1000, seed=0))[1]
     return [row | events for row in (reading, counting, laying_out)]

@@ -39,7 +39,7 @@ import numpyro
 import numpyro.distributions as dist
 from numpyro.distributions import constraints
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
+from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, SparseCounts, sample_zeros, zero_weights
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 
 
@@ -163,15 +163,17 @@ def list_cells(
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.data.tensors import count_tensors
-    >>> counts = count_tensors(toy_city(n_users=3, seed=0).traces)
+    >>> counts = count_tensors(toy_city(n_users=3, seed=0).traces, seed=0)
     >>> visits = list_cells(counts, "sampled", 20, seed=0)["visits"]
     >>> len(visits.index) == len(counts.visits.count) + 3 * 20
     True
     """
-    list_one = _list_sampled if zeros == "sampled" else _list_weighted
+    tensors = counts._asdict()
+    if zeros == "weighted":
+        return {name: _list_weighted(tensor, n_zeros) for name, tensor in tensors.items()}
     return {
-        name: list_one(tensor, n_zeros, (seed, number))
-        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True), start=1)
+        name: _list_with_zeros(tensor, sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name]))
+        for name, tensor in tensors.items()
     }
 
 
@@ -221,15 +223,12 @@ def _factor(name: str, n_rows: int, settings: GibbsSettings) -> jax.Array:
         return jnp.asarray(numpyro.sample(name, NormalWithPrecisionRoot(mean, root)))
 
 
-def _list_sampled(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> Cells:
-    positive = counts.cell_index
-    zeros = sample_zeros(counts, n_zeros, seed=seed)
+def _list_with_zeros(counts: SparseCounts, zeros: np.ndarray) -> Cells:
     value = np.concatenate([counts.count, np.zeros(len(zeros))]).astype(np.float32)
-    return Cells(np.concatenate([positive, zeros]), value)
+    return Cells(np.concatenate([counts.cell_index, zeros]), value)
 
 
-def _list_weighted(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> Cells:
-    del seed  # nothing is random here
+def _list_weighted(counts: SparseCounts, n_zeros: int) -> Cells:
     value = np.zeros(counts.shape, np.float32)
     value[counts.user, counts.place, counts.other] = counts.count
     weight = np.where(value > 0, 1, zero_weights(counts, n_zeros)[:, None, None]).astype(np.float32)

@@ -45,7 +45,8 @@ class Stage(StrEnum):
     RELEASE = "numbers of released traces"
     CHAINS = "chains of a diagnosis"
     HELD_OUT = "held-out cells of a diagnosis"
-    HELD_OUT_ZEROS = "held-out zeros of a diagnosis"
+    HELD_OUT_ZERO_TRANSITIONS = "held-out zeros of transitions of a diagnosis"
+    HELD_OUT_ZERO_VISITS = "held-out zeros of visits of a diagnosis"
     PREDICTED = "predicted cells of a diagnosis"
     UNOBSERVED = "cells that were not observed"
     UNIFORM = "uniform places"
@@ -145,9 +146,9 @@ class UserStreams:
 
     @classmethod
     def of(cls, seed: int, stage: Stage, user_ids: np.ndarray) -> UserStreams:
-        """The streams of some users, by their ids."""
-        ids = np.asarray(user_ids)
-        hashed = pd.util.hash_array(ids if ids.dtype == object or ids.dtype.kind in "iu" else ids.astype(object))
+        """The streams of some users, by what their ids are when printed: 7 and "7" are one user."""
+        # Not by their values: a column that gets one more id, of another type, would change the type of all.
+        hashed = pd.util.hash_array(np.array([str(each) for each in user_ids.tolist()], object), categorize=False)
         halves = np.stack([hashed >> np.uint64(32), hashed & LOW_32_BITS], axis=1).astype(np.uint32)
         return cls(_in_parts(partial(_user_keys, jax_stream(seed, stage)), halves))
 
@@ -195,7 +196,7 @@ def _user_keys(key: Key[Array, ""], halves: UInt32[Array, "user 2"]) -> UInt32[A
 
 @partial(jax.jit, static_argnames="n")
 def _block_bits(keys: UInt32[Array, "user 2"], block: int | Array, n: int) -> UInt32[Array, "user n 2"]:
-    return jax.vmap(lambda words: jax.random.bits(jax.random.fold_in(_key(words), block), (n, 2)))(keys)
+    return jax.vmap(lambda words: jax.random.bits(jax.random.fold_in(_key(words), block), (n, 2), jnp.uint32))(keys)
 
 
 @jax.jit
@@ -204,6 +205,6 @@ def _cell_bits(keys_and_cells: UInt32[Array, "cell columns"]) -> UInt32[Array, "
         key = _key(row[:2])
         for index in row[2:]:
             key = jax.random.fold_in(key, index)
-        return jax.random.bits(key, (2,))
+        return jax.random.bits(key, (2,), jnp.uint32)
 
     return jax.vmap(of_cell)(keys_and_cells)

@@ -23,7 +23,7 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation.tables import format_table
 from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
@@ -151,10 +151,19 @@ def evaluate(
         key=key,
         verdicts=verdicts,
         json_file=json_file,
-        show=lambda evaluation: console.print(format_table(evaluation)),
+        show=lambda evaluation: console.print(format_table(evaluation, note=_note(evaluation, key is not None))),
         overwrite=overwrite,
         progress=not quiet,
     )
+
+
+def _note(evaluation: Evaluation, has_key: bool) -> str:
+    """What to know of the table."""
+    if "all" in evaluation.columns:
+        return "All: the synthetic traces before the privacy test."
+    if has_key or evaluation.columns[0] != "released":
+        return ""
+    return "Without the key all released traces are measured together: the numbers differ from those with it."
 
 
 def _of_metrics(assignments: list[str]) -> dict[str, dict[str, object]]:

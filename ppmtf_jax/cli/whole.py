@@ -120,7 +120,7 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
 
 def _run_and_show(config: JobConfig, quiet: bool) -> None:
     result = run_job(config, progress=not quiet, say=tell)
-    console.print(format_table(result.evaluation))
+    console.print(format_table(result.evaluation, note="All: the synthetic traces before the privacy test."))
     if result.n_released:
         tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
         tell(f"To hand to anyone: {result.out / 'release'} (read PRIVACY.txt). To keep: {result.out / 'private'}")

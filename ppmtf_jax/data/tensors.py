@@ -6,7 +6,6 @@ events by place and slot (Murakami et al. 2021, section 3.2). Both are sparse: o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,8 +13,14 @@ import numpy as np
 
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.streams import Stage, UserStreams
 
-USERS_AT_A_TIME = 4096
+# Random numbers held at once.
+NUMBERS_AT_A_TIME = 2**21
+# Numbers of one block of a user's stream. Which zeros she has does not depend on it only because it never changes.
+BLOCK = 128
+# The streams of the zeros that the sampler observes.
+ZERO_STAGES = {"transitions": Stage.ZERO_TRANSITIONS, "visits": Stage.ZERO_VISITS}
 
 
 class SparseCounts(NamedTuple):
@@ -27,6 +32,8 @@ class SparseCounts(NamedTuple):
         `other` is the next place (transitions) or the slot (visits).
     count : int32 array, shape (cells,)
     shape : (users, places, others)
+    user_ids : array, shape (users,)
+        The users' own identifiers: what is drawn for a user depends on hers alone.
     """
 
     user: np.ndarray
@@ -34,6 +41,7 @@ class SparseCounts(NamedTuple):
     other: np.ndarray
     count: np.ndarray
     shape: tuple[int, int, int]
+    user_ids: np.ndarray
 
     @property
     def cells_per_user(self) -> int:
@@ -48,6 +56,12 @@ class SparseCounts(NamedTuple):
     def positive_per_user(self) -> np.ndarray:
         """Number of positive cells of each user, shape (users,)."""
         return counts_per_user(self.user, self.shape[0])
+
+    def select(self, keep: np.ndarray) -> SparseCounts:
+        """Some of the cells, of as many users: `keep` has one boolean for each cell."""
+        return SparseCounts(
+            self.user[keep], self.place[keep], self.other[keep], self.count[keep], self.shape, self.user_ids
+        )
 
 
 class CountTensors(NamedTuple):
@@ -80,51 +94,82 @@ class Trimming:
                 raise InputError("trimming", [Problem(f"{name} of at least 1, or None", repr(value))])
 
 
-def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int = 0) -> CountTensors:
+def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int) -> CountTensors:
     """Count transitions and visits of every user, trimmed.
 
     A transition joins two events of one trace at consecutive instants.
 
+    Parameters
+    ----------
+    seed : int
+        Which cells of a user stay depends on the seed, her id and her own traces, and on nothing of the others: adding
+        or removing a user changes no other user's counts.
+
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> counts = count_tensors(toy_city(n_users=5, seed=0).traces)
+    >>> counts = count_tensors(toy_city(n_users=5, seed=0).traces, seed=0)
     >>> counts.visits.shape[0], bool(counts.visits.count.max() <= 10)
     (5, True)
     """
-    rng = np.random.default_rng(seed)
     n_users, n_places, n_slots = traces.n_users, traces.n_places, traces.time_grid.n_slots
     transitions, visits = [], []
     for block in traces.by_users():
-        after = np.flatnonzero(block.is_step())
-        steps = (block.user[after], block.place[after - 1], block.place[after])
-        transitions.append(_count(*steps, (n_users, n_places, n_places)))
-        visits.append(_count(block.user, block.place, block.slot, (n_users, n_places, n_slots)))
-    return CountTensors(
-        _trim(transitions, trimming.max_transitions, trimming.max_count, rng),
-        _trim(visits, trimming.max_visits, trimming.max_count, rng),
-    )
+        _, *steps = block.transitions()
+        of_steps = _count(*steps, (n_users, n_places, n_places), traces.user_ids)
+        of_events = _count(block.user, block.place, block.slot, (n_users, n_places, n_slots), traces.user_ids)
+        transitions.append(_trim_cells(of_steps, trimming.max_transitions, seed, Stage.TRIMMED_TRANSITIONS))
+        visits.append(_trim_cells(of_events, trimming.max_visits, seed, Stage.TRIMMED_VISITS))
+    return CountTensors(_joined(transitions, trimming.max_count), _joined(visits, trimming.max_count))
 
 
-def sample_zeros(counts: SparseCounts, n_zeros: int, *, seed: int | tuple[int, ...]) -> np.ndarray:
+def sample_zeros(
+    counts: SparseCounts, n_zeros: int | np.ndarray, *, seed: int, stage: Stage, hidden: np.ndarray | None = None
+) -> np.ndarray:
     """Draw distinct zero cells of each user uniformly at random (section 3.3).
 
-    A user with fewer than `n_zeros` zero cells gets all of them.
+    A user with fewer than `n_zeros` zero cells gets all of them. Which ones a user gets depends on the seed, the stage,
+    her id and her own cells, and on nothing of the others.
+
+    Parameters
+    ----------
+    n_zeros : int, or int array, shape (users,)
+        For every user, or for each.
+    hidden : int array, shape (cells, 3), optional
+        User, place, other of cells that must not be drawn either.
 
     Returns
     -------
     int32 array, shape (zero cells, 3)
-        Columns user, place, other.
+        Columns user, place, other; sorted, each cell once.
+
+    Examples
+    --------
+    Of one user with four cells, of which one is positive:
+
+    >>> zero = np.zeros(1, np.int32)
+    >>> counts = SparseCounts(zero, zero, zero, zero + 2, (1, 2, 2), np.array(["ann"]))
+    >>> sample_zeros(counts, 9, seed=0, stage=Stage.ZERO_VISITS, hidden=np.array([[0, 1, 0]])).tolist()
+    [[0, 0, 1], [0, 1, 1]]
     """
-    rng = np.random.default_rng(seed)
+    if hidden is not None:
+        counts = _with_cells(counts, hidden)
     n_users, _, n_others = counts.shape
-    blocks = []
-    for first, zero_rank, valid in _zero_ranks(counts, n_zeros, rng):
-        cell = _nth_zero_cell(counts, first, zero_rank)
-        user = np.broadcast_to(first + np.arange(len(cell))[:, None], cell.shape)
-        place, other = np.divmod(cell, n_others)
-        blocks.append(np.stack([user[valid], place[valid], other[valid]], axis=1).astype(np.int32))
-    return np.concatenate(blocks) if n_users else np.zeros((0, 3), np.int32)
+    available = counts.cells_per_user - counts.positive_per_user()
+    wanted = np.minimum(n_zeros, available)
+    streams = UserStreams.of(seed, stage, counts.user_ids)
+    size = max(1, NUMBERS_AT_A_TIME // (BLOCK * _n_blocks(int(wanted.max(initial=0)))))
+    zeros = np.empty((int(wanted.sum()), 3), np.int32)
+    done = 0
+    for first in range(0, n_users, size):
+        users = np.arange(first, min(first + size, n_users))
+        user, rank = distinct_ranks(streams, users, available[users], wanted[users])
+        drawn = zeros[done : done + len(user)]
+        cell = nth_zero_cell(counts, user, rank)
+        drawn[:, 0], drawn[:, 1] = user, cell // n_others
+        drawn[:, 2] = cell - drawn[:, 1] * np.int64(n_others)
+        done += len(user)
+    return zeros
 
 
 def zero_weights(counts: SparseCounts, n_zeros: int) -> np.ndarray:
@@ -136,34 +181,107 @@ def zero_weights(counts: SparseCounts, n_zeros: int) -> np.ndarray:
     return np.minimum(1.0, n_zeros / np.maximum(n_zero_cells, 1))
 
 
-def _count(user: np.ndarray, place: np.ndarray, other: np.ndarray, shape: tuple[int, int, int]) -> SparseCounts:
+def distinct_ranks(
+    streams: UserStreams, users: np.ndarray, bound: np.ndarray, wanted: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each of some users `wanted` distinct numbers below her `bound`: the first different ones of her own sequence.
+
+    Parameters
+    ----------
+    users, bound, wanted : int arrays, shape (some users,)
+        None wants more than her bound; who wants as many gets them all.
+
+    Returns
+    -------
+    user, rank : int64 arrays, shape (all ranks,)
+        Sorted.
+    """
+    everything = wanted == bound
+    parts = [_all_ranks(users[everything], bound[everything])]
+    left = np.flatnonzero(~everything & (wanted > 0))
+    n_blocks = _n_blocks(int(wanted[left].max(initial=0)))
+    # Some need more numbers than others, since more of theirs are alike: these draw on.
+    while len(left):
+        size = max(1, NUMBERS_AT_A_TIME // (BLOCK * n_blocks))
+        short = []
+        for some in (left[first : first + size] for first in range(0, len(left), size)):
+            drawn = np.concatenate([streams.numbers(users[some], block, BLOCK) for block in range(n_blocks)], axis=1)
+            rank, enough = _first_distinct((drawn * bound[some, None]).astype(np.int64), wanted[some])
+            parts.append((np.repeat(users[some[enough]], wanted[some[enough]]), rank))
+            short.append(some[~enough])
+        left, n_blocks = np.concatenate(short), 2 * n_blocks
+    parts = [part for part in parts if len(part[0])] or parts[:1]
+    if len(parts) == 1:
+        return parts[0]
+    user, rank = np.concatenate(parts, axis=1)
+    order = np.argsort(user, kind="stable")
+    return user[order], rank[order]
+
+
+def nth_zero_cell(counts: SparseCounts, user: np.ndarray, zero_rank: np.ndarray) -> np.ndarray:
+    """Number within her slice of the zero cell of given rank of a user; `user` is sorted, all shapes (ranks,).
+
+    The k-th positive cell p_k has p_k - k zeros before it, so the zero of rank u lies after as many positive cells as
+    have p_k - k <= u. Offsetting every user by more than a slice makes one sorted search serve them all.
+    """
+    if not len(user):
+        return np.zeros(0, np.int64)
+    first, last = int(user[0]), int(user[-1])
+    low, high = np.searchsorted(counts.user, [first, last + 1])
+    # Cells of all users are numbered below: beyond 32 bits from 2,148 users with a million cells each.
+    own = user.astype(np.int64) - first
+    owner = counts.user[low:high].astype(np.int64) - first
+    positive = counts.place[low:high].astype(np.int64) * counts.shape[2] + counts.other[low:high]
+    start = np.searchsorted(owner, np.arange(last - first + 1))
+    zeros_before = positive - (np.arange(high - low) - start[owner])
+    stride = counts.cells_per_user + 1
+    n_before = np.searchsorted(owner * stride + zeros_before, own * stride + zero_rank, side="right")
+    return zero_rank + n_before - start[own]
+
+
+def _count(
+    user: np.ndarray, place: np.ndarray, other: np.ndarray, shape: tuple[int, int, int], user_ids: np.ndarray
+) -> SparseCounts:
     cell = (user.astype(np.int64) * shape[1] + place) * shape[2] + other
     distinct, count = np.unique(cell, return_counts=True)
-    rest, other = np.divmod(distinct, shape[2])
+    return SparseCounts(*_indices_of(distinct, shape), count.astype(np.int32), shape, user_ids)
+
+
+def _indices_of(cell: np.ndarray, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """User, place and other of cells of a tensor given by number."""
+    rest, other = np.divmod(cell, shape[2])
     user, place = np.divmod(rest, shape[1])
-    user, place, other, count = (index.astype(np.int32) for index in (user, place, other, count))
-    return SparseCounts(user, place, other, count, shape)
+    return user.astype(np.int32), place.astype(np.int32), other.astype(np.int32)
 
 
-def _trim(
-    blocks: list[SparseCounts], max_cells: int | None, max_count: int | None, rng: np.random.Generator
-) -> SparseCounts:
-    """One tensor of those of consecutive blocks of users, trimmed."""
-    # Either every cell gets a random number or none does, whatever the blocks.
-    if max_cells is not None and any(_number_in_user(block.user).max(initial=0) >= max_cells for block in blocks):
-        blocks = [_trim_cells(block, max_cells, rng) for block in blocks]
+def _with_cells(counts: SparseCounts, index: np.ndarray) -> SparseCounts:
+    """The same tensor with some more cells, which count once where they did not count before."""
+    both = np.concatenate([counts.cell_index, index]).astype(np.int64)
+    user, place, other = both.T
+    return _count(user, place, other, counts.shape, counts.user_ids)
+
+
+def _joined(blocks: list[SparseCounts], max_count: int | None) -> SparseCounts:
+    """One tensor of those of consecutive blocks of users, its counts cut."""
     user, place, other, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     count = count if max_count is None else np.minimum(count, max_count)
-    return SparseCounts(user, place, other, count, blocks[0].shape)
+    return SparseCounts(user, place, other, count, blocks[0].shape, blocks[0].user_ids)
 
 
-def _trim_cells(block: SparseCounts, max_cells: int, rng: np.random.Generator) -> SparseCounts:
-    """At most `max_cells` cells of each user, at random."""
-    keep = np.empty(len(block.user), bool)
+def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:
+    """At most `max_cells` cells of each user: those whose numbers in her own stream are least."""
+    number = _number_in_user(block.user)
+    if max_cells is None or number.max(initial=0) < max_cells:
+        return block
+    # Only who has too many draws.
+    too_many = np.unique(block.user[number >= max_cells])
+    cells = np.flatnonzero(np.isin(block.user, too_many))
+    user = np.searchsorted(too_many, block.user[cells])
+    drawn = UserStreams.of(seed, stage, block.user_ids[too_many]).at(user, block.cell_index[cells, 1:])
+    keep = np.ones(len(block.user), bool)
     # Users are in order already: this only shuffles the cells of each.
-    order = np.lexsort((rng.random(len(block.user)), block.user))
-    keep[order] = _number_in_user(block.user) < max_cells
-    return SparseCounts(block.user[keep], block.place[keep], block.other[keep], block.count[keep], block.shape)
+    keep[cells[np.lexsort((drawn, user))]] = number[cells] < max_cells
+    return block.select(keep)
 
 
 def _number_in_user(user: np.ndarray) -> np.ndarray:
@@ -172,59 +290,28 @@ def _number_in_user(user: np.ndarray) -> np.ndarray:
     return np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user)))
 
 
-def _zero_ranks(
-    counts: SparseCounts, n_zeros: int, rng: np.random.Generator
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """For blocks of users, distinct random ranks among each user's zero cells: first user, ranks, which are valid."""
-    n_zero_cells = counts.cells_per_user - counts.positive_per_user()
-    dense = n_zeros * 4 > n_zero_cells.min(initial=counts.cells_per_user)
-    block = max(1, min(USERS_AT_A_TIME, 2**24 // (counts.cells_per_user if dense else 2 * n_zeros)))
-    draw = _distinct_by_permutation if dense else _distinct_by_rejection
-    for first in range(0, counts.shape[0], block):
-        bound = n_zero_cells[first : first + block]
-        ranks = draw(bound, n_zeros, rng)
-        yield first, ranks, np.arange(ranks.shape[1]) < np.minimum(bound, n_zeros)[:, None]
+def _n_blocks(n: int) -> int:
+    """How many blocks are first drawn for `n` distinct numbers."""
+    return max(1, -(-(n + n // 16) // BLOCK))
 
 
-def _distinct_by_permutation(bound: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """`n` distinct numbers below each bound (all of them where there are fewer), by sorting random keys."""
-    keys = rng.random((len(bound), int(bound.max(initial=1))))
-    keys[np.arange(keys.shape[1]) >= bound[:, None]] = 2.0
-    n = min(n, keys.shape[1])
-    return np.argsort(keys, axis=1, kind="stable")[:, :n]
+def _all_ranks(users: np.ndarray, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every number below the bound of each user: users and numbers."""
+    user = np.repeat(users, bound)
+    return user, _number_in_user(user)
 
 
-def _distinct_by_rejection(bound: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-    """`n` distinct numbers below each bound, far above `n`: the first `n` different ones of a long enough sequence."""
-    n_draws = n
-    while True:
-        n_draws += max(8, n_draws // 4)
-        drawn = (rng.random((len(bound), n_draws)) * bound[:, None]).astype(np.int64)
-        order = np.argsort(drawn, axis=1, kind="stable")
-        ordered = np.take_along_axis(drawn, order, axis=1)
-        new = np.ones_like(ordered, bool)
-        new[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-        is_new = np.empty_like(new)
-        np.put_along_axis(is_new, order, new, axis=1)
-        taken = is_new & (np.cumsum(is_new, axis=1) <= n)
-        if (taken.sum(axis=1) == n).all():
-            return drawn[taken].reshape(len(bound), n)
-
-
-def _nth_zero_cell(counts: SparseCounts, first: int, zero_rank: np.ndarray) -> np.ndarray:
-    """Cell number of the zero cell of given rank, for consecutive users from `first`; shapes (users, ranks).
-
-    The k-th positive cell p_k has p_k - k zeros before it, so the zero of rank u lies after as many positive cells as
-    have p_k - k <= u. Offsetting every user by more than a slice makes one sorted search serve them all.
-    """
-    n_users = len(zero_rank)
-    low, high = np.searchsorted(counts.user, [first, first + n_users])
-    # Cells of all users are numbered below: beyond 32 bits from 2,148 users with a million cells each.
-    user = counts.user[low:high].astype(np.int64) - first
-    positive = counts.place[low:high].astype(np.int64) * counts.shape[2] + counts.other[low:high]
-    start = np.searchsorted(user, np.arange(n_users))
-    zeros_before = positive - (np.arange(high - low) - start[user])
-    stride = counts.cells_per_user + 1
-    wanted = np.arange(n_users)[:, None] * stride + zero_rank
-    n_before = np.searchsorted(user * stride + zeros_before, wanted.ravel(), side="right").reshape(wanted.shape)
-    return zero_rank + n_before - start[:, None]
+def _first_distinct(drawn: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The first `wanted` different numbers of each row, sorted, of the rows that have so many; and which these are."""
+    shift = drawn.shape[1].bit_length()
+    # Sorting number and position as one is several times faster than sorting positions by number.
+    ordered = np.sort((drawn << shift) | np.arange(drawn.shape[1]), axis=1)
+    number, position = ordered >> shift, ordered & ((1 << shift) - 1)
+    is_new = np.ones_like(number, bool)
+    is_new[:, 1:] = number[:, 1:] != number[:, :-1]
+    new_at = np.empty_like(is_new)
+    np.put_along_axis(new_at, position, is_new, axis=1)
+    n_new = np.cumsum(new_at, axis=1, dtype=np.int32)
+    enough = n_new[:, -1] >= wanted
+    last = np.argmax(n_new >= wanted[:, None], axis=1)
+    return number[is_new & (position <= last[:, None]) & enough[:, None]], enough

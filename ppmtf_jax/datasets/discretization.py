@@ -252,7 +252,7 @@ def discretize(
         n_places=traces.n_places,
         n_traces=len(traces.trace_table()[0]),
         n_events=traces.n_events,
-        n_transitions=int(traces.is_step().sum()),
+        n_transitions=len(traces.transitions().event),
         first_time=str(first),
         last_time=str(last),
         quietest_hour=_quietest_hour(rows.local),

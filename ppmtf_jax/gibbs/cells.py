@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts, sample_zeros, zero_weights
+from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, SparseCounts, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
 
@@ -78,13 +78,23 @@ class ObservedCells(NamedTuple):
 
 
 def observe(
-    counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, *, seed: int
+    counts: CountTensors,
+    zeros: Literal["sampled", "weighted"],
+    n_zeros: int,
+    *,
+    seed: int,
+    hidden: dict[str, np.ndarray] | None = None,
 ) -> dict[str, ObservedCells]:
     """Lay out both tensors with their zeros.
 
     `sampled` stores `n_zeros` zero cells of each user, drawn at random, as published. `weighted` stores none: all zero
     cells of a user count, with a weight that makes them weigh `n_zeros` in all (a power likelihood, the expectation of
     the former), so the cost of a sweep is that of the positive cells.
+
+    Parameters
+    ----------
+    hidden : dict of int arrays, shape (cells, 3), optional
+        Cells of each tensor that must not be drawn as zeros. Weighted zeros are all cells, these among them.
 
     Returns
     -------
@@ -95,23 +105,24 @@ def observe(
         raise InputError("zeros", [Problem("'sampled' or 'weighted'", repr(zeros))])
     if n_zeros < 1:
         raise InputError("zeros", [Problem("n_zeros of at least 1", repr(n_zeros))])
-    lay_out = _with_sampled_zeros if zeros == "sampled" else _with_weighted_zeros
+    tensors = counts._asdict()
+    if zeros == "weighted":
+        return {name: _with_weighted_zeros(tensor, n_zeros) for name, tensor in tensors.items()}
     return {
-        name: lay_out(tensor, n_zeros, (seed, number))
-        # NumPy pads a seed with zeros: (seed, 0) would repeat the stream of `seed`, which trimming uses.
-        for number, (name, tensor) in enumerate(zip(("transitions", "visits"), counts, strict=True), start=1)
+        name: _with_zeros(
+            tensor, sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name], hidden=(hidden or {}).get(name))
+        )
+        for name, tensor in tensors.items()
     }
 
 
-def _with_sampled_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> ObservedCells:
-    zeros = sample_zeros(counts, n_zeros, seed=seed)
+def _with_zeros(counts: SparseCounts, zeros: np.ndarray) -> ObservedCells:
     index = np.concatenate([counts.cell_index, zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)]).astype(np.float32)
     return lay_out_cells(index, value, counts.shape)
 
 
-def _with_weighted_zeros(counts: SparseCounts, n_zeros: int, seed: tuple[int, int]) -> ObservedCells:
-    del seed  # nothing is random here
+def _with_weighted_zeros(counts: SparseCounts, n_zeros: int) -> ObservedCells:
     return lay_out_cells(
         counts.cell_index, counts.count.astype(np.float32), counts.shape, zero_weights(counts, n_zeros)
     )
@@ -164,7 +175,7 @@ def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int
     order = np.argsort(index[:, mode], kind="stable")
     row = index[order, mode]
     per_row = np.bincount(row, minlength=n_rows)
-    width = _tile_width(per_row)
+    width = tile_width(per_row)
     tiles_of_row = -(-per_row // width)
     first_tile = np.concatenate([[0], np.cumsum(tiles_of_row)])
     row_of_tile = np.repeat(np.arange(n_rows), tiles_of_row)
@@ -226,10 +237,20 @@ def cells_at_a_time() -> int:
     return 2**12 if jax.default_backend() == "cpu" else 2**20
 
 
-def _tile_width(per_row: np.ndarray) -> int:
+def tile_width(per_row: np.ndarray) -> int:
     """The width that makes all tiles together cheapest: little padding, not too many tiles.
 
     Of few widths, so that other data of the same kind have the same.
+
+    Parameters
+    ----------
+    per_row : int array, shape (rows,)
+        Cells of each row.
+
+    Examples
+    --------
+    >>> tile_width(np.array([16, 16, 10])), tile_width(np.array([1, 3]))
+    (16, 8)
     """
     length, rows = np.unique(per_row, return_counts=True)
     widths = np.array([width for width in WIDTHS if MIN_TILE <= width <= MAX_TILE] or [MAX_TILE])

@@ -10,19 +10,24 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-import jax
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.tensors import CountTensors, SparseCounts, sample_zeros
+from ppmtf_jax.data.traces import counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import KeepEvery, run_gibbs
+from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
+# Of these a single number is reported and the chains are not compared.
+HELD_OUT_ERRORS = ("held_out", "held_out_average")
 # Thresholds of Vehtari et al. 2021.
 MAX_R_HAT = 1.01
 MIN_ESS_PER_CHAIN = 100
@@ -34,12 +39,14 @@ SETTLED = 0.02
 MAX_EXTRAPOLATION = 10
 # Twice the sweeps halve R-hat^2 - 1 of chains that mix; where they leave more than this of it, it hardly falls.
 FALLS = 0.75
-# Streams of random numbers beside those of `observe`, which takes 1 and 2, and of trimming, which takes the bare seed.
-HIDING, HIDDEN_ZEROS, PREDICTED, UNOBSERVED = 3, 4, 5, 6
+HELD_OUT_ZERO_STAGES = {
+    "transitions": Stage.HELD_OUT_ZERO_TRANSITIONS,
+    "visits": Stage.HELD_OUT_ZERO_VISITS,
+}
 
 
 class HeldOut(NamedTuple):
-    """Cells that the sampler does not see.
+    """Cells whose counts the sampler does not see.
 
     Attributes
     ----------
@@ -59,29 +66,34 @@ class Diagnosis:
     Parameters
     ----------
     table : DataFrame
-        For each watched quantity: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the sweeps.
+        For each watched quantity, by its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the
+        sweeps.
     trace : dict of float arrays, shape (chains, sweeps)
         The quantities after each sweep; held-out root mean square errors among them: of the single draw, and of the
         average of all predictions so far (from the middle of the run on).
     n_sweeps : int
     advice : list of str
         What to do, in words; says so when nothing is to be done.
+    held_out_note : str
+        How many cells are held out, and what the sampler sees of them: a caption of `held_out`.
     """
 
     table: pd.DataFrame
-    trace: dict[str, np.ndarray]
+    trace: dict[Quantity, np.ndarray]
     n_sweeps: int
     advice: list[str]
+    held_out_note: str
 
     def overview(self) -> pd.DataFrame:
         """The table with one row for all predicted cells of a tensor: the greatest R-hat, the least sample sizes."""
-        tensor_of = {name: name.split("_")[1] for name in self.table.index if name.startswith("cell_")}
-        rows = {quantity_title(name): row for name, row in self.table.iterrows() if name not in tensor_of}
-        for tensor in dict.fromkeys(tensor_of.values()):
-            cells = self.table.loc[[name for name in tensor_of if tensor_of[name] == tensor]]
-            worst = pd.Series({"mean": np.nan, "sd": np.nan, "r_hat": cells["r_hat"].max()})
-            least = cells[["ess_bulk", "ess_tail"]].min()
-            rows[f"{len(cells)} predicted {tensor}, worst"] = pd.concat([worst, least])
+        summarized = [quantity for quantity in self.trace if str(quantity) in self.table.index]
+        cells = [quantity for quantity in summarized if quantity.kind == "cell"]
+        rows = {each.title: self.table.loc[str(each)] for each in summarized if each.kind != "cell"}
+        for tensor in dict.fromkeys(cell.of for cell in cells):
+            own = self.table.loc[[str(cell) for cell in cells if cell.of == tensor]]
+            worst = pd.Series({"mean": np.nan, "sd": np.nan, "r_hat": own["r_hat"].max()})
+            least = own[["ess_bulk", "ess_tail"]].min()
+            rows[f"{len(own)} predicted {tensor}, worst"] = pd.concat([worst, least])
         return pd.DataFrame(rows).T
 
     def held_out(self) -> pd.DataFrame:
@@ -90,41 +102,25 @@ class Diagnosis:
         Columns: of single draws after a quarter, a half, three quarters and all of the sweeps (each the mean of the
         quarter before), the best sweep, and the error of the average of the second half's predictions.
         """
-        singles = [name for name in self.trace if _is_single(name)]
-        rows = {name.removeprefix("held_out_"): self._held_out_row(name) for name in singles}
+        rows = {each.of: self._held_out_row(each.of) for each in self.trace if each.kind == "held_out"}
         return pd.DataFrame.from_dict(rows, orient="index")
 
     def sweeps(self) -> pd.DataFrame:
         """What was watched after each sweep of each chain but the predicted cells, one row for each."""
-        shown = {name: values.ravel() for name, values in self.trace.items() if not name.startswith("cell_")}
-        chain, sweep = (1 + index.ravel() for index in np.indices(self.trace["log_joint"].shape))
+        shown = {str(each): values.ravel() for each, values in self.trace.items() if each.kind != "cell"}
+        chain, sweep = (1 + index.ravel() for index in np.indices(self.trace[Quantity("log_joint")].shape))
         return pd.DataFrame({"chain": chain, "sweep": sweep} | shown)
 
-    def _held_out_row(self, name: str) -> dict[str, float]:
-        mean = self.trace[name].mean(axis=0)
+    def shown_traces(self) -> dict[str, np.ndarray]:
+        """What a plot shows: the traces of all but the predicted cells by their titles, shapes (chains, sweeps)."""
+        return {each.title: values for each, values in self.trace.items() if each.kind != "cell"}
+
+    def _held_out_row(self, tensor: str) -> dict[str, float]:
+        mean = self.trace[Quantity("held_out", tensor)].mean(axis=0)
         quarters = [float(quarter.mean()) for quarter in np.array_split(mean, 4)]
-        average = self.trace[name.replace("held_out_", "held_out_average_")]
+        average = self.trace[Quantity("held_out_average", tensor)]
         row = dict(zip(("first_quarter", "second_quarter", "third_quarter", "last_quarter"), quarters, strict=True))
         return row | {"best_sweep": int(mean.argmin()) + 1, "of_average": float(average[:, -1].mean())}
-
-
-def quantity_title(name: str) -> str:
-    """What a watched quantity is, in words.
-
-    Examples
-    --------
-    >>> quantity_title("size_next_place"), quantity_title("held_out_average_visits")
-    ('mean square of next_place', 'error at held-out visits, averaged')
-    """
-    titles = {
-        "log_joint": "log joint density",
-        "rmse_": "error at {}",
-        "size_": "mean square of {}",
-        "held_out_average_": "error at held-out {}, averaged",
-        "held_out_": "error at held-out {}",
-        "cell_": "predicted cell {}",
-    }
-    return next(title.format(name.removeprefix(start)) for start, title in titles.items() if name.startswith(start))
 
 
 def diagnose(
@@ -137,7 +133,7 @@ def diagnose(
     n_sweeps: int = 100,
     n_chains: int = 4,
     held_out: float = 0.05,
-    seed: int = 0,
+    seed: int,
     progress: bool = False,
 ) -> Diagnosis:
     """Run several chains on most of the cells and see whether they agree, and predict the rest.
@@ -152,82 +148,105 @@ def diagnose(
     n_chains : int
         At least 2; R-hat compares them.
     held_out : float
-        Share of the positive cells that is not shown to the sampler.
+        Share of the positive cells that is not shown to the sampler, see `hold_out`. With sampled zeros none of the
+        held-out cells is observed. With weighted zeros every cell that is not shown is observed as a zero of its
+        weight, those held out among them: the error at held-out zeros is then one at observed cells, and that at
+        held-out positive cells is greater than if they were not observed. `Diagnosis.held_out_note` says so too.
+    seed : int
+        Of the chains, the zeros they observe, and what is held out and predicted.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.gibbs.kernel import SHARED
     >>> from ppmtf_jax.data.tensors import count_tensors
-    >>> counts = count_tensors(toy_city(n_users=20, n_places=20, seed=0).traces)
-    >>> diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), zeros="weighted", n_sweeps=20, n_chains=2)
-    >>> diagnosis.trace["log_joint"].shape
+    >>> counts = count_tensors(toy_city(n_users=20, n_places=20, seed=0).traces, seed=0)
+    >>> settings = GibbsSettings(rank=2)
+    >>> diagnosis = diagnose(counts, SHARED, settings, zeros="weighted", n_sweeps=20, n_chains=2, seed=0)
+    >>> diagnosis.trace[Quantity("log_joint")].shape
     (2, 20)
     """
     if n_chains < 2 or n_sweeps < 20 or not 0 < held_out < 1:
         found = f"{n_chains} chains, {n_sweeps} sweeps, {held_out} held out"
         raise InputError("diagnose", [Problem("at least 2 chains and 20 sweeps, a held-out share in (0, 1)", found)])
     shown, hidden = hold_out(counts, held_out, seed=seed)
-    cells = observe(shown, zeros, n_zeros, seed=seed)
+    hidden_cells = {tensor: each.index for tensor, each in hidden.items()}
+    cells = observe(shown, zeros, n_zeros, seed=seed, hidden=hidden_cells)
     n_rows = rows_of_factors(coupling, shown)
     chains = []
     for number in range(n_chains):
-        chain_key = jax.random.fold_in(jax.random.key(seed), number)
+        key = jax_stream(seed, Stage.CHAINS, number)
         result = run_gibbs(
-            chain_key, cells, n_rows, coupling, settings, n_sweeps=n_sweeps, keep=KeepEvery(1), progress=progress
+            key, cells, n_rows, coupling, settings, n_sweeps=n_sweeps, keep=KeepEvery(1), progress=progress
         )
         predicted = {
             tensor: predict_cells(tuple(result.draws[name] for name in modes), hidden[tensor].index)
             for tensor, modes in coupling.tensors
         }
         chains.append((result.trace, predicted))
-    trace = {name: np.concatenate([each[name] for each, _ in chains]) for name in chains[0][0]}
+    trace = {quantity: np.concatenate([each[quantity] for each, _ in chains]) for quantity in chains[0][0]}
     half = n_sweeps // 2
-    for tensor, _ in coupling.tensors:
+    for order, (tensor, _) in enumerate(coupling.tensors):
         predicted = np.concatenate([each[tensor] for _, each in chains])
         trace |= _held_out_errors(tensor, predicted, hidden[tensor].value, half)
-        for number in np.random.default_rng((seed, PREDICTED)).permutation(predicted.shape[-1])[:N_PREDICTED]:
-            trace[f"cell_{tensor}_{number}"] = predicted[..., number]
-    watched = {name: values for name, values in trace.items() if not name.startswith("held_out")}
-    table = summarize({name: values[:, half:] for name, values in watched.items()})
-    return Diagnosis(table, trace, n_sweeps, _advice(table, trace, n_sweeps, n_chains))
+        shuffled = numpy_stream(seed, Stage.PREDICTED, order).permutation(predicted.shape[-1])
+        for number in shuffled[:N_PREDICTED].tolist():
+            trace[Quantity("cell", tensor, number)] = predicted[..., number]
+    judged = {each: values[:, half:] for each, values in trace.items() if each.kind not in HELD_OUT_ERRORS}
+    table = summarize(judged)
+    return Diagnosis(table, trace, n_sweeps, advise(table, trace), _held_out_note(hidden, zeros))
 
 
-def summarize(trace: dict[str, np.ndarray]) -> pd.DataFrame:
-    """Mean, sd, rank-normalized R-hat, bulk and tail effective sample size of each quantity, shapes (chains, draws)."""
+def summarize(trace: Mapping[Quantity, np.ndarray]) -> pd.DataFrame:
+    """Mean, sd, rank-normalized R-hat, bulk and tail effective sample size of each quantity, shapes (chains, draws).
+
+    Rows have the quantities' short names.
+    """
     with warnings.catch_warnings():
         # Once a day ArviZ tells whoever imports it of its next version.
         warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
         import arviz
 
-    data = arviz.convert_to_dataset({name: np.asarray(values, np.float64) for name, values in trace.items()})
+    named = {str(quantity): np.asarray(values, np.float64) for quantity, values in trace.items()}
+    data = arviz.convert_to_dataset(named)
     columns = {"r_hat": arviz.rhat(data), "ess_bulk": arviz.ess(data), "ess_tail": arviz.ess(data, method="tail")}
-    table = pd.DataFrame({name: {key: float(values[key]) for key in trace} for name, values in columns.items()})
-    table.insert(0, "mean", pd.Series({name: float(np.mean(values)) for name, values in trace.items()}))
-    table.insert(1, "sd", pd.Series({name: float(np.std(values)) for name, values in trace.items()}))
+    table = pd.DataFrame({column: {name: float(values[name]) for name in named} for column, values in columns.items()})
+    table.insert(0, "mean", pd.Series({name: float(np.mean(values)) for name, values in named.items()}))
+    table.insert(1, "sd", pd.Series({name: float(np.std(values)) for name, values in named.items()}))
     return table
 
 
 def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTensors, dict[str, HeldOut]]:
-    """Hide a random share of the positive cells of each tensor, and as many zero cells.
+    """Hold out a random share of the positive cells of each tensor, and of each user as many of her zero cells.
 
-    A hidden positive cell counts as a zero to the sampler that observes all zeros; with sampled zeros it is missing,
-    but for the small chance that it is drawn as a zero.
+    At least one positive cell of each tensor. A user who has fewer zero cells than held-out positive ones gives all her
+    zero cells.
+
+    Returns
+    -------
+    shown : CountTensors
+        Without the held-out positive cells, which count as zeros there: give `observe` the indices as `hidden`, so that
+        neither they nor the held-out zeros are drawn as zeros.
+    hidden : dict of `HeldOut`
+        Of each tensor; positive cells first.
+
+    Raises
+    ------
+    InputError
+        A tensor has no positive cell.
     """
     shown, hidden = {}, {}
-    for number, (name, tensor) in enumerate(counts._asdict().items()):
-        rng = np.random.default_rng((seed, HIDING, number))
+    for order, (name, tensor) in enumerate(counts._asdict().items()):
+        if not len(tensor.user):
+            raise InputError(name, [Problem("at least one positive cell to hold out", "none")])
+        rng = numpy_stream(seed, Stage.HELD_OUT, order)
         hide = rng.random(len(tensor.user)) < share
         hide[rng.integers(len(hide))] = True
-        index = tensor.cell_index
-        left = ~hide
-        shown[name] = SparseCounts(
-            tensor.user[left], tensor.place[left], tensor.other[left], tensor.count[left], tensor.shape
-        )
-        # One zero cell of each user is drawn, and as many of them are used as positive cells are hidden.
-        zeros = rng.permutation(sample_zeros(tensor, 1, seed=(seed, HIDDEN_ZEROS, number)))[: hide.sum()]
+        n_zeros = counts_per_user(tensor.user[hide], tensor.shape[0])
+        zeros = sample_zeros(tensor, n_zeros, seed=seed, stage=HELD_OUT_ZERO_STAGES[name])
+        shown[name] = tensor.select(~hide)
         value = np.concatenate([tensor.count[hide], np.zeros(len(zeros))])
-        hidden[name] = HeldOut(np.concatenate([index[hide], zeros]), value)
+        hidden[name] = HeldOut(np.concatenate([tensor.cell_index[hide], zeros]), value)
     return CountTensors(**shown), hidden
 
 
@@ -268,7 +287,7 @@ def reconstruction_errors(
     zeros: np.ndarray,
     *,
     n_sampled: int = 1000,
-    seed: int = 0,
+    seed: int,
 ) -> ReconstructionErrors:
     """How far one draw's reconstruction is from the counts, Murakami et al. 2021, App. E (Fig. 14).
 
@@ -288,19 +307,15 @@ def reconstruction_errors(
     One user, who was at the first of three places twice; one zero was observed and two cells are left:
 
     >>> one = np.array([0], np.int32)
-    >>> counts = SparseCounts(one, one, one, np.array([2], np.int32), (1, 3, 1))
+    >>> counts = SparseCounts(one, one, one, np.array([2], np.int32), (1, 3, 1), np.array(["ann"]))
     >>> factors = (np.array([[1.0]]), np.array([[1.5], [0.25], [-1.0]]), np.array([[1.0]]))
-    >>> reconstruction_errors(factors, counts, np.array([[0, 1, 0]]))
+    >>> reconstruction_errors(factors, counts, np.array([[0, 1, 0]]), seed=0)
     ReconstructionErrors(observed=0.75, unobserved=1.0)
     """
     index = np.concatenate([counts.cell_index, zeros]).astype(np.int32)
     value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)])
-    order = np.lexsort(index.T[::-1])
-    # What is zero in a tensor of all observed cells is unobserved.
-    user, place, other = index[order].T
-    seen = SparseCounts(user, place, other, np.ones_like(user), counts.shape)
-    sampled = sample_zeros(seen, n_sampled, seed=(seed, UNOBSERVED))
-    n_unobserved = seen.cells_per_user - seen.positive_per_user()
+    sampled = sample_zeros(counts, n_sampled, seed=seed, stage=Stage.UNOBSERVED, hidden=zeros)
+    n_unobserved = counts.cells_per_user - np.bincount(index[:, 0], minlength=counts.shape[0])
     n_visited = np.bincount(sampled[:, 0], minlength=counts.shape[0])
     weight = (n_unobserved / np.maximum(n_visited, 1))[sampled[:, 0]]
     observed = np.abs(value - _reconstruct(factors, index))
@@ -314,16 +329,17 @@ def _reconstruct(factors: tuple[np.ndarray, np.ndarray, np.ndarray], index: np.n
     return predict_cells(draw, index)[0, 0]  # type: ignore[arg-type]
 
 
-def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half: int) -> dict[str, np.ndarray]:
-    single = np.sqrt(np.mean((predicted - value) ** 2, axis=-1))
-    average = np.full(single.shape, np.nan)
-    n_averaged = np.arange(1, predicted.shape[1] - half + 1)[:, None]
-    running = np.cumsum(predicted[:, half:], axis=1) / n_averaged
-    average[:, half:] = np.sqrt(np.mean((running - value) ** 2, axis=-1))
-    return {f"held_out_{tensor}": single, f"held_out_average_{tensor}": average}
+def advise(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray]) -> list[str]:
+    """What the watched quantities say: whether the chains have met, for what their draws are enough, what to try.
 
-
-def _advice(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_chains: int) -> list[str]:
+    Parameters
+    ----------
+    table : DataFrame
+        From `summarize`, of the second half of the sweeps.
+    trace : mapping to float arrays, shape (chains, sweeps)
+        Of all sweeps; held-out errors too, where there are any.
+    """
+    n_chains, n_sweeps = next(iter(trace.values())).shape
     least = MIN_ESS_PER_CHAIN * n_chains
     few = table["ess_bulk"] < least
     if table["r_hat"].max() > MAX_R_HAT:
@@ -338,22 +354,56 @@ def _advice(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_
             f"{int(few.sum())} of {len(table)} quantities have fewer than {least} effective draws: do not report "
             "posterior means or intervals of them."
         )
-    return advice + [
-        _held_out_advice(name.removeprefix("held_out_"), trace[name]) for name in trace if _is_single(name)
-    ]
+    return advice + [_held_out_advice(each.of, values) for each, values in trace.items() if each.kind == "held_out"]
 
 
-def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_chains: int) -> str:
+def round_up(number: float) -> int:
+    """Up to two significant digits.
+
+    Examples
+    --------
+    >>> round_up(101.0), round_up(7.0)
+    (110, 7)
+    """
+    unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
+    return math.ceil(number / unit) * unit
+
+
+def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half: int) -> dict[Quantity, np.ndarray]:
+    single = np.sqrt(np.mean((predicted - value) ** 2, axis=-1))
+    average = np.full(single.shape, np.nan)
+    n_averaged = np.arange(1, predicted.shape[1] - half + 1)[:, None]
+    running = np.cumsum(predicted[:, half:], axis=1) / n_averaged
+    average[:, half:] = np.sqrt(np.mean((running - value) ** 2, axis=-1))
+    return {Quantity("held_out", tensor): single, Quantity("held_out_average", tensor): average}
+
+
+def _held_out_note(hidden: dict[str, HeldOut], zeros: Literal["sampled", "weighted"]) -> str:
+    sizes = []
+    for tensor, (_, value) in hidden.items():
+        n_positive, n_zero = int(np.sum(value > 0)), int(np.sum(value == 0))
+        enough = "" if n_zero == n_positive else " (users with fewer have no more)"
+        sizes.append(f"{n_positive} positive and {n_zero} zero {tensor}{enough}")
+    said = f"Held out: {', '.join(sizes)}. "
+    if zeros == "sampled":
+        return said + "The sampler observes none of these cells."
+    return said + (
+        "With weighted zeros the sampler observes every other cell as a zero of its weight, held-out ones among them: "
+        "the zeros were not hidden from it, and of the positive cells only the counts were."
+    )
+
+
+def _apart(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray], n_sweeps: int, n_chains: int) -> str:
     """What to do about chains that have not met: how far they are, whether they come nearer, how many sweeps to try."""
     r_hat = table["r_hat"]
-    worst = str(r_hat.idxmax())
+    worst = next(quantity for quantity in trace if str(quantity) == r_hat.idxmax())
     half, quarter = n_sweeps // 2, n_sweeps // 4
-    before = float(summarize({worst: trace[worst][:, quarter:half]}).loc[worst, "r_hat"])
-    cells = r_hat[r_hat.index.str.startswith("cell_")]
+    before = float(summarize({worst: trace[worst][:, quarter:half]})["r_hat"].iloc[0])
+    cells = r_hat[[str(quantity) for quantity in trace if quantity.kind == "cell"]]
     of_cells = f", {cells.max():.2f} for the worst predicted cell" if len(cells) else ""
     said = (
         f"{n_sweeps} sweeps were not enough: the chains have not met. R-hat is {r_hat.max():.2f} for the "
-        f"{quantity_title(worst)} ({before:.2f} after half the sweeps){of_cells} and above {MAX_R_HAT} for "
+        f"{worst.title} ({before:.2f} after half the sweeps){of_cells} and above {MAX_R_HAT} for "
         f"{int((r_hat > MAX_R_HAT).sum())} of {len(table)} quantities. "
     )
     # The variance between the means of chains that mix falls as 1 / sweeps, and R-hat^2 - 1 with it; effective draws
@@ -361,7 +411,7 @@ def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_c
     short_of_draws = MIN_ESS_PER_CHAIN * n_chains / table["ess_bulk"].min()
     factor = max(2.0, (r_hat.max() ** 2 - 1) / (MAX_R_HAT**2 - 1), short_of_draws)
     if factor <= MAX_EXTRAPOLATION:
-        n_needed = _rounded_up(factor * n_sweeps)
+        n_needed = round_up(factor * n_sweeps)
         return said + f"At this rate they meet after about {n_needed} sweeps: set n_sweeps={n_needed}."
     if r_hat.max() ** 2 - 1 < FALLS * (before**2 - 1):
         return said + f"They come nearer, too slowly to foretell when they meet: try n_sweeps={4 * n_sweeps}."
@@ -370,16 +420,6 @@ def _apart(table: pd.DataFrame, trace: dict[str, np.ndarray], n_sweeps: int, n_c
         f"n_sweeps={4 * n_sweeps} once; if they stay apart, one draw is a model whose worth the held-out error tells, "
         "but not a draw of the posterior."
     )
-
-
-def _rounded_up(number: float) -> int:
-    """Up to two significant digits."""
-    unit = 10 ** max(0, math.floor(math.log10(number)) - 1)
-    return math.ceil(number / unit) * unit
-
-
-def _is_single(name: str) -> bool:
-    return name.startswith("held_out_") and not name.startswith("held_out_average_")
 
 
 def _held_out_advice(tensor: str, error: np.ndarray) -> str:

@@ -174,12 +174,12 @@ def step(
     square_error = {}
     for name in coupling.factors:
         own_tensors = [(tensor, modes) for tensor, modes in coupling.tensors if name in modes]
-        designs = [_Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
-        sample = partial(_sample_factor, keys[name][1], priors[name], settings.noise_precision)
+        designs = [Design.of(cells[tensor], modes, modes.index(name), factors) for tensor, modes in own_tensors]
+        sample = partial(sample_factor, keys[name][1], priors[name], settings.noise_precision)
         if name == own_tensors[0][1][0]:
             factors[name] = _sample_by_parts(sample, designs, factors[name].shape[0], axis)
             continue
-        by_tensor = [_total_statistics(design, factors[name].shape[0], axis) for design in designs]
+        by_tensor = [total_statistics(design, factors[name].shape[0], axis) for design in designs]
         factors[name] = sample(by_tensor, jnp.arange(factors[name].shape[0]))
         for (tensor, modes), statistics in zip(own_tensors, by_tensor, strict=True):
             if name == modes[-1]:
@@ -193,7 +193,7 @@ def step(
     return GibbsState(factors, priors, state.sweep + 1), info
 
 
-class _Design(NamedTuple):
+class Design(NamedTuple):
     """What one tensor's cells are the products of, seen from one of its modes.
 
     Attributes
@@ -211,7 +211,7 @@ class _Design(NamedTuple):
     of_users: bool
 
     @classmethod
-    def of(cls, cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> _Design:
+    def of(cls, cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> Design:
         left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
         if cells.zero_weight is None:
             return cls(cells.by_mode[mode], left, right, None, None, mode == 0)
@@ -221,20 +221,28 @@ class _Design(NamedTuple):
         return cls(cells.by_mode[mode], left, right, zero_weight, dense, mode == 0)
 
 
-def _sample_factor(
+def sample_factor(
     key: Key[Array, ""],
     prior: FactorPrior,
     noise_precision: float,
     statistics: list[CellStatistics],
     rows: Int[Array, " row"],
 ) -> Float[Array, "row rank"]:
-    """Draw some rows of a factor given the statistics of its tensors."""
+    """Draw some rows of a factor given the statistics of its tensors.
+
+    Parameters
+    ----------
+    statistics : list of `CellStatistics`
+        Of these rows, one for each tensor that the factor is in.
+    rows : int array, shape (rows,)
+        Which rows they are; each is drawn with a key of its own.
+    """
     total = jax.tree.map(lambda *parts: sum(parts), *statistics)
     return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, total, noise_precision), rows)
 
 
 def _sample_by_parts(
-    sample: Callable[[list[CellStatistics], Array], Array], designs: list[_Design], n_rows: int, axis: str | None
+    sample: Callable[[list[CellStatistics], Array], Array], designs: list[Design], n_rows: int, axis: str | None
 ) -> Float[Array, "row rank"]:
     """Draw all rows, a part at a time: no more than one part's statistics are ever held."""
 
@@ -246,8 +254,14 @@ def _sample_by_parts(
     return drawn.reshape(-1, drawn.shape[-1])[:n_rows]
 
 
-def _total_statistics(design: _Design, n_rows: int, axis: str | None) -> CellStatistics:
-    """Statistics of every row, with a leading row axis."""
+def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
+    """Statistics of every row of the mode that `design` is seen from, with a leading row axis.
+
+    Parameters
+    ----------
+    axis : str, optional
+        As for `step`.
+    """
     parts = lax.map(lambda tiles: _part_statistics(tiles, design), design.tiles)
     # Gathered before they are summed: in this order the sum is the same on any number of devices.
     rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
@@ -262,7 +276,7 @@ def _gathered(parts: Array, axis: str | None) -> Array:
     return parts if axis is None else lax.all_gather(parts, axis, tiled=True)
 
 
-def _part_statistics(tiles: Tiles, design: _Design) -> CellStatistics:
+def _part_statistics(tiles: Tiles, design: Design) -> CellStatistics:
     """Statistics of the rows of one part, with a leading row axis, from the cells of that part."""
     rank, dtype = design.left.shape[1], design.left.dtype
     # The row after the last is what padded cells read.

@@ -75,7 +75,7 @@ class MTFGibbs(MCMCKernel):
     >>> from ppmtf_jax.gibbs.cells import observe
     >>> from ppmtf_jax.gibbs.kernel import SHARED
     >>> from ppmtf_jax.data.tensors import count_tensors
-    >>> counts = count_tensors(toy_city(n_users=5, seed=0).traces)
+    >>> counts = count_tensors(toy_city(n_users=5, seed=0).traces, seed=0)
     >>> users, places, slots = counts.visits.shape
     >>> n_rows = {"user": users, "place": places, "next_place": places, "slot": slots}
     >>> kernel = MTFGibbs(SHARED, GibbsSettings(rank=2), n_rows)

@@ -22,6 +22,7 @@ from jaxtyping import Array, Int, Key
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
+from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file
 from ppmtf_jax.runtime.progress import progress_bar
@@ -72,7 +73,8 @@ class KeepEvery:
 class Checkpoints:
     """Where and how often to write the state of a run, so that it can go on after it was stopped.
 
-    A run that finds the file of the same run goes on from it; a file of another run is refused.
+    A run that finds the file of the same run goes on from it; a file of another run is refused. Draws tell of the users
+    in the data, so only the file's owner may read it.
     """
 
     path: Path
@@ -94,14 +96,25 @@ class GibbsResult(NamedTuple):
     kept_sweeps : int array, shape (kept,)
         After how many sweeps each kept draw was taken.
     trace : dict of float arrays, shape (chains, sweeps)
-        Quantities after each sweep that do not depend on the order of the columns: log_joint; rmse_<tensor>, the
-        weighted root mean square error over its observed cells; size_<factor>, the mean square of its entries.
+        Those quantities after each sweep that `watched` names.
     """
 
     state: GibbsState
     draws: dict[str, np.ndarray]
     kept_sweeps: np.ndarray
-    trace: dict[str, np.ndarray]
+    trace: dict[Quantity, np.ndarray]
+
+
+def watched(coupling: Coupling) -> list[Quantity]:
+    """What a run records after each sweep: log joint density, error of each tensor, mean square of each factor.
+
+    Examples
+    --------
+    >>> [str(quantity) for quantity in watched(Coupling((("visits", ("user", "place", "slot")),)))]
+    ['log_joint', 'rmse_visits', 'size_user', 'size_place', 'size_slot']
+    """
+    errors = [Quantity("rmse", tensor) for tensor, _ in coupling.tensors]
+    return [Quantity("log_joint"), *errors, *(Quantity("size", factor) for factor in coupling.factors)]
 
 
 def run_gibbs(
@@ -143,11 +156,12 @@ def run_gibbs(
     mesh = mesh_of(devices)
     # Of all cells, so not where nobody asks for it.
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
-    cells = _share_cells(cells, mesh)
-    chain_keys, start = _init_chains(key, n_chains, n_rows, coupling, settings, mesh)
+    cells = share_cells(cells, mesh)
+    chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
     history = _History(start, [], [], [])
     if checkpoints and checkpoints.path.is_file():
-        history = _read_checkpoint(checkpoints.path, history, fingerprint).keeping(keep, n_sweeps, checkpoints.path)
+        history = _read_checkpoint(checkpoints.path, history, fingerprint, coupling)
+        history = history.keeping(keep, n_sweeps, checkpoints.path)
         history = history._replace(state=_on_all_devices(history.state, mesh))
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
@@ -155,11 +169,11 @@ def run_gibbs(
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
-            state, info = _run_sweeps(chain_keys, history.state, cells, n, coupling, settings, mesh)
+            state, info = run_sweeps(chain_keys, history.state, cells, n, coupling, settings, mesh)
             _check_finite(info, n, done, coupling, checkpoints)
             done += n
             advance(n)
-            history.trace.append(_traced(info, n, weights))
+            history.trace.append(_traced(info, n, weights, coupling))
             history = history._replace(state=state)
             if keep.keeps(done, n_sweeps):
                 history.kept.append(jax.tree.map(np.asarray, state.factors))
@@ -175,7 +189,7 @@ class _History(NamedTuple):
     state: GibbsState
     kept: list[dict[str, np.ndarray]]
     kept_sweeps: list[int]
-    trace: list[dict[str, np.ndarray]]
+    trace: list[dict[Quantity, np.ndarray]]
 
     def keeping(self, keep: Keep, n_sweeps: int, path: Path) -> _History:
         """Of the draws in a checkpoint those that `keep` asks for; it may have been written with another `keep`."""
@@ -197,12 +211,20 @@ class _History(NamedTuple):
         state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), self.state)
         return GibbsResult(state, draws, np.array(self.kept_sweeps, np.int64), self.joined_trace())
 
-    def joined_trace(self) -> dict[str, np.ndarray]:
-        return {name: np.concatenate([part[name] for part in self.trace], axis=1) for name in self.trace[0]}
+    def joined_trace(self) -> dict[Quantity, np.ndarray]:
+        return {each: np.concatenate([part[each] for part in self.trace], axis=1) for each in self.trace[0]}
 
 
-def _share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
-    """Put the parts of all tiles on the devices of a mesh in turn, and the rest on each of them."""
+def share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
+    """Put the parts of all tiles on the devices of a mesh in turn, and the rest on each of them.
+
+    Parameters
+    ----------
+    cells : dict of `ObservedCells`
+        As `cells.observe` gives them, on the host.
+    mesh : Mesh
+        See `runtime.devices.mesh_of`.
+    """
     cells = pad_parts(cells, mesh.size)
     return put(cells, _partition(cells), mesh)
 
@@ -217,10 +239,17 @@ def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
     return {name: of(own) for name, own in cells.items()}
 
 
-def _init_chains(
+def init_chains(
     key: Key[Array, ""], n_chains: int, n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, mesh: Mesh
 ) -> tuple[Array, GibbsState]:
-    """The key and the first state of each chain, on every device of the mesh."""
+    """The key and the first state of each chain, on every device of the mesh.
+
+    Returns
+    -------
+    keys : key array, shape (chains,)
+    state : GibbsState
+        Every array with a leading chain axis.
+    """
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
     state = jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys)
     return jax.random.wrap_key_data(_on_all_devices(jax.random.key_data(keys), mesh)), _on_all_devices(state, mesh)
@@ -230,7 +259,7 @@ def _on_all_devices(tree: Any, mesh: Mesh) -> Any:
     return put(tree, jax.tree.map(lambda _: SAME, tree), mesh)
 
 
-def _run_sweeps(
+def run_sweeps(
     chain_keys: Array,
     state: GibbsState,
     cells: dict[str, ObservedCells],
@@ -239,11 +268,20 @@ def _run_sweeps(
     settings: GibbsSettings,
     mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
-    """`n_active` (at most SWEEPS_PER_CALL) sweeps of every chain; all arrays have a leading chain axis."""
+    """Some sweeps of every chain; all arrays of `state` and of what is returned have a leading chain axis.
+
+    Parameters
+    ----------
+    chain_keys, state : from `init_chains`, or the state of an earlier call
+    cells : dict of `ObservedCells`
+        Shared among the devices by `share_cells`.
+    n_active : int
+        How many sweeps, at most SWEEPS_PER_CALL.
+    """
     # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills. And as all
     # chains run the same program, a chain's draws are the same however many there are.
     after = [
-        _run_sweeps_of_chain(
+        sweep_chain(
             chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, coupling, settings, mesh
         )
         for chain in range(len(chain_keys))
@@ -252,7 +290,7 @@ def _run_sweeps(
 
 
 @partial(jax.jit, static_argnames=("coupling", "settings", "mesh"), compiler_options=ONE_CORE_A_DEVICE)
-def _run_sweeps_of_chain(
+def sweep_chain(
     key: Array,
     state: GibbsState,
     cells: dict[str, ObservedCells],
@@ -281,12 +319,13 @@ def _run_sweeps_of_chain(
     return share(key, state, cells, n_active)
 
 
-def _traced(info: SweepInfo, n: int, weights: dict[str, float]) -> dict[str, np.ndarray]:
-    """The first `n` sweeps of `info` as named quantities, shapes (chains, n)."""
-    named = {"log_joint": info.log_joint}
-    named |= {f"rmse_{t}": jnp.sqrt(jnp.maximum(error, 0) / weights[t]) for t, error in info.square_error.items()}
-    named |= {f"size_{factor}": size for factor, size in info.square_size.items()}
-    return {name: np.asarray(values)[:, :n] for name, values in named.items()}
+def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> dict[Quantity, np.ndarray]:
+    """The first `n` sweeps of `info` as `watched` quantities, shapes (chains, n)."""
+    found = {Quantity("log_joint"): info.log_joint}
+    for tensor, error in info.square_error.items():
+        found[Quantity("rmse", tensor)] = jnp.sqrt(jnp.maximum(error, 0) / weights[tensor])
+    found |= {Quantity("size", factor): size for factor, size in info.square_size.items()}
+    return {quantity: np.asarray(found[quantity])[:, :n] for quantity in watched(coupling)}
 
 
 def _sweeps_to_next_stop(done: int, n_sweeps: int, keep: Keep, checkpoints: Checkpoints | None) -> int:
@@ -330,16 +369,16 @@ def _fingerprint(
 def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(history.state)]
     arrays = {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
-    arrays |= {f"trace_{name}": values for name, values in history.joined_trace().items()}
+    arrays |= {f"trace_{quantity}": values for quantity, values in history.joined_trace().items()}
     for i, draw in enumerate(history.kept):
         arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
-    with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
+    with atomic_file(path, secret=True) as partial_path, open(partial_path, "wb") as file:
         np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(history.kept_sweeps, np.int64), **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
 
 
-def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
+def _read_checkpoint(path: Path, fresh: _History, fingerprint: str, coupling: Coupling) -> _History:
     try:
         with open(path, "rb") as file, np.load(file) as stored:
             arrays = dict(stored)
@@ -352,6 +391,5 @@ def _read_checkpoint(path: Path, fresh: _History, fingerprint: str) -> _History:
     state = jax.tree.unflatten(structure, [arrays[f"state_{i}"] for i in range(structure.num_leaves)])
     kept_sweeps = arrays["kept_sweeps"].tolist()
     kept = [{name: arrays[f"kept_{i}_{name}"] for name in fresh.state.factors} for i in range(len(kept_sweeps))]
-    prefix = "trace_"
-    trace = {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
+    trace = {quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}
     return _History(state, kept, kept_sweeps, [trace])

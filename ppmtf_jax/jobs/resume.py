@@ -43,7 +43,7 @@ from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import as_input_error, clear_leftovers, create_private, exclusive_use, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
 
 STEPS = ("import", "fit", "synthesize", "test", "release", "evaluate", "pictures")
 METRICS_FILE = "metrics.json"
@@ -110,11 +110,12 @@ def fit_resumably(
     Its state and its seed are kept beside `out` until it is done. One fit at a time writes a model.
     """
     final = Path(os.path.abspath(out))
+    if is_first_process():
+        check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
     checkpoint, seed_file = (final.with_name(f".{final.name}.checkpoint.{suffix}") for suffix in ("npz", "json"))
     with exclusive_use(checkpoint.with_suffix(".lock")) if is_first_process() else nullcontext():
         if is_first_process():
             clear_leftovers(final.parent, [final.name, checkpoint.name, seed_file.name])
-            check_output_folder(out, "model", overwrite=overwrite, inputs=[train])
             seed = kept_seed(seed_file, seed)
         try:
             model = fit_model(

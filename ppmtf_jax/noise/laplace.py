@@ -11,15 +11,23 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Int
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.runtime.devices import of_first_process
 
 
 def add_laplace(values: Int[np.ndarray, "..."], sensitivity: int, epsilon: float) -> Int[np.ndarray, "..."]:
     """Add independent discrete Laplace noise, P(x) proportional to exp(-|x| epsilon / sensitivity).
 
-    epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1).
+    epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1): the
+    mechanism's own privacy map, which OpenDP computes with every rounding upwards, gives at most epsilon for them.
     Several processes, each of which calls this with the same `values`, get one draw: two would be two releases.
+
+    Raises
+    ------
+    InputError
+        Epsilon or the sensitivity would be no protection.
+    NumericalError
+        By its own map the noise costs more than epsilon. Nothing was drawn.
 
     Examples
     --------
@@ -38,5 +46,9 @@ def add_laplace(values: Int[np.ndarray, "..."], sensitivity: int, epsilon: float
 
     enable_features("contrib")
     space = vector_domain(atom_domain(T="i64")), l1_distance(T="i64")
-    noisy = make_laplace(*space, scale=sensitivity / epsilon)(values.ravel().tolist())
-    return of_first_process(np.asarray(noisy, np.int64).reshape(values.shape))
+    # The next larger number: rounded down, the quotient would cost a last digit more than epsilon.
+    measurement = make_laplace(*space, scale=float(np.nextafter(sensitivity / epsilon, np.inf)))
+    spent = measurement.map(d_in=sensitivity)
+    if not spent <= epsilon:
+        raise NumericalError(f"the noise would cost an epsilon of {spent!r}, and {epsilon!r} was asked for")
+    return of_first_process(np.asarray(measurement(values.ravel().tolist()), np.int64).reshape(values.shape))

@@ -273,7 +273,7 @@ def plausible_deniability_test(
     n_traces, share = len(users), own_share(len(users))
     users, places = users[share], places[share]
     own_seed = seed_of_first_process(draw_seed(seed))
-    verifiers = np.sort(numpy_stream(own_seed.value, Stage.VERIFIERS).permutation(model.n_users)[:n_verifiers])
+    verifiers = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
     with jax.enable_x64(True) if precision == "float64" else nullcontext():
         trace_model = _in_precision(model.trace_model, precision)
         # Added up in the order of time, as for the verifiers: equal users get equal sums.
@@ -297,6 +297,17 @@ def plausible_deniability_test(
     )
 
 
+def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarray, " verifier"]:
+    """A random subset of the users (U*), as sorted indices.
+
+    Examples
+    --------
+    >>> choose_verifiers(4, 4, seed=0)
+    array([0, 1, 2, 3])
+    """
+    return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
+
+
 def count_plausible_users(
     model: ScoredTraceModel,
     verifiers: np.ndarray,
@@ -304,10 +315,29 @@ def count_plausible_users(
     places: np.ndarray,
     own: np.ndarray,
     eta: float,
-    stop_at: np.ndarray | None,
-    progress: bool,
+    stop_at: np.ndarray | None = None,
+    progress: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Plausible users of each trace, and verifiers looked at."""
+    """Count, for each trace, the users for whom it is as probable as for its own, eqs. (6)-(7).
+
+    Parameters
+    ----------
+    verifiers : int array, shape (verifiers,)
+        Users that are asked.
+    users, places : int arrays, shapes (traces,) and (traces, instants)
+    own : float array, shape (traces,)
+        Log-likelihood of each trace under its own user.
+    eta : float
+    stop_at : int array, shape (traces,), optional
+        Where to stop counting; without it all verifiers are asked.
+
+    Returns
+    -------
+    plausible_users : int array, shape (traces,)
+        At most `stop_at`; the own user counts.
+    verifiers : int array, shape (traces,)
+        How many were looked at.
+    """
     own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
     count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)

@@ -23,59 +23,6 @@ except ImportError:  # not on Windows
 
 
 @contextmanager
-def atomic_folder(path: str | os.PathLike[str], *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a temporary folder to fill; it takes the name `path` when the block ends without an error.
-
-    An existing folder is replaced only with `overwrite`, only once the new one is complete, and only if it is empty or
-    holds something of the same name as the new one: a mistyped name must not cost a folder that was never ours.
-
-    Raises
-    ------
-    InputError
-        `path` exists and may not be replaced, or its parent cannot be written to.
-    """
-    final = Path(os.path.abspath(path))
-    if final.exists() and not overwrite:
-        way_out = "Choose another name, or ask for it to be overwritten"
-        raise InputError(str(final), [Problem("a folder that does not exist yet", "an existing one", way_out=way_out)])
-    partial = leftover(final, "partial")
-    try:
-        partial.mkdir(parents=True)
-    except OSError as error:
-        raise as_input_error(final, error) from error
-    try:
-        yield partial
-        if final.exists():
-            _replace_folder(final, partial)
-        else:
-            partial.rename(final)
-    except OSError as error:
-        raise as_input_error(final, error) from error
-    finally:
-        remove(partial)
-
-
-def _replace_folder(final: Path, new: Path) -> None:
-    names = {entry.name for entry in final.iterdir()} if final.is_dir() else set()
-    if Path.cwd().is_relative_to(final):
-        raise InputError(str(final), [Problem("a folder other than the one that you are in", "it, or one around it")])
-    if not final.is_dir() or (names and names.isdisjoint(entry.name for entry in new.iterdir())):
-        found = f"one with {', '.join(sorted(names)[:5])}" if names else "a file"
-        way_out = "Nothing was changed: choose another name, or remove it yourself"
-        raise InputError(
-            str(final), [Problem("an earlier version of the same folder to replace", found, way_out=way_out)]
-        )
-    old = leftover(final, "old")
-    final.rename(old)
-    try:
-        new.rename(final)
-    except OSError:
-        os.replace(old, final)
-        raise
-    remove(old)
-
-
-@contextmanager
 def atomic_file(path: str | os.PathLike[str], *, secret: bool = False) -> Iterator[Path]:
     """Give a temporary file to write; it replaces `path` when the block ends without an error.
 

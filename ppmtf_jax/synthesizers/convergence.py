@@ -24,7 +24,7 @@ def diagnose_model(
     *,
     n_sweeps: int | None = None,
     n_chains: int = 4,
-    seed: int = 0,
+    seed: int,
     progress: bool = False,
 ) -> Diagnosis:
     """Run several new chains with a model's settings on its training traces, and see whether they agree.
@@ -56,7 +56,7 @@ def diagnose_model(
 
         train = toy_city(n_users=100, seed=0).traces
         model = fit(train, "ppmtf", PPMTFSettings(rank=8, n_sweeps=100, zeros="weighted"))
-        diagnosis = diagnose_model(model, train)
+        diagnosis = diagnose_model(model, train, seed=1)
         print(diagnosis.overview())
         print(*diagnosis.advice)
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -17,6 +16,7 @@ from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_fact
 from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
@@ -119,7 +119,7 @@ def fit_chains(
         cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
         population = _population(counts, settings)
     result = run_gibbs(
-        jax.random.key(seed),
+        jax_stream(seed, Stage.FIT),
         cells,
         rows_of_factors(coupling, counts),
         coupling,

@@ -37,9 +37,9 @@ def fit_trace_model(
     """Maximum likelihood: count transitions per slot of arrival, and places in the first slot."""
     period = train.time_grid.one_period()
     n_places, n_slots = train.n_places, train.time_grid.n_slots
-    after = np.flatnonzero(train.is_step())
-    row = train.slot[after].astype(np.int64) * n_places + train.place[after - 1]
-    seen, count = np.unique(row * n_places + train.place[after], return_counts=True)
+    event, _, place, next_place = train.transitions()
+    row = train.slot[event].astype(np.int64) * n_places + place
+    seen, count = np.unique(row * n_places + next_place, return_counts=True)
     row, next_place = np.divmod(seen, n_places)
     # JAX cannot index an empty array: a last entry that no row reaches.
     next_place = np.append(next_place, n_places)

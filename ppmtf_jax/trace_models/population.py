@@ -23,14 +23,6 @@ def population_transitions(
     that nobody left goes where people go. A place that few left goes where those few went: without `epsilon` the matrix
     tells of them, and the privacy test, which compares users, does not see what is in the traces of all.
 
-    With `epsilon` the matrix is epsilon-differentially private for neighbours of which one has one user more than the
-    other (all her traces), places being public. Proof: N is the sum over users of their trimmed counts, which for each
-    user are chosen independently of the others. A user has at most `max_transitions` positive cells of at most
-    `max_count` each, so N differs by at most max_transitions * max_count in L1, whichever cells of hers are kept, and
-    discrete Laplace noise of that scale over epsilon on every cell is epsilon-differentially private. What follows sees
-    the noisy counts alone: of these, only what no cell without a step would have is kept. This covers the matrix, and
-    not the users' own factors.
-
     Parameters
     ----------
     transitions : SparseCounts
@@ -38,11 +30,30 @@ def population_transitions(
     epsilon : float, optional
         Needs max_transitions and max_count.
 
+    Notes
+    -----
+    With `epsilon` the matrix is epsilon-differentially private at the level of users.
+
+    Neighbours: two data sets of which one has one user more, with all her traces; places are public.
+
+    Mechanism: discrete Laplace noise of scale max_transitions * max_count / epsilon on each of the places x places
+    counts N, see `add_laplace`, which has no seed. Then, of the noisy counts alone, what no cell without a step would
+    have is kept, and smoothed.
+
+    Sensitivity of N: max_transitions * max_count in L1. Proof: N is the sum over users of their trimmed counts. Which
+    cells of a user are kept is a function of the seed, her id and her own traces (`count_tensors` draws it from a
+    stream of her own), so that for every seed the trimmed counts of all other users are the same with her as without
+    her, and N changes by her own alone: at most max_transitions cells of at most max_count each. As this holds for
+    every seed, it does not matter who knows the seed.
+
+    Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and what is computed
+    of it is so too. This covers the matrix, and not the users' own factors.
+
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> from ppmtf_jax.data.tensors import count_tensors
-    >>> matrix = population_transitions(count_tensors(toy_city(n_users=20, seed=0).traces).transitions)
+    >>> matrix = population_transitions(count_tensors(toy_city(n_users=20, seed=0).traces, seed=0).transitions)
     >>> bool((matrix > 0).all()), bool(np.allclose(matrix.sum(axis=1), 1))
     (True, True)
     """

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,12 +19,16 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from ppmtf_jax.cli import app as cli
+from ppmtf_jax.cli import whole
+from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import plots
-from ppmtf_jax.evaluation.evaluation import METRICS
+from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
-from ppmtf_jax.jobs import steps as pipeline
+from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.jobs import steps
+from ppmtf_jax.jobs.config import TABLES
 from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -32,13 +37,13 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.faults import parquet_fails
 
-COMMANDS = ["demo", "import", "fit", "diagnose", "synthesize", "test", "evaluate", "run"]
+COMMANDS = ["demo", "run", "list", "import", "fit", "diagnose", "synthesize", "test", "release", "evaluate"]
 READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 
 
 def call(*words: object) -> Result:
-    return CliRunner().invoke(cli.app, [str(word) for word in words], env={"COLUMNS": "80"})
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
 
 
 def works(*words: object) -> str:
@@ -75,7 +80,8 @@ def made(tmp_path_factory) -> Path:
         works("fit", "city/train", "--system", "uniform", "--out", "model")
         factorized_model(Traces.load("city/train")).save("factorized")
         works("synthesize", "model", "--traces-per-user", 2, "--out", "synthetic")
-        works("test", "model", "synthetic", "--k", 2, "--out", "released")
+        works("test", "model", "synthetic", "--k", 2, "--out", "verdicts")
+        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key")
         shutil.copytree("city/train", "other/train")
         grid = json.loads(Path("other/train/time_grid.json").read_text())
         Path("other/train/time_grid.json").write_text(json.dumps(grid | {"start": "2001-01-01T00:00:00"}))
@@ -123,8 +129,7 @@ def test_without_a_command_there_is_help(words):
 
 
 def test_commands_are_listed_in_the_order_of_their_use():
-    listed = re.findall(r"│ (\w+) ", works("--help"))
-    assert listed == ["demo", "run", "import", "fit", "diagnose", "synthesize", "test", "evaluate"]
+    assert re.findall(r"│ (\w+) ", works("--help")) == COMMANDS
 
 
 def test_version():
@@ -140,8 +145,9 @@ def test_help_of_fit_lists_every_setting_of_every_system():
 
 def test_help_of_run_lists_every_table():
     text = works("run", "--help")
-    for name, kind in pipeline.TABLES.items():
-        listed = re.search(rf"• \[{name}\]: (.*?)(•|╭)", text, flags=re.DOTALL)
+    sources = {f'[import] source="{name}"': entry.settings for name, entry in DATA_SETS.items()}
+    for name, kind in (sources | {f"[{name}]": kind for name, kind in TABLES.items()}).items():
+        listed = re.search(rf"• {re.escape(name)}: (.*?)(•|╭)", text, flags=re.DOTALL)
         assert all(re.search(rf"\b{field}\b", listed[1]) for field in kind.__dataclass_fields__)
 
 
@@ -150,8 +156,8 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
     Path("job.toml").write_text('[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n')
-    changed = {"import toy-city": "--users 40 --places 12 --days 1", "fit": "--system uniform"}
-    commands = [["import", "toy-city"], ["fit"], ["synthesize"], ["test"], ["evaluate"], ["run"]]
+    changed = {"import toy-city": "--users 40 --places 12 --days 1 --out city", "fit": "--system uniform"}
+    commands = [["import", "toy-city"], ["fit"], ["synthesize"], ["test"], ["release"], ["evaluate"], ["run"]]
     for words in commands:
         help_text = " ".join(works(*words, "--help").rpartition("╯")[2].split())
         example = help_text.removeprefix("Example: ppmtf ")
@@ -159,40 +165,68 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
         example = re.sub(r"--set \S+ ", "", example)
         works(*shlex.split(example), *shlex.split(changed.get(" ".join(words), "")))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "city", "job", "job.toml", "metrics.json", "model", "released", "synthetic"
+        "city", "job", "job.toml", "metrics.json", "model", "released", "released-key", "synthetic", "verdicts"
     ]  # fmt: skip
 
 
 # What the commands do
 
 
-def test_test_writes_verdicts_and_what_passed(here):
-    verdicts = pd.read_parquet("released/verdicts.parquet")
-    assert list(verdicts) == ["user", "trace", "log_likelihood", "plausible_users", "verifiers", "passed"]
+def test_test_writes_verdicts_and_release_what_passed(here):
+    verdicts = pd.read_parquet("verdicts/verdicts.parquet")
+    assert list(verdicts) == [
+        "user", "trace", "log_likelihood", "plausible_users", "verifiers", "threshold", "passed"
+    ]  # fmt: skip
     assert len(verdicts) == 64
     passed = set(verdicts.loc[verdicts["passed"], ["user", "trace"]].itertuples(index=False, name=None))
-    released = Traces.load("released").to_frame()
-    assert set(released[["user", "trace"]].itertuples(index=False, name=None)) == passed
+    key = pd.read_parquet("key/key.parquet")
+    assert set(key[["user", "synthetic_trace"]].itertuples(index=False, name=None)) == passed
+    assert Traces.load("released").n_users == len(passed)
+
+
+@pytest.mark.usefixtures("copied")
+def test_a_release_keeps_users_together_on_request():
+    text = works("release", "synthetic", "verdicts", "--out", "r", "--key", "k", "--keep-users-together")
+    assert "64 traces in r, which can be handed to anyone; read r/PRIVACY.txt first" in text
+    assert Traces.load("r").n_users == 32
+    assert "share a number" in " ".join(Path("r/PRIVACY.txt").read_text().split())
+
+
+def test_secret_folders_are_readable_by_their_owner_alone(here):
+    secret = {
+        name: stat.S_IMODE(Path(name).stat().st_mode) for name in ("city", "model", "synthetic", "verdicts", "key")
+    }
+    assert set(secret.values()) == {0o700}
+    assert stat.S_IMODE(Path("released").stat().st_mode) & 0o055
 
 
 @pytest.mark.parametrize(("apart", "said"), [(0.0, "40 sweeps were enough"), (9.0, "40 sweeps were not enough")])
 def test_diagnose_shows_and_writes_what_the_chains_did(copied, monkeypatch, apart, said):
     def diagnosis(model, train, *, n_sweeps, n_chains, **_):
         rng = np.random.default_rng(0)
-        names = ["log_joint", "rmse_visits", "size_next_place", "cell_visits_3", "cell_visits_7", "held_out_visits"]
-        trace = {name: rng.normal(size=(n_chains, n_sweeps)) + apart * np.arange(n_chains)[:, None] for name in names}
-        trace["held_out_average_visits"] = np.where(np.arange(n_sweeps) < 20, np.nan, trace["held_out_visits"])
-        table = summarize({name: trace[name][:, 20:] for name in names[:-1]})
-        return Diagnosis(table, trace, n_sweeps, [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"])
+        single, average = Quantity("held_out", "visits"), Quantity("held_out_average", "visits")
+        judged = [Quantity("log_joint"), Quantity("rmse", "visits"), Quantity("size", "next_place")]
+        judged += [Quantity("cell", "visits", number) for number in (3, 7)]
+        shape, start = (n_chains, n_sweeps), apart * np.arange(n_chains)[:, None]
+        trace = {quantity: rng.normal(size=shape) + start for quantity in (*judged, single)}
+        trace[average] = np.where(np.arange(n_sweeps) < 20, np.nan, trace[single])
+        table = summarize({quantity: trace[quantity][:, 20:] for quantity in judged})
+        advice = [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"]
+        return Diagnosis(table, trace, n_sweeps, advice, "Held out: some cells.")
 
-    monkeypatch.setattr(cli, "diagnose_model", diagnosis)
+    monkeypatch.setattr(steps, "diagnose_model", diagnosis)
     text = works("diagnose", "factorized", "--train", "city/train", "--chains", 3, "--sweeps", 40, "--out", "d")
     assert "ppmtf, 3 chains of 40 sweeps" in text
     assert re.search(r"log joint density +\S+ +\S+ +\d\.\d\d\d +\d+ +\d+", text)
     assert re.search(r"2 predicted visits, worst +- +- +\d\.\d\d\d", text)
     assert f"- {said}\n" in text
     assert max(map(len, text.splitlines())) <= 80
-    assert sorted(path.name for path in Path("d").iterdir()) == ["summary.csv", "sweeps.csv", "traces.png"]
+    assert sorted(path.name for path in Path("d").iterdir()) == [
+        "ppmtf.json",
+        "summary.csv",
+        "sweeps.csv",
+        "traces.png",
+    ]
     summary = pd.read_csv("d/summary.csv", index_col="quantity")
     assert list(summary.columns) == ["mean", "sd", "r_hat", "ess_bulk", "ess_tail"]
     assert len(pd.read_csv("d/sweeps.csv")) == 3 * 40
@@ -241,30 +275,92 @@ def test_test_draws_pass_rates(monkeypatch):
     assert not Path("noisy").exists()
 
 
-def test_evaluate_prints_a_table_and_writes_json(copied):
-    text = works("evaluate", "released", "--train", "city/train", "--test", "city/test", "--json", "deep/m.json")
-    assert all(metric.title in text for metric in METRICS.values())
+REAL = ["--train", "city/train", "--test", "city/test"]
+
+
+@pytest.mark.usefixtures("copied")
+def test_evaluate_prints_a_table_and_writes_json():
+    text = works("evaluate", "released", "--key", "key", *REAL, "--json", "deep/m.json")
+    quantities = EvaluationSettings().quantities()
+    assert all(quantity.title in text for quantity in quantities.values())
     assert max(map(len, text.splitlines())) <= 80
-    assert json.loads(Path("deep/m.json").read_text()).keys() == {
-        name + suffix for name in METRICS for suffix in ("", "_train", "_uniform")
-    }
-    works(
-        "evaluate", "released", "--train", "city/train", "--test", "city/test", "--json", "deep/n.json", "--no-attacks"
-    )
-    assert json.loads(Path("deep/n.json").read_text()).keys() == {
-        name + suffix
-        for name in ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv")
-        for suffix in ("", "_train", "_uniform")
-    }
+    evaluation = Evaluation.from_json(Path("deep/m.json").read_text())
+    assert (set(evaluation.metrics), evaluation.columns) == (set(quantities), ["released", "training", "uniform"])
+    works("evaluate", "released", "--key", "key", *REAL, "--json", "deep/n.json", "--no-attacks")
+    without = Evaluation.from_json(Path("deep/n.json").read_text())
+    assert set(evaluation.metrics) - set(without.metrics) == {"reid_rate", "mia_advantage"}
+    assert without["tp_tv"] == evaluation["tp_tv"]
+
+
+@pytest.mark.usefixtures("here")
+def test_evaluate_shows_what_passed_beside_all():
+    text = works("evaluate", "synthetic", "--verdicts", "verdicts", *REAL)
+    assert re.search(r"Metric +Released +All +Training +Uniform", text)
+    assert max(map(len, text.splitlines())) <= 80
+    text = works("evaluate", "synthetic", *REAL)
+    assert re.search(r"Metric +Synthetic +Training +Uniform", text)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_release_without_its_key_has_no_owners_to_look_for():
+    said = refused("evaluate", "released", *REAL)
+    assert "the key of the release; found none. Give it with --key, or leave the attacks out with --no-attacks" in said
+    text = works("evaluate", "released", *REAL, "--no-attacks")
+    assert re.search(r"TP-TV +\S+", text)
+    assert "Without the key all released traces are measured together" in " ".join(text.split())
+
+
+@pytest.mark.usefixtures("copied")
+def test_settings_of_metrics_can_be_given():
+    works("evaluate", "synthetic", *REAL, "--no-attacks", "--json", "a.json")
+    works("evaluate", "synthetic", *REAL, "--no-attacks", "--json", "b.json", "--set", "tm_emd.n_bins=5")
+    a, b = (Evaluation.from_json(Path(name).read_text()) for name in ("a.json", "b.json"))
+    assert b["tm_emd_y"] < a["tm_emd_y"]
+    assert b["tp_tv"] == a["tp_tv"]
+    assert "METRIC.NAME=VALUE; found 'n_bins'" in refused("evaluate", "synthetic", *REAL, "--set", "n_bins=5")
+    assert "among tm_emd, " in refused("evaluate", "synthetic", *REAL, "--set", "tm_emds.n_bins=5")
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize("name", ["city/train/traces.parquet", "note.txt", "model/model.json", "synthetic"])
+def test_a_file_of_somebody_else_is_never_replaced(name):
+    """`--json city/train/traces.parquet` destroyed the training data."""
+    before = files(Path())
+    for overwrite in ([], ["--overwrite"]):
+        said = refused("evaluate", "synthetic", *REAL, "--json", name, *overwrite)
+        assert "Nothing was changed" in said
+        said = refused("test", "model", "synthetic", "--out", "x", "--plot", name, *overwrite)
+        assert re.search(r"Nothing was changed|\.png, \.svg", said)
+    assert files(Path()) == before
+
+
+@pytest.mark.usefixtures("copied")
+def test_earlier_numbers_and_pictures_are_replaced_on_request():
+    evaluate = ["evaluate", "synthetic", *REAL, "--no-attacks", "--json", "m.json"]
+    works(*evaluate)
+    assert "a name that is free" in refused(*evaluate)
+    works(*evaluate, "--overwrite")
+    test = ["test", "model", "synthetic", "--k", 2, "--out", "v", "--plot", "k.png"]
+    works(*test)
+    works(*test, "--overwrite")
+
+
+@pytest.mark.usefixtures("here")
+@pytest.mark.parametrize("name", ["k.gif", "k", "k.parquet", "deep/k.jpeg"])
+def test_unknown_picture_formats_are_refused_before_the_work(name):
+    before = files(Path())
+    assert ".png" in refused("test", "model", "synthetic", "--out", "x", "--plot", name)
+    assert files(Path()) == before
 
 
 def test_seeds_decide(copied):
     frames = []
-    for number, seed in enumerate([0, 0, 1]):
-        works("synthesize", "model", "--seed", seed, "--out", f"s{number}")
+    for number, seed in enumerate([["--seed", 0], ["--seed", 0], ["--seed", 1], [], []]):
+        works("synthesize", "model", *seed, "--out", f"s{number}")
         frames.append(Traces.load(f"s{number}").to_frame())
     assert frames[0].equals(frames[1])
     assert not frames[0].equals(frames[2])
+    assert not frames[3].equals(frames[4])
 
 
 def test_settings_reach_the_system(copied):
@@ -298,13 +394,14 @@ def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
     job = '[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n[test]\nk = {}\n'
     Path("job.toml").write_text(job.format(2))
     text = works("run", "job.toml")
-    assert re.search(r"Metric +Released +All +Training +Uniform +Good value", text)
-    assert "32 of 32 traces passed the privacy test: job/released" in text
-    assert "Pictures: x.png in job/pictures" in text
+    assert re.search(r"Metric +Released +All +Training +Uniform +A good value", text)
+    assert "32 of 32 traces passed the privacy test." in text
+    assert "To hand to anyone: job/release (read PRIVACY.txt). To keep: job/private" in text
+    assert "Pictures: x.png in job/private/pictures" in text
     assert max(map(len, text.splitlines())) <= 80
     Path("job.toml").write_text(job.format(999))
     text = works("run", "job.toml")
-    assert re.search(r"Metric +All +Training +Uniform +Good value", text)
+    assert re.search(r"Metric +All +Training +Uniform +A good value", text)
     assert "None of 32 traces passed" in text
     assert "evaluate ..." in text
     assert "fit: done before" in text
@@ -317,7 +414,7 @@ def test_demo_runs_a_job(tmp_path, monkeypatch):
         seen.append(config)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pipeline, "run", run)
+    monkeypatch.setattr(whole, "run_job", run)
     assert call("demo", "--out", tmp_path / "d", "--seed", 3).exit_code == 130
     assert (seen[0].out, seen[0].seed, seen[0].system) == (tmp_path / "d", 3, "ppmtf")
 
@@ -331,8 +428,10 @@ BAD = [
     ("fit city --out x", "expected a trace set with traces.parquet"),
     ("fit note.txt --out x", "note.txt: expected a trace-set folder"),
     ("fit city/train --out model", "a name that is free; found an existing one.*--overwrite"),
-    ("fit city/train --out city --overwrite", "with model.json.*to replace.*Nothing was changed"),
-    ("fit city/train --out note.txt --overwrite", "with model.json.*to replace.*Nothing was changed"),
+    ("fit city/train --out city --overwrite", "a folder apart from the input"),
+    ("fit city/train --out note.txt --overwrite", "earlier model folder.*found a file.*Nothing was changed"),
+    ("fit city/train --out synthetic --overwrite", "earlier model folder to replace; found a synthetic"),
+    ("fit city/train --out city/train --overwrite", "a folder apart from the input"),
     ("fit city/train --out note.txt/x", "a folder to write into; found .*note.txt, which is a file"),
     ("fit city/train --out x --system magic", "expected one of .*ppmtf, sgd, uniform; found 'magic'"),
     ("fit city/train --out x --set rnk=3", "found 'rnk'. Did you mean rank"),
@@ -357,26 +456,36 @@ BAD = [
     ("diagnose factorized --train city/train --out x --chains 1", "Invalid value for '--chains'"),
     ("diagnose factorized --train city/train --out x --sweeps 19", "Invalid value for '--sweeps'"),
     ("diagnose factorized --train city/train --out synthetic", "a name that is free"),
-    ("diagnose factorized --train city/train --out city --overwrite", "with summary.csv.*Nothing was changed"),
+    ("diagnose factorized --train city/train --out model --overwrite", "earlier diagnosis folder.*Nothing was changed"),
     ("synthesize city/train --out x", "expected a model folder.*Make one with `ppmtf fit`"),
     ("synthesize nowhere --out x", "expected a model folder"),
-    ("synthesize model --out x --traces-per-user 0", "Invalid value for '--traces-per-user'"),
+    ("synthesize model --out x --traces-per-user 0", "traces_per_user of at least 1; found 0"),
     ("synthesize model --out synthetic", "a name that is free"),
     ("synthesize model --out x --process 1", "--coordinator HOST:PORT beside it; found none"),
-    ("synthesize model --out model --overwrite", "with traces.parquet.*Nothing was changed"),
+    ("synthesize model --out model --overwrite", "a folder apart from the input"),
+    ("synthesize model --out verdicts --overwrite", "earlier synthetic traces folder to replace; found a"),
     ("test synthetic model --out x", "expected a model folder"),
-    ("test model city/train --out x", "an event at every instant"),
-    ("test model other/train --out x", "the model's time grid; found another"),
-    ("test model synthetic --out x --k 0", "Invalid value for '--k'"),
-    ("test model synthetic --out x --eta 0", "positive eta; found 0"),
+    ("test model city/train --out x", "traces made by the model; found others"),
+    ("test factorized synthetic --out x", "traces made by the model; found those of another one"),
+    ("test model released --out x", "traces made by the model; found others"),
+        ("test model synthetic --out x --k 0", "k of at least 1; found 0"),
+    ("test model synthetic --out x --eta 0", "positive, finite eta; found 0"),
     ("test model synthetic --out x --verifiers 999", "from 1 to 32.*found 999"),
     ("test model synthetic --out x --coordinator a:1 --processes 2 --process 2", "found process 2 of 2"),
-    ("test model synthetic --out released", "a name that is free"),
+    ("test model synthetic --out verdicts", "a name that is free"),
+    ("test model synthetic --out released --overwrite", "earlier verdicts folder to replace; found a rel"),
+    ("release synthetic verdicts --out released --key x", "a name that is free"),
+    ("release synthetic verdicts --out x --key key", "a name that is free"),
+    ("release synthetic verdicts --out x --key x/key", "a key outside the release"),
+    ("release synthetic verdicts --out x", "Missing option '--key'"),
+    ("release synthetic model --out x --key y", "a verdicts folder; found a model folder"),
+    ("release city/train verdicts --out x --key y", "the verdicts of these traces; found those of other ones"),
     ("evaluate model --train city/train --test city/test", "expected a trace set"),
     ("evaluate synthetic --train city/train", "Missing option '--test'"),
     ("evaluate synthetic --train city/train --test nowhere", "nowhere: expected a trace-set folder"),
-    ("evaluate synthetic --train city/train --test city/test --json empty", "empty: expected .*Is a directory"),
-    ("import toy-city --users 1 --out x", "Invalid value for '--users'"),
+    ("evaluate synthetic --train city/train --test city/test --json empty", "empty: .*found a folder"),
+    ("evaluate released --key city --train city/train --test city/test", "a release key folder; found"),
+    ("import toy-city --users 1 --out x", "n_users of at least 2; found 1"),
     ("import toy-city --train-fraction 2 --out x", "train_fraction between 0 and 1; found 2"),
     ("import toy-city --users 2 --out x", "leaves users on both sides"),
     ("import people-flow nowhere --out x", "nowhere: .*no such folder"),
@@ -387,7 +496,7 @@ BAD = [
     ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),
     ("import checkins note.txt --columns user --out x", "--columns: expected name=value; found 'user'"),
     ("import checkins note.txt --grid 1,2 --out x", "found 2 values"),
-    ("import checkins note.txt --grid a,b --out x", "--grid: expected .* as numbers; found 'a,b'"),
+    ("import checkins note.txt --grid a,b --out x", "--grid: expected numbers.*; found 'a,b'"),
     ("import checkins note.txt --grid 1,2,1,2,0,5 --out x", "at least one row"),
     ("import checkins note.txt --step 0 --max-gap -1 --time-zone Mars --out x", "3 problems"),
     ("import checkins note.txt --out city", "a name that is free"),
@@ -431,17 +540,55 @@ def test_nothing_passed(copied):
     text = works("test", "model", "synthetic", "--k", 999, "--out", "none")
     assert "0 of 64 traces passed (k = 999, eta = 1); verdicts in none" in text
     assert "No trace may be released" in text
-    assert [path.name for path in Path("none").iterdir()] == ["verdicts.parquet"]
+    assert "at least one trace that passed; found none" in refused(
+        "release", "synthetic", "none", "--out", "r", "--key", "k"
+    )
+    assert not (copied / "r").exists()
+    assert not (copied / "k").exists()
 
 
 def test_outputs_are_replaced_on_request(copied):
     works("fit", "city/train", "--system", "sgd", "--out", "model", "--overwrite")
     assert FittedModel.load("model").system == "sgd"
     works("synthesize", "model", "--out", "synthetic", "--overwrite")
-    works("test", "model", "synthetic", "--out", "released", "--overwrite")
+    works("test", "model", "synthetic", "--k", 2, "--out", "verdicts", "--overwrite")
+    works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--overwrite")
     works("import", "toy-city", "--users", 30, "--out", "city", "--overwrite")
-    works("synthesize", "model", "--out", "empty", "--overwrite")
+    works("synthesize", "model", "--out", "empty")
     assert not list(copied.rglob(".*"))
+
+
+@pytest.mark.usefixtures("copied")
+@pytest.mark.parametrize(
+    ("folder", "line"),
+    [
+        ("city", "import toy-city --users 30 --out city --overwrite"),
+        ("model", "fit city/train --system sgd --out model --overwrite"),
+        ("synthetic", "synthesize model --out synthetic --overwrite"),
+        ("verdicts", "test model synthetic --out verdicts --overwrite"),
+        ("released", "release synthetic verdicts --out released --key key --overwrite"),
+        ("key", "release synthetic verdicts --out released --key key --overwrite"),
+    ],
+)
+def test_what_a_user_keeps_in_an_output_is_never_deleted(folder, line):
+    """`import --overwrite` deleted the model and the traces that were put beside train and test."""
+    for name in ("notes.txt", "deep/er/notes.txt"):
+        Path(folder, name).parent.mkdir(parents=True, exist_ok=True)
+        Path(folder, name).write_text("mine")
+        before = files(Path())
+        assert re.search(r"also .*notes\.txt.*Nothing was changed", refused(*line.split()))
+        assert files(Path()) == before
+        Path(folder, name).unlink()
+    shutil.rmtree(Path(folder, "deep"))
+    works(*line.split())
+
+
+@pytest.mark.usefixtures("copied")
+def test_an_import_never_replaces_the_file_that_it_reads():
+    checkins = ["import", "checkins", "city/train/traces.parquet", "--out", "city", "--overwrite"]
+    before = files(Path())
+    assert "a folder apart from the input" in refused(*checkins)
+    assert files(Path()) == before
 
 
 def test_one_fit_at_a_time_writes_a_model(copied):
@@ -498,12 +645,12 @@ def test_faults_of_the_machine_are_no_traceback(here, monkeypatch, fault, messag
     def fail(*_, **__):
         raise fault
 
-    monkeypatch.setattr(cli.synthesis, "synthesize", fail)
+    monkeypatch.setattr(steps, "synthesize", fail)
     assert re.search(message, refused("synthesize", "model", "--out", "x"))
 
 
 def test_faults_of_our_own_are_shown_in_full(here, monkeypatch):
-    monkeypatch.setattr(cli.synthesis, "synthesize", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(steps, "synthesize", lambda *_, **__: 1 / 0)
     assert isinstance(call("synthesize", "model", "--out", "x").exception, ZeroDivisionError)
 
 
@@ -513,7 +660,8 @@ def test_full_disk_leaves_nothing(copied):
         "import toy-city --users 30 --out x",
         "fit city/train --system uniform --out model --overwrite",
         "synthesize model --out synthetic --overwrite",
-        "test model synthetic --k 2 --out released --overwrite",
+        "test model synthetic --k 2 --out verdicts --overwrite",
+        "release synthetic verdicts --out released --key key --overwrite",
     ):
         with parquet_fails():
             said = refused(*line.split())
@@ -540,11 +688,15 @@ def test_stopped_by_hand(copied):
     assert files(copied) == before
 
 
-def test_a_table_is_shown_though_its_json_cannot_be_written(here):
-    result = call("evaluate", "synthetic", "--train", "city/train", "--test", "city/test", "--json", "note.txt/m.json")
+def test_a_table_is_shown_though_its_json_cannot_be_written(here, monkeypatch):
+    def full_disk(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(steps, "write_text", full_disk)
+    result = call("evaluate", "synthetic", *REAL, "--no-attacks", "--json", "m.json")
     assert result.exit_code == 1
     assert "TP-TV" in result.stdout
-    assert "note.txt/m.json: expected a place that can be written to" in result.stderr
+    assert "m.json: No space left on device" in result.stderr
 
 
 def test_no_bars_where_there_is_no_terminal(copied):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,11 +14,21 @@ from scipy import stats
 
 from ppmtf_jax.data import tensors
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.tensors import SparseCounts, Trimming, count_tensors, sample_zeros, zero_weights
+from ppmtf_jax.data.tensors import (
+    SparseCounts,
+    Trimming,
+    count_tensors,
+    distinct_ranks,
+    nth_zero_cell,
+    sample_zeros,
+    zero_weights,
+)
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_tensor
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.streams import Stage, UserStreams
+from tests.tensors import sparse
 
 UNTRIMMED = Trimming(None, None, None)
 # A correct sampler fails a test at this level once in a million seeds; the seeds are fixed.
@@ -32,12 +43,6 @@ def random_traces(seed: int, *, n_users: int = 5, n_places: int = 3, keep: float
     frame = frame[rng.random(len(frame)) < keep].sample(frac=1, random_state=seed)
     places = PlaceTable(np.arange(n_places), np.linspace(35, 36, n_places), np.linspace(139, 140, n_places))
     return Traces.from_frame(frame, places, TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 1, 0, 1, 1])))
-
-
-def sparse(dense: np.ndarray) -> SparseCounts:
-    user, place, other = np.nonzero(dense)
-    count = dense[user, place, other]
-    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, count)), dense.shape)
 
 
 def as_dict(counts: SparseCounts) -> dict[tuple[int, int, int], int]:
@@ -64,7 +69,7 @@ def test_blocks_of_users_change_nothing(monkeypatch, trimming):
     for size in (1, 7, 30):
         monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", size)
         for found, expected in zip(count_tensors(traces, trimming, seed=1), whole, strict=True):
-            for column, wanted in zip(found[:-1], expected[:-1], strict=True):
+            for column, wanted in zip(found[:4], expected[:4], strict=True):
                 np.testing.assert_array_equal(column, wanted, strict=True)
             assert found.shape == expected.shape
     n_cells = whole.transitions.positive_per_user()
@@ -84,7 +89,7 @@ def test_counts_equal_those_of_a_loop(seed, keep):
         if following is not None:
             transitions[index[user], place, following] += 1
 
-    counts = count_tensors(traces, UNTRIMMED)
+    counts = count_tensors(traces, UNTRIMMED, seed=0)
 
     assert as_dict(counts.transitions) == transitions
     assert as_dict(counts.visits) == visits
@@ -100,7 +105,7 @@ def test_transitions_do_not_cross_traces_or_gaps():
     frame = pd.DataFrame({"user": 0, "trace": [0, 0, 1, 1], "instant": [0, 2, 3, 4], "place": [0, 1, 2, 0]})
     places = PlaceTable(np.arange(3), np.arange(3.0), np.arange(3.0))
     traces = Traces.from_frame(frame, places, TimeGrid.each_instant("2024-01-01T00:00:00", 60, 6))
-    counts = count_tensors(traces, UNTRIMMED)
+    counts = count_tensors(traces, UNTRIMMED, seed=0)
     assert as_dict(counts.transitions) == {(0, 2, 0): 1}
     assert as_dict(counts.visits) == {(0, 0, 0): 1, (0, 1, 2): 1, (0, 2, 3): 1, (0, 0, 4): 1}
 
@@ -108,7 +113,7 @@ def test_transitions_do_not_cross_traces_or_gaps():
 def test_official_count_tensors_are_equal(people_flow):
     train, _ = read_people_flow(people_flow)
     # The official files hold whole counts, cut only while training; no user has more than 100 positive cells.
-    counts = count_tensors(train, Trimming(max_count=None))
+    counts = count_tensors(train, Trimming(max_count=None), seed=0)
     for ours, file in zip(
         counts, ("traintranstensor_TK_mnt100.csv.gz", "trainvisittensor_TK_mnv100.csv.gz"), strict=True
     ):
@@ -128,7 +133,7 @@ def full_traces():
 
 
 def test_trimming_keeps_exactly_so_many_cells_and_cuts_counts(full_traces):
-    whole = count_tensors(full_traces, UNTRIMMED)
+    whole = count_tensors(full_traces, UNTRIMMED, seed=0)
     trimmed = count_tensors(full_traces, Trimming(max_transitions=4, max_visits=7, max_count=1), seed=3)
     for before, after, limit in zip(whole, trimmed, (4, 7), strict=True):
         assert (before.positive_per_user() > limit).any()
@@ -139,13 +144,64 @@ def test_trimming_keeps_exactly_so_many_cells_and_cuts_counts(full_traces):
         assert as_dict(after) == {cell: min(cells[cell], 1) for cell in as_dict(after)}
 
 
+def busy_city() -> Traces:
+    """60 users, each with far more different transitions than are kept."""
+    traces = random_traces(2, n_users=60, n_places=30, keep=1.0)
+    return replace(traces, user_ids=np.array([f"user {number}" for number in range(60)], object))
+
+
+def total(transitions: SparseCounts) -> np.ndarray:
+    """Counts of all users together."""
+    counts = np.zeros(transitions.shape[1:], int)
+    np.add.at(counts, (transitions.place, transitions.other), transitions.count)
+    return counts
+
+
+def largest_change(count_transitions, traces: Traces) -> int:
+    """How much one user less changes the counts of all, in L1, at most: by leaving out each of them."""
+    whole = total(count_transitions(traces))
+    others = (np.delete(np.arange(traces.n_users), user) for user in range(traces.n_users))
+    return max(int(np.abs(whole - total(count_transitions(traces.select_users(rest)))).sum()) for rest in others)
+
+
+def test_one_user_less_changes_the_counts_of_all_by_no_more_than_hers():
+    """From traces to the sum, since what the others keep must not depend on who is there."""
+    traces, trimming = busy_city(), Trimming(max_transitions=5, max_count=2)
+    assert count_tensors(traces, UNTRIMMED, seed=0).transitions.positive_per_user().min() > 5
+    assert 5 <= largest_change(lambda some: count_tensors(some, trimming, seed=0).transitions, traces) <= 5 * 2
+
+    def trimmed_by_one_stream(some: Traces) -> SparseCounts:
+        """Planted: users draw from a common stream, one after another."""
+        whole = count_tensors(some, UNTRIMMED, seed=0).transitions
+        drawn = np.random.default_rng(0).random(len(whole.user))
+        order = np.lexsort((drawn, whole.user))
+        number = np.arange(len(order)) - np.searchsorted(whole.user, whole.user)
+        keep = np.empty(len(order), bool)
+        keep[order] = number < 5
+        kept = whole.select(keep)
+        return kept._replace(count=np.minimum(kept.count, 2))
+
+    assert largest_change(trimmed_by_one_stream, traces) > 10 * 5 * 2
+
+
+def test_one_user_less_changes_no_others_counts():
+    traces, trimming = busy_city(), Trimming(max_transitions=5, max_visits=6, max_count=2)
+    whole = count_tensors(traces, trimming, seed=0)
+    others = np.delete(np.arange(60), 17)
+    for found, expected in zip(count_tensors(traces.select_users(others), trimming, seed=0), whole, strict=True):
+        expected = expected.select(expected.user != 17)
+        np.testing.assert_array_equal(others[found.user], expected.user)
+        for column in ("place", "other", "count"):
+            np.testing.assert_array_equal(getattr(found, column), getattr(expected, column))
+
+
 def test_default_trimming_is_the_published_one():
     assert Trimming() == Trimming(max_transitions=100, max_visits=100, max_count=10)
 
 
 def test_trimming_is_seeded_and_chooses_every_cell_equally(full_traces):
     one_user = full_traces.select_users(np.array([0]))
-    whole = count_tensors(one_user, UNTRIMMED).transitions
+    whole = count_tensors(one_user, UNTRIMMED, seed=0).transitions
     kept = Counter()
     n_seeds, limit = 2000, 4
     for seed in range(n_seeds):
@@ -182,7 +238,7 @@ def test_trimming_refuses_limits_below_one(name, value):
 
 
 def many_zeros(n_users: int = 6) -> SparseCounts:
-    """Few positive cells of many: zeros are drawn by rejection."""
+    """Few positive cells of many: few of a user's numbers are alike."""
     rng = np.random.default_rng(0)
     dense = np.zeros((n_users, 12, 10), int)
     dense[rng.random(dense.shape) < 0.1] = 1
@@ -192,7 +248,7 @@ def many_zeros(n_users: int = 6) -> SparseCounts:
 
 
 def few_zeros() -> SparseCounts:
-    """Users with all, most, few and no cells positive: zeros are drawn by permutation."""
+    """Users with all, most, few and no cells positive: some get all their zeros."""
     dense = np.zeros((5, 4, 5), int)
     dense[1] = 1
     dense[2].flat[3:] = 2
@@ -201,66 +257,102 @@ def few_zeros() -> SparseCounts:
     return sparse(dense)
 
 
-@pytest.fixture
-def paths_taken(monkeypatch):
-    """Names of the ways in which ranks were drawn."""
-    taken = set()
-    for name in ("_distinct_by_permutation", "_distinct_by_rejection"):
-        original = getattr(tensors, name)
-        monkeypatch.setattr(tensors, name, lambda *a, n=name, o=original: taken.add(n) or o(*a))
-    return taken
+def zeros_of(counts: SparseCounts, n_zeros: int | np.ndarray, seed: int, **options) -> np.ndarray:
+    return sample_zeros(counts, n_zeros, seed=seed, stage=Stage.ZERO_VISITS, **options)
+
+
+ALL_BUT_ONE = np.array([119, 105, 100, 1, 0, 104])
 
 
 @pytest.mark.parametrize(
-    ("counts", "n_zeros", "path"),
+    ("counts", "n_zeros"),
     [
-        (many_zeros(), 20, "_distinct_by_rejection"),
-        (many_zeros(), 1, "_distinct_by_rejection"),
-        (many_zeros(), 60, "_distinct_by_permutation"),
-        (few_zeros(), 2, "_distinct_by_permutation"),
-        (few_zeros(), 3, "_distinct_by_permutation"),
-        (few_zeros(), 1000, "_distinct_by_permutation"),
+        (many_zeros(), 20),
+        (many_zeros(), 1),
+        (many_zeros(), 60),
+        (many_zeros(), ALL_BUT_ONE),
+        (few_zeros(), 2),
+        (few_zeros(), 3),
+        (few_zeros(), 1000),
+        (few_zeros(), np.array([19, 3, 0, 2, 18])),
     ],
 )
-@pytest.mark.parametrize("users_at_a_time", [4096, 2])
-def test_zeros_are_distinct_zero_cells_and_as_many_as_wanted(
-    monkeypatch, paths_taken, counts, n_zeros, path, users_at_a_time
-):
-    monkeypatch.setattr(tensors, "USERS_AT_A_TIME", users_at_a_time)
+@pytest.mark.parametrize("numbers_at_a_time", [2**21, 300])
+def test_zeros_are_distinct_zero_cells_and_as_many_as_wanted(monkeypatch, counts, n_zeros, numbers_at_a_time):
+    """Also where almost all numbers of a user are alike, and whatever is held at a time."""
+    wanted = {seed: zeros_of(counts, n_zeros, seed) for seed in range(20)}
+    monkeypatch.setattr(tensors, "NUMBERS_AT_A_TIME", numbers_at_a_time)
     for seed in range(20):
-        zeros = sample_zeros(counts, n_zeros, seed=seed)
+        zeros = zeros_of(counts, n_zeros, seed)
         assert zeros.dtype == np.int32
         assert ((zeros >= 0) & (zeros < np.array(counts.shape))).all()
         numbers = cell_numbers(counts, zeros)
-        assert len(np.unique(numbers)) == len(numbers)
+        assert (np.diff(numbers) > 0).all()
         assert not np.isin(numbers, positive_numbers(counts)).any()
         available = counts.cells_per_user - counts.positive_per_user()
         np.testing.assert_array_equal(
             np.bincount(zeros[:, 0], minlength=counts.shape[0]), np.minimum(available, n_zeros)
         )
-    assert paths_taken == {path}
+        np.testing.assert_array_equal(zeros, wanted[seed])
 
 
 def test_a_user_with_fewer_zeros_gets_all_of_them():
     counts = few_zeros()
     everything = np.setdiff1d(np.arange(np.prod(counts.shape)), positive_numbers(counts))
-    np.testing.assert_array_equal(np.sort(cell_numbers(counts, sample_zeros(counts, 1000, seed=0))), everything)
+    np.testing.assert_array_equal(np.sort(cell_numbers(counts, zeros_of(counts, 1000, 0))), everything)
 
 
 def test_cells_of_many_users_are_numbered_beyond_32_bits():
     """Every user's first cell is positive, so the zero of rank r is cell r + 1: of the last user as of the first."""
     n_users = 3000
     user, zero = np.arange(n_users, dtype=np.int32), np.zeros(n_users, np.int32)
-    counts = SparseCounts(user, zero, zero, zero + 1, (n_users, 1000, 1000))
+    counts = SparseCounts(user, zero, zero, zero + 1, (n_users, 1000, 1000), user)
     assert n_users * counts.cells_per_user > np.iinfo(np.int32).max
-    rank = np.random.default_rng(0).integers(0, counts.cells_per_user - 1, (n_users, 2))
-    np.testing.assert_array_equal(tensors._nth_zero_cell(counts, 0, rank), rank + 1)
+    rank = np.random.default_rng(0).integers(0, counts.cells_per_user - 1, 2 * n_users)
+    np.testing.assert_array_equal(nth_zero_cell(counts, np.repeat(user, 2), rank), rank + 1)
+
+
+@pytest.mark.parametrize("counts", [many_zeros(), few_zeros()])
+@pytest.mark.parametrize("n_zeros", [2, 25, np.array([7, 0, 30, 3, 1, 9])])
+def test_one_user_less_changes_no_others_zeros(counts, n_zeros):
+    """Users at other places of the tensor, with other neighbours, have the same zeros: only their ids count."""
+    n_users = counts.shape[0]
+    n_zeros = np.broadcast_to(n_zeros, 6)[:n_users]
+    whole = zeros_of(counts, n_zeros, 0)
+    for left_out in range(n_users):
+        others = np.delete(np.arange(n_users), left_out)
+        user = np.searchsorted(others, counts.user)
+        renumbered = counts._replace(
+            user=user.astype(np.int32), shape=(n_users - 1, *counts.shape[1:]), user_ids=counts.user_ids[others]
+        )
+        without = renumbered.select(counts.user != left_out)
+        found = zeros_of(without, n_zeros[others], 0)
+        found[:, 0] = others[found[:, 0]]
+        np.testing.assert_array_equal(found, whole[whole[:, 0] != left_out])
+
+
+def test_more_zeros_are_the_same_and_some_others():
+    counts = many_zeros()
+    few, many = (set(cell_numbers(counts, zeros_of(counts, n, 0)).tolist()) for n in (5, 60))
+    assert few < many
+
+
+def test_hidden_cells_are_not_drawn():
+    """Neither zeros nor positive cells that are left out; the others are drawn as if those were positive."""
+    counts = many_zeros()
+    hidden = zeros_of(counts, 40, 1)
+    n_left = counts.cells_per_user - counts.positive_per_user() - 40
+    for n_zeros in (20, 1000):
+        zeros = zeros_of(counts, n_zeros, 0, hidden=np.concatenate([hidden, counts.cell_index[:3]]))
+        assert not np.isin(cell_numbers(counts, zeros), cell_numbers(counts, hidden)).any()
+        assert not np.isin(cell_numbers(counts, zeros), positive_numbers(counts)).any()
+        np.testing.assert_array_equal(np.bincount(zeros[:, 0]), np.minimum(n_zeros, n_left))
 
 
 def test_zeros_are_seeded():
     counts = many_zeros()
-    np.testing.assert_array_equal(sample_zeros(counts, 5, seed=1), sample_zeros(counts, 5, seed=1))
-    assert not np.array_equal(sample_zeros(counts, 5, seed=1), sample_zeros(counts, 5, seed=2))
+    np.testing.assert_array_equal(zeros_of(counts, 5, 1), zeros_of(counts, 5, 1))
+    assert not np.array_equal(zeros_of(counts, 5, 1), zeros_of(counts, 5, 2))
 
 
 def worst_chi_square(counts: SparseCounts, n_zeros: int, n_draws: int) -> float:
@@ -270,7 +362,7 @@ def worst_chi_square(counts: SparseCounts, n_zeros: int, n_draws: int) -> float:
     """
     drawn = np.zeros(np.prod(counts.shape), int)
     for seed in range(n_draws):
-        drawn[cell_numbers(counts, sample_zeros(counts, n_zeros, seed=seed))] += 1
+        drawn[cell_numbers(counts, zeros_of(counts, n_zeros, seed))] += 1
     positive = positive_numbers(counts)
     ratios = []
     for user in range(counts.shape[0]):
@@ -283,41 +375,45 @@ def worst_chi_square(counts: SparseCounts, n_zeros: int, n_draws: int) -> float:
     return max(ratios)
 
 
-UNIFORM_CASES = [(many_zeros(3), 25, 3000), (few_zeros(), 2, 3000)]
+# The second has a user for whom most numbers are alike.
+UNIFORM_CASES = [(many_zeros(3), 25, 3000), (few_zeros(), 2, 3000), (many_zeros(3), 100, 1000)]
 
 
-@pytest.mark.parametrize(("counts", "n_zeros", "n_draws"), UNIFORM_CASES, ids=["rejection", "permutation"])
+@pytest.mark.parametrize(("counts", "n_zeros", "n_draws"), UNIFORM_CASES)
 def test_every_zero_cell_is_equally_probable(counts, n_zeros, n_draws):
     assert worst_chi_square(counts, n_zeros, n_draws) < 1
 
 
-@pytest.mark.parametrize(("counts", "n_zeros", "n_draws"), UNIFORM_CASES, ids=["rejection", "permutation"])
+@pytest.mark.parametrize(("counts", "n_zeros", "n_draws"), UNIFORM_CASES[:2])
 def test_planted_bug_positive_cells_not_skipped_is_caught(monkeypatch, counts, n_zeros, n_draws):
-    monkeypatch.setattr(tensors, "_nth_zero_cell", lambda counts, first, zero_rank: zero_rank)
+    monkeypatch.setattr(tensors, "nth_zero_cell", lambda counts, user, zero_rank: zero_rank)
     assert worst_chi_square(counts, n_zeros, n_draws) > 1
 
 
-def test_planted_bug_draws_with_replacement_is_caught(monkeypatch):
-    """Duplicates dropped afterwards leave the cells exchangeable but too few: the count test sees it."""
+def test_planted_bug_ranks_that_prefer_small_ones_are_caught(monkeypatch):
+    """The smallest distinct numbers of a long enough sequence instead of the first."""
 
-    def with_replacement(bound, n, rng):
-        return (rng.random((len(bound), n)) * bound[:, None]).astype(np.int64)
+    def smallest(streams, users, bound, wanted):
+        ranks = [
+            np.unique(np.concatenate([(row * n).astype(int), np.arange(k)]))[:k]
+            for row, n, k in zip(streams.numbers(users, 0, 128), bound, wanted, strict=True)
+        ]
+        return np.repeat(users, wanted), np.concatenate(ranks)
 
-    monkeypatch.setattr(tensors, "_distinct_by_rejection", with_replacement)
-    counts = many_zeros()
-    numbers = cell_numbers(counts, sample_zeros(counts, 25, seed=0))
-    assert len(np.unique(numbers)) < len(numbers)
-
-
-def test_planted_bug_rejection_that_prefers_small_ranks_is_caught(monkeypatch):
-    """The smallest distinct ranks of a long enough sequence instead of its first."""
-
-    def smallest(bound, n, rng):
-        drawn = (rng.random((len(bound), 2 * n)) * bound[:, None]).astype(np.int64)
-        return np.stack([np.unique(np.concatenate([row, np.arange(n)]))[:n] for row in drawn])
-
-    monkeypatch.setattr(tensors, "_distinct_by_rejection", smallest)
+    monkeypatch.setattr(tensors, "distinct_ranks", smallest)
     assert worst_chi_square(many_zeros(3), 25, 500) > 1
+
+
+def test_distinct_ranks_are_the_first_different_numbers_of_each_users_sequence():
+    """By a loop; with bounds for which one block is more than enough, just not enough, and by far not enough."""
+    streams = UserStreams.of(0, Stage.ZERO_VISITS, np.arange(5))
+    users, bound, wanted = np.array([0, 1, 3, 4]), np.array([10**6, 150, 130, 7]), np.array([20, 100, 129, 7])
+    user, rank = distinct_ranks(streams, users, bound, wanted)
+    for each, n, k in zip(users, bound, wanted, strict=True):
+        blocks = [streams.numbers(np.array([each]), block, tensors.BLOCK)[0] for block in range(40)]
+        first = list(dict.fromkeys((np.concatenate(blocks) * n).astype(int).tolist()))[:k]
+        assert rank[user == each].tolist() == sorted(first)
+    assert user.tolist() == np.repeat(users, wanted).tolist()
 
 
 def test_zero_weights_make_all_zeros_weigh_what_the_sampled_ones_do():
@@ -329,6 +425,6 @@ def test_zero_weights_make_all_zeros_weigh_what_the_sampled_ones_do():
 
 def test_zero_weights_match_the_inclusion_probability_of_sampled_zeros():
     counts = many_zeros()
-    zeros = sample_zeros(counts, 40, seed=0)
+    zeros = zeros_of(counts, 40, 0)
     available = counts.cells_per_user - counts.positive_per_user()
     np.testing.assert_allclose(zero_weights(counts, 40) * available, np.bincount(zeros[:, 0]))

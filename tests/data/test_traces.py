@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, PpmtfError
-from ppmtf_jax.runtime.files import atomic_file, atomic_folder, write_text
+from ppmtf_jax.runtime.files import atomic_file, write_text
+from ppmtf_jax.runtime.folders import output_folder
 from tests.faults import parquet_fails
 
 FILES = {"traces.parquet", "places.parquet", "time_grid.json"}
@@ -127,6 +129,7 @@ def small_pieces(monkeypatch):
     """Two events a piece, so that a few rows are several."""
     monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 2)
     monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 2)
+    monkeypatch.setattr("ppmtf_jax.data.trace_set.PIECE_EVENTS", 2)
 
 
 def random_table(seed: int, n_users: int, *, text: bool) -> pd.DataFrame:
@@ -148,6 +151,7 @@ def test_pieces_make_the_same_as_a_whole(tmp_path, monkeypatch, seed, text, shuf
         frame = frame.sample(frac=1, random_state=seed)
     monkeypatch.setattr("ppmtf_jax.data.events.PIECE_EVENTS", 3)
     monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 5)
+    monkeypatch.setattr("ppmtf_jax.data.trace_set.PIECE_EVENTS", 5)
     assert_same(whole, traces(frame))
     whole.save(tmp_path / "set")
     assert_same(whole, Traces.load(tmp_path / "set"))
@@ -279,6 +283,30 @@ def test_part_of_the_traces():
     ]
 
 
+@pytest.mark.parametrize(
+    "keep",
+    [[1], [0, 1], [1.0, 0.0], [True], [True, False, True], [[True, False]], True, [None, True], ["x", "y"]],
+    ids=str,
+)
+def test_only_a_mask_of_the_right_length_keeps_traces(keep):
+    """This is the gate of a release: indices gave 1 user of 60, and not those that were meant."""
+    (problem,) = problems_of(traces().select_traces, np.array(keep))
+    assert problem.startswith("expected 2 booleans, one a trace; found")
+    assert "np.isin" in problem
+
+
+def test_a_trace_set_is_readable_by_its_owner_alone(tmp_path):
+    traces().save(tmp_path / "set")
+    assert stat.S_IMODE((tmp_path / "set").stat().st_mode) == 0o700
+
+
+def test_what_somebody_wrote_by_hand_is_a_trace_set_too(tmp_path):
+    """The marker is for what this program writes: reading does without."""
+    traces().save(tmp_path / "set")
+    (tmp_path / "set" / "ppmtf.json").unlink()
+    assert_same(Traces.load(tmp_path / "set"), traces())
+
+
 # Bad tables of events
 
 
@@ -380,12 +408,12 @@ def test_a_folder_keeps_everything(parts):
 
 def test_files_of_a_trace_set(tmp_path):
     traces().save(tmp_path / "set")
-    assert {path.name for path in (tmp_path / "set").iterdir()} == FILES
+    assert {path.name for path in (tmp_path / "set").iterdir()} == FILES | {"ppmtf.json"}
     assert pd.read_parquet(tmp_path / "set" / "traces.parquet").to_dict("list") == table().to_dict("list")
     content = json.loads((tmp_path / "set" / "time_grid.json").read_text())
     assert (content["n_instants"], content["step_s"], content["time_zone"]) == (4, 3600, "Asia/Tokyo")
     traces(None, pd.DataFrame({"user": [7], "friend": [9]})).save(tmp_path / "friends")
-    assert {path.name for path in (tmp_path / "friends").iterdir()} == FILES | {"friendships.parquet"}
+    assert {path.name for path in (tmp_path / "friends").iterdir()} == FILES | {"friendships.parquet", "ppmtf.json"}
 
 
 def test_an_existing_folder_is_replaced_only_on_request(tmp_path):
@@ -406,7 +434,7 @@ def test_loading_what_is_no_trace_set(tmp_path):
     ]
     traces().save(tmp_path / "set")
     (tmp_path / "set" / "traces.parquet").unlink()
-    assert "found places.parquet, time_grid.json" in problems_of(Traces.load, tmp_path / "set")[0]
+    assert "found places.parquet, ppmtf.json, time_grid.json" in problems_of(Traces.load, tmp_path / "set")[0]
 
 
 @pytest.mark.parametrize("name", ["traces.parquet", "places.parquet"])
@@ -459,7 +487,7 @@ def test_a_failure_in_the_middle_leaves_nothing(tmp_path, error, fails_at, exist
 
 
 def test_nothing_is_seen_under_the_name_before_the_end(tmp_path):
-    with atomic_folder(tmp_path / "set") as partial:
+    with output_folder(tmp_path / "set", "trace set") as partial:
         (partial / "file").write_text("content")
         assert not (tmp_path / "set").exists()
         assert partial.parent == tmp_path  # on the same disk, so that renaming is one step
@@ -481,7 +509,7 @@ def test_a_file_is_replaced_in_one_step(tmp_path):
 
 def test_a_folder_below_a_file_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "a place that can be written to" in problems_of(traces().save, tmp_path / "file" / "set")[0]
+    assert "a folder to write into; found" in problems_of(traces().save, tmp_path / "file" / "set")[0]
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -501,12 +529,9 @@ def test_without_permission_to_write(tmp_path):
 
 
 def test_errors_of_the_computation_stay_what_they_are(tmp_path):
-    with pytest.raises(FileNotFoundError), atomic_folder(tmp_path / "set"):
+    with pytest.raises(FileNotFoundError), output_folder(tmp_path / "set", "trace set"):
         (tmp_path / "absent").read_text()
     assert list(tmp_path.iterdir()) == []
-
-
-# What is still wrong; the mark goes when the mistake does.
 
 
 def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):

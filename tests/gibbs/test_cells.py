@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts, Trimming, count_tensors, zero_weights
-from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells
 from ppmtf_jax.gibbs.cells import (
@@ -25,6 +24,8 @@ from ppmtf_jax.gibbs.cells import (
     observe,
     pad_parts,
 )
+from ppmtf_jax.streams import Stage, UserStreams
+from tests.tensors import sparse
 
 SHAPE = (5, 4, 6)
 
@@ -32,11 +33,6 @@ SHAPE = (5, 4, 6)
 def random_dense(seed: int, shape: tuple[int, int, int] = SHAPE) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return rng.poisson(2.0, shape) * (rng.random(shape) < 0.3)
-
-
-def sparse(dense: np.ndarray) -> SparseCounts:
-    user, place, other = np.nonzero(dense)
-    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
 
 
 def held_cells(tiles: Tiles, mode: int, shape: tuple[int, int, int] = SHAPE) -> list[tuple[list[int], float]]:
@@ -139,19 +135,28 @@ def test_zeros_are_seeded_and_differ_between_the_tensors():
     assert users_of_zeros(1, "transitions") != users_of_zeros(1, "visits")
 
 
-def test_trimming_and_zeros_of_one_seed_are_independent(monkeypatch):
-    """No stream of random numbers is used twice. NumPy gives the seed (5, 0) the very stream of 5."""
-    original, streams = np.random.default_rng, []
+def test_zeros_of_the_two_tensors_and_trimming_are_of_streams_of_their_own():
+    """No user's stream is used twice. Of an equal tensor the zeros would else be the same."""
+    stages = [*ZERO_STAGES.values(), Stage.TRIMMED_TRANSITIONS, Stage.TRIMMED_VISITS]
+    numbers = [UserStreams.of(5, stage, np.arange(3)).numbers(np.arange(3), 0, 4) for stage in stages]
+    assert len(np.unique(numbers)) == 4 * 3 * 4
+    counts = CountTensors(sparse(random_dense(3)), sparse(random_dense(3)))
+    for name, tensor in counts._asdict().items():
+        zeros = sample_zeros(tensor, 5, seed=5, stage=ZERO_STAGES[name])
+        seen = held_cells(observe(counts, "sampled", 5, seed=5)[name].by_mode[0], 0)
+        assert [index for index, value in seen if value == 0] == zeros.tolist()
 
-    def recorded(seed):
-        streams.append(original(seed).bytes(16))
-        return original(seed)
 
-    traces = toy_city(n_users=5, seed=0).traces
-    monkeypatch.setattr(np.random, "default_rng", recorded)
-    observe(count_tensors(traces, Trimming(max_transitions=2), seed=5), "sampled", 3, seed=5)
-    assert len(streams) == 3
-    assert len(set(streams)) == 3
+def test_hidden_cells_are_observed_in_no_tensor():
+    counts = CountTensors(sparse(random_dense(0)), sparse(random_dense(1)))
+    hidden = {
+        name: sample_zeros(tensor, 6, seed=1, stage=Stage.UNOBSERVED) for name, tensor in counts._asdict().items()
+    }
+    observed = observe(counts, "sampled", 1000, seed=0, hidden=hidden)
+    for name, tensor in counts._asdict().items():
+        seen = [index for index, _ in held_cells(observed[name].by_mode[0], 0)]
+        everything = np.argwhere(np.ones(tensor.shape)).tolist()
+        assert seen == [cell for cell in everything if cell not in hidden[name].tolist()]
 
 
 def test_at_least_one_zero():
@@ -164,7 +169,7 @@ def test_at_least_one_zero():
 def test_tiles_have_the_cheapest_width(lengths):
     widths = [width for width in WIDTHS if MIN_TILE <= width <= MAX_TILE]
     cost = {w: sum(math.ceil(length / w) for length in lengths) * (w + TILE_COST) for w in widths}
-    assert cost[cells._tile_width(np.array(lengths))] == min(cost.values())
+    assert cost[cells.tile_width(np.array(lengths))] == min(cost.values())
 
 
 def test_other_zeros_have_the_same_shapes():

@@ -27,9 +27,10 @@ from ppmtf_jax.gibbs import cells
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
 from ppmtf_jax.data.tensors import count_tensors
+from ppmtf_jax.gibbs.quantities import Quantity
 
 cells.rows_at_a_time = lambda: 8  # several parts
-counts = count_tensors(toy_city(n_users=50, seed=0).traces)
+counts = count_tensors(toy_city(n_users=50, seed=0).traces, seed=0)
 settings = GibbsSettings(rank=3)
 found = {}
 devices = jax.devices()
@@ -42,7 +43,7 @@ for n in sorted({1, len(devices)} if n_processes == 1 else {len(devices)}):
         )
         for name, draw in result.draws.items():
             found[f"{n} {kind} {name}"] = draw
-        found[f"{n} {kind} log_joint"] = result.trace["log_joint"]
+        found[f"{n} {kind} log_joint"] = result.trace[Quantity("log_joint")]
 if process == 0:
     np.savez(path, **found)
 """

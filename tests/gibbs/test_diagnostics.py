@@ -7,31 +7,36 @@ import re
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.tensors import SparseCounts, count_tensors, sample_zeros
+from ppmtf_jax.data.tensors import CountTensors, count_tensors, sample_zeros
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.gibbs import diagnostics, run
+from ppmtf_jax.gibbs.cells import ObservedCells
 from ppmtf_jax.gibbs.diagnostics import (
     MAX_R_HAT,
-    _advice,
-    _held_out_advice,
-    _rounded_up,
+    advise,
     diagnose,
     hold_out,
     predict_cells,
     reconstruction_errors,
+    round_up,
     summarize,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.streams import Stage
+from tests.tensors import sparse
 
 
 @pytest.fixture(scope="module")
 def counts():
-    return count_tensors(toy_city(n_users=20, n_places=20, seed=0).traces)
+    return count_tensors(toy_city(n_users=20, n_places=20, seed=0).traces, seed=0)
 
 
 def test_chains_of_one_distribution_have_met_and_shifted_ones_have_not():
     chains = np.random.default_rng(0).normal(size=(4, 500))
-    table = summarize({"same": chains, "apart": chains + np.arange(4)[:, None]})
+    same, apart = Quantity("size", "same"), Quantity("size", "apart")
+    table = summarize({same: chains, apart: chains + np.arange(4)[:, None]}).rename(index=lambda name: name[5:])
     assert table.loc["same", "r_hat"] < MAX_R_HAT
     # 2,000 independent draws: the estimate of their number scatters by about a tenth.
     assert table.loc["same", "ess_bulk"] == pytest.approx(2000, rel=0.3)
@@ -39,13 +44,13 @@ def test_chains_of_one_distribution_have_met_and_shifted_ones_have_not():
     assert table.loc["same", "mean"] == pytest.approx(chains.mean())
 
 
-def watched(**chains) -> dict[str, np.ndarray]:
+def watched(**chains) -> dict[Quantity, np.ndarray]:
     """Traces of 500 sweeps, as summarized over their second half."""
-    return {f"size_{name}": values for name, values in chains.items()}
+    return {Quantity("size", name): values for name, values in chains.items()}
 
 
-def advice_on(trace: dict[str, np.ndarray]) -> list[str]:
-    return _advice(summarize({name: values[:, 250:] for name, values in trace.items()}), trace, 500, 4)
+def advice_on(trace: dict[Quantity, np.ndarray]) -> list[str]:
+    return advise(summarize({quantity: values[:, 250:] for quantity, values in trace.items()}), trace)
 
 
 @pytest.fixture
@@ -69,7 +74,10 @@ def test_advice_names_the_worst_quantity(chains):
 
 
 def test_advice_tells_how_far_the_predictions_are(chains):
-    trace = watched(place=chains + np.arange(4)[:, None]) | {"cell_visits_1": chains, "cell_visits_2": -chains}
+    trace = watched(place=chains + np.arange(4)[:, None]) | {
+        Quantity("cell", "visits", 1): chains,
+        Quantity("cell", "visits", 2): -chains,
+    }
     assert re.search(r"after half the sweeps\), 1\.0\d for the worst predicted cell and above", advice_on(trace)[0])
 
 
@@ -88,7 +96,7 @@ def test_advice_foretells_sweeps_where_it_is_no_guess(chains):
     # Of shifts (-s, s, -s, s) with noise of variance 1 the squared R-hat is near 1 + 4/3 s^2: here 1 + 0.08, four times
     # as far from 1 as 1.01^2.
     trace = watched(user=chains + 0.245 * np.array([-1, 1, -1, 1])[:, None])
-    table = summarize({name: values[:, 250:] for name, values in trace.items()})
+    table = summarize({quantity: values[:, 250:] for quantity, values in trace.items()})
     factor = max(2, (table["r_hat"].max() ** 2 - 1) / (MAX_R_HAT**2 - 1), 400 / table["ess_bulk"].min())
     assert 2 < factor < 10
     said = advice_on(trace)[0]
@@ -98,7 +106,7 @@ def test_advice_foretells_sweeps_where_it_is_no_guess(chains):
 
 @pytest.mark.parametrize(("number", "rounded"), [(101.0, 110), (110.0, 110), (2301.0, 2400), (7.0, 7), (19.2, 20)])
 def test_rounding_up_to_two_digits(number, rounded):
-    assert _rounded_up(number) == rounded
+    assert round_up(number) == rounded
 
 
 @pytest.mark.parametrize(
@@ -106,7 +114,12 @@ def test_rounding_up_to_two_digits(number, rounded):
     [(np.linspace(2, 1, 100), "still falls"), (np.linspace(1, 2, 100), "rose"), (np.ones(100), "settled")],
 )
 def test_advice_on_held_out_errors(error, word):
-    assert word in _held_out_advice("visits", error[None])
+    chains = np.random.default_rng(0).normal(size=(1, 100))
+    table = summarize({Quantity("log_joint"): np.repeat(chains, 2, axis=0)})
+    trace = {Quantity("log_joint"): chains, Quantity("held_out", "visits"): error[None]}
+    said = advise(table, trace)[-1]
+    assert word in said
+    assert said.startswith("Held-out error of the visits")
 
 
 def test_held_out_cells_are_not_shown(counts):
@@ -120,6 +133,76 @@ def test_held_out_cells_are_not_shown(counts):
         assert 0 < n_positive < 0.4 * len(tensor.user)
         truth = dict(zip(zip(*(a.tolist() for a in tensor[:3]), strict=True), tensor.count.tolist(), strict=True))
         assert [truth.get(tuple(c), 0) for c in index.tolist()] == value.tolist()
+        per_user = [np.bincount(index[chosen, 0], minlength=20) for chosen in (value > 0, value == 0)]
+        assert per_user[0].max() > 1
+        np.testing.assert_array_equal(*per_user)
+
+
+@pytest.fixture
+def seen(monkeypatch) -> dict[str, ObservedCells]:
+    """The cells that the sampler gets. A stand-in for it draws anything: the sampler takes long to compile."""
+    got = {}
+
+    def sampler(key, cells, n_rows, coupling, settings, *, n_sweeps, **_):
+        got.update(cells)
+        rng = np.random.default_rng(0)
+        draws = {name: rng.random((1, n_sweeps, n, settings.rank)) for name, n in n_rows.items()}
+        trace = {quantity: rng.random((1, n_sweeps)) for quantity in run.watched(coupling)}
+        return run.GibbsResult(None, draws, np.arange(n_sweeps), trace)
+
+    monkeypatch.setattr(diagnostics, "run_gibbs", sampler)
+    return got
+
+
+def full_of_ones(n_zeros: int) -> CountTensors:
+    """Two users whose cells are all positive but for the last few."""
+    dense = np.ones((2, 5, 8), np.int32)
+    dense.reshape(2, -1)[:, 40 - n_zeros :] = 0
+    return CountTensors(sparse(dense), sparse(dense))
+
+
+@pytest.mark.usefixtures("seen")
+def test_a_user_with_few_zeros_holds_out_all_of_them_and_it_is_said():
+    shown, hidden = hold_out(full_of_ones(3), 0.5, seed=0)
+    for left, (index, value) in zip(shown, hidden.values(), strict=True):
+        assert np.bincount(index[value > 0, 0]).min() > 3
+        np.testing.assert_array_equal(np.bincount(index[value == 0, 0]), [3, 3])
+        assert len(left.user) + np.sum(value > 0) == 2 * 37
+    settings = {"n_zeros": 50, "n_sweeps": 20, "n_chains": 2, "held_out": 0.5, "seed": 0}
+    note = diagnose(full_of_ones(3), SHARED, GibbsSettings(rank=2), **settings).held_out_note
+    n_positive = [int(np.sum(value > 0)) for _, value in hidden.values()]
+    assert note == (
+        f"Held out: {n_positive[0]} positive and 6 zero transitions (users with fewer have no more), "
+        f"{n_positive[1]} positive and 6 zero visits (users with fewer have no more). The sampler observes none of "
+        "these cells."
+    )
+
+
+def test_a_tensor_without_cells_cannot_be_held_out(counts):
+    none = counts.visits.select(np.zeros(len(counts.visits.user), bool))
+    with pytest.raises(InputError, match="visits: expected at least one positive cell"):
+        hold_out(counts._replace(visits=none), 0.1, seed=0)
+
+
+@pytest.mark.parametrize("zeros", ["sampled", "weighted"])
+def test_a_diagnosis_hides_from_the_sampler_what_it_holds_out_and_says_what_it_cannot(counts, seen, zeros):
+    """Read off the cells that the sampler gets. With weighted zeros all cells but the stored ones count as zeros."""
+    # So many that every zero cell is drawn that may be.
+    options = {"zeros": zeros, "n_zeros": 10_000, "n_sweeps": 20, "n_chains": 2, "held_out": 0.2, "seed": 1}
+    diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), **options)
+    shown, hidden = hold_out(counts, 0.2, seed=1)
+    for name, tensor in shown._asdict().items():
+        tiles = seen[name].by_mode[0]
+        n_stored = int(np.sum(tiles.right < tensor.shape[2]))
+        n_cells = int(np.prod(tensor.shape))
+        if zeros == "sampled":
+            assert n_stored == n_cells - len(hidden[name].index)
+            assert seen[name].zero_weight is None
+        else:
+            assert n_stored == len(tensor.user)
+            assert float(seen[name].total_weight) == n_cells
+    assert ("observes none of these cells" in diagnosis.held_out_note) == (zeros == "sampled")
+    assert ("the zeros were not hidden from it" in diagnosis.held_out_note) == (zeros == "weighted")
 
 
 def test_predicted_cells_are_the_products_of_the_rows():
@@ -134,45 +217,52 @@ def test_predicted_cells_are_the_products_of_the_rows():
 
 
 def test_a_diagnosis_watches_joint_errors_sizes_and_cells(counts):
-    diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), zeros="weighted", n_zeros=50, n_sweeps=20, n_chains=2)
+    settings = {"zeros": "weighted", "n_zeros": 50, "n_sweeps": 20, "n_chains": 2, "seed": 0}
+    diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), **settings)
     names = set(diagnosis.table.index)
     assert {"log_joint", "rmse_transitions", "rmse_visits", "size_user", "size_slot"} <= names
-    assert sum(name.startswith("cell_") for name in names) > 20
-    assert diagnosis.trace["held_out_visits"].shape == (2, 20)
-    average = diagnosis.trace["held_out_average_visits"]
+    cells = [quantity for quantity in diagnosis.trace if quantity.kind == "cell"]
+    assert len(cells) > 20
+    assert {str(cell) for cell in cells} <= names
+    assert not names & {"held_out_visits", "held_out_average_visits"}
+    single, average = (diagnosis.trace[Quantity(kind, "visits")] for kind in ("held_out", "held_out_average"))
+    assert single.shape == (2, 20)
     assert np.isnan(average[:, :10]).all()
     assert np.isfinite(average[:, 10:]).all()
     assert diagnosis.advice
 
     overview, table = diagnosis.overview(), diagnosis.table
+    assert {"log joint density", "error at visits", "mean square of next_place"} <= set(overview.index)
     assert [name for name in overview.index if "worst" in name] == [
-        f"{sum(name.startswith(f'cell_{tensor}') for name in names)} predicted {tensor}, worst"
-        for tensor in ("transitions", "visits")
+        f"{sum(cell.of == tensor for cell in cells)} predicted {tensor}, worst" for tensor in ("transitions", "visits")
     ]
-    worst, cells = overview.iloc[-1], table[table.index.str.startswith("cell_visits")]
-    assert worst["r_hat"] == cells["r_hat"].max()
-    assert worst["ess_tail"] == cells["ess_tail"].min()
+    worst, own = overview.iloc[-1], table.loc[[str(cell) for cell in cells if cell.of == "visits"]]
+    assert worst["r_hat"] == own["r_hat"].max()
+    assert worst["ess_tail"] == own["ess_tail"].min()
     held_out = diagnosis.held_out().loc["visits"]
-    assert held_out["third_quarter"] == pytest.approx(diagnosis.trace["held_out_visits"][:, 10:15].mean())
+    assert held_out["third_quarter"] == pytest.approx(single[:, 10:15].mean())
     assert held_out["of_average"] == pytest.approx(average[:, -1].mean())
     sweeps = diagnosis.sweeps()
-    assert list(sweeps.columns[:2]) == ["chain", "sweep"]
-    assert not [name for name in sweeps if name.startswith("cell_")]
+    shown = [quantity for quantity in diagnosis.trace if quantity.kind != "cell"]
+    assert list(sweeps.columns) == ["chain", "sweep", *map(str, shown)]
     row = sweeps[(sweeps["chain"] == 2) & (sweeps["sweep"] == 7)]
-    assert row["log_joint"].item() == diagnosis.trace["log_joint"][1, 6]
+    assert row["log_joint"].item() == diagnosis.trace[Quantity("log_joint")][1, 6]
+    assert list(diagnosis.shown_traces()) == [quantity.title for quantity in shown]
+    assert diagnosis.shown_traces()["error at held-out visits"] is single
 
 
 def test_chains_differ_and_each_is_the_same_however_many_there_are(counts):
-    settings = {"zeros": "weighted", "n_zeros": 50, "n_sweeps": 20}
+    settings = {"zeros": "weighted", "n_zeros": 50, "n_sweeps": 20, "seed": 0}
     two, three = (diagnose(counts, SHARED, GibbsSettings(rank=2), n_chains=n, **settings) for n in (2, 3))
-    np.testing.assert_array_equal(two.trace["log_joint"], three.trace["log_joint"][:2])
-    assert len(np.unique(three.trace["log_joint"][:, -1])) == 3
+    first, second = (each.trace[Quantity("log_joint")] for each in (two, three))
+    np.testing.assert_array_equal(first, second[:2])
+    assert len(np.unique(second[:, -1])) == 3
 
 
 @pytest.mark.parametrize("options", [{"n_chains": 1}, {"n_sweeps": 5}, {"held_out": 0.0}])
 def test_impossible_diagnoses(counts, options):
     with pytest.raises(InputError, match="at least 2 chains"):
-        diagnose(counts, SHARED, GibbsSettings(rank=2), **options)
+        diagnose(counts, SHARED, GibbsSettings(rank=2), seed=0, **options)
 
 
 # Reconstruction errors
@@ -184,8 +274,8 @@ def reconstructed():
     rng = np.random.default_rng(1)
     shape = (6, 5, 4)
     dense = rng.poisson(0.3, shape)
-    counts = SparseCounts(*(i.astype(np.int32) for i in np.nonzero(dense)), dense[dense > 0].astype(np.int32), shape)
-    zeros = sample_zeros(counts, 3, seed=2)
+    counts = sparse(dense)
+    zeros = sample_zeros(counts, 3, seed=2, stage=Stage.ZERO_VISITS)
     factors = tuple(rng.normal(size=(n, 2)) for n in shape)
     is_zero = {tuple(cell) for cell in zeros.tolist()}
     observed = unobserved = 0.0
@@ -201,7 +291,7 @@ def reconstructed():
 def test_reconstruction_errors_are_those_of_the_dense_tensor(reconstructed):
     factors, counts, zeros, observed, unobserved = reconstructed
     # Every unobserved cell is sampled: nothing is left to chance.
-    found = reconstruction_errors(factors, counts, zeros, n_sampled=1000)
+    found = reconstruction_errors(factors, counts, zeros, n_sampled=1000, seed=0)
     assert found == pytest.approx((observed, unobserved), rel=1e-12)
 
 
@@ -219,6 +309,6 @@ def test_a_sample_of_the_unobserved_cells_estimates_their_error(reconstructed):
 
 def test_forgotten_zeros_are_noticed(reconstructed):
     factors, counts, zeros, observed, unobserved = reconstructed
-    found = reconstruction_errors(factors, counts, zeros[:0])
+    found = reconstruction_errors(factors, counts, zeros[:0], seed=0)
     assert found.observed < observed - 0.1
     assert sum(found) == pytest.approx(observed + unobserved, rel=1e-12)

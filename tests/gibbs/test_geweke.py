@@ -150,7 +150,7 @@ def sweep_z():
         {name: prior for name, (prior, _) in drawn.items()},
         jnp.zeros(n_chains, jnp.int32),
     )
-    original = kernel._total_statistics
+    original = kernel.total_statistics
 
     def one_sweep(state, key):
         data_key, sweep_key = jax.random.split(key)
@@ -166,7 +166,7 @@ def sweep_z():
         planted = Planted(bugs)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kernel, "hyper_conditional", planted.hyper_conditional)
-            patch.setattr(kernel, "_total_statistics", partial(planted.total_statistics, original))
+            patch.setattr(kernel, "total_statistics", partial(planted.total_statistics, original))
             patch.setattr(kernel, "row_conditional", planted.row_conditional)
             return jax.vmap(lambda key, s: lax.scan(one_sweep, s, jax.random.split(key, n_sweeps))[0])(keys, state)
 

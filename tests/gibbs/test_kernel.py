@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts, zero_weights
+from ppmtf_jax.data.tensors import CountTensors, zero_weights
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import cells, kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, observe, pad_parts
 from ppmtf_jax.gibbs.conditionals import FactorPrior, HyperPrior, row_conditional
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, init_state
 from ppmtf_jax.gibbs.linear_algebra import sample_gaussians
+from tests.tensors import sparse
 
 USERS, PLACES, SLOTS, RANK = 5, 4, 3, 2
 ROWS = {"user": USERS, "place": PLACES, "next_place": PLACES, "slot": SLOTS}
@@ -46,11 +47,6 @@ def random_counts(seed: int, n_others: int) -> np.ndarray:
     dense[0] = 0  # a user without any count
     dense[1] = 1  # one without any zero
     return dense
-
-
-def sparse(dense: np.ndarray) -> SparseCounts:
-    user, place, other = np.nonzero(dense)
-    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
 
 
 def held_cells(tiles, mode, shape):
@@ -122,8 +118,8 @@ def all_conditionals(observed, factors, priors):
     result = {}
     for name in SHARED.factors:
         parts = [
-            kernel._total_statistics(
-                kernel._Design.of(observed[tensor], modes, modes.index(name), factors), factors[name].shape[0], None
+            kernel.total_statistics(
+                kernel.Design.of(observed[tensor], modes, modes.index(name), factors), factors[name].shape[0], None
             )
             for tensor, modes in SHARED.tensors
             if name in modes

@@ -21,14 +21,16 @@ import numpy as np
 import pytest
 from numpyro.infer import MCMC
 
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts
+from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import kernel, mcmc_kernel
 from ppmtf_jax.gibbs.cells import ObservedCells, observe
 from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, SweepInfo
 from ppmtf_jax.gibbs.mcmc_kernel import MTFGibbs
+from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import GibbsResult, KeepEvery, run_gibbs
+from tests.tensors import sparse
 
 ROWS = {"user": 6, "place": 4, "next_place": 4, "slot": 3}
 RANK = 2
@@ -42,9 +44,7 @@ def cells() -> dict[str, ObservedCells]:
     rng = np.random.default_rng(0)
     tensors = []
     for _, modes in SHARED.tensors:
-        dense = rng.poisson(0.7, [ROWS[name] for name in modes])
-        user, place, other = (i.astype(np.int32) for i in np.nonzero(dense))
-        tensors.append(SparseCounts(user, place, other, dense[user, place, other].astype(np.int32), dense.shape))
+        tensors.append(sparse(rng.poisson(0.7, [ROWS[name] for name in modes])))
     return jax.tree.map(jnp.asarray, observe(CountTensors(*tensors), "weighted", 5, seed=0))
 
 
@@ -87,9 +87,9 @@ def test_draws_and_diagnostics_are_those_of_our_own_driver():
     mcmc.run(keys_of(2), cells(), extra_fields=("rmse", "priors"))
     assert_same_draws(mcmc, ours.draws)
     fields = mcmc.get_extra_fields(group_by_chain=True)
-    np.testing.assert_allclose(fields["log_joint"], ours.trace["log_joint"][:, WARMUP:], rtol=1e-3)
+    np.testing.assert_allclose(fields["log_joint"], ours.trace[Quantity("log_joint")][:, WARMUP:], rtol=1e-3)
     for name, rmse in fields["rmse"].items():
-        np.testing.assert_allclose(rmse, ours.trace[f"rmse_{name}"][:, WARMUP:], rtol=1e-3)
+        np.testing.assert_allclose(rmse, ours.trace[Quantity("rmse", name)][:, WARMUP:], rtol=1e-3)
     for name, prior in ours.state.priors.items():
         np.testing.assert_allclose(fields["priors"][name].precision[:, -1], prior.precision, rtol=1e-3, atol=1e-4)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -17,13 +18,16 @@ from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.gibbs import run
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
-from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, KeepEvery, KeepLast, run_gibbs
+from ppmtf_jax.gibbs.quantities import Quantity
+from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, KeepEvery, KeepLast, run_gibbs, watched
 from tests.faults import files_of_at_most
+from tests.tensors import sparse
 
 ROWS = {"user": 6, "place": 5, "next_place": 5, "slot": 3}
 # One shape and one setting for all tests of this file: a sweep takes many seconds to compile.
 SETTINGS = GibbsSettings(2, 50.0)
 N_SWEEPS = 13
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def random_counts(seed: int) -> CountTensors:
@@ -32,8 +36,7 @@ def random_counts(seed: int) -> CountTensors:
 
     def tensor(n_others: int) -> SparseCounts:
         dense = np.where(np.indices((6, 5, n_others)).sum(axis=0) % 3 == 0, rng.poisson(2.0, (6, 5, n_others)) + 1, 0)
-        user, place, other = np.nonzero(dense)
-        return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
+        return sparse(dense)
 
     return CountTensors(tensor(5), tensor(3))
 
@@ -67,10 +70,11 @@ def test_result_has_the_promised_shapes(unbroken):
         assert unbroken.draws[name].dtype == np.float32
         np.testing.assert_array_equal(unbroken.draws[name][:, -1], unbroken.state.factors[name])
     sizes = {f"size_{name}" for name in ROWS}
-    assert set(unbroken.trace) == {"log_joint", "rmse_transitions", "rmse_visits"} | sizes
+    assert {str(each) for each in unbroken.trace} == {"log_joint", "rmse_transitions", "rmse_visits"} | sizes
+    assert list(unbroken.trace) == watched(SHARED)
     assert {values.shape for values in unbroken.trace.values()} == {(1, 13)}
     for name, rows in unbroken.state.factors.items():
-        np.testing.assert_allclose(unbroken.trace[f"size_{name}"][0, -1], np.mean(np.square(rows)), rtol=1e-5)
+        np.testing.assert_allclose(unbroken.trace[Quantity("size", name)][0, -1], np.mean(np.square(rows)), rtol=1e-5)
     assert int(unbroken.state.sweep[0]) == 13
 
 
@@ -87,14 +91,16 @@ def test_last_error_is_that_of_the_dense_tensors(unbroken):
         rmse = np.sqrt((weight * (value - rebuilt) ** 2).sum() / weight.sum())
         # Single precision: 1e-7 of the sum of squares, of which the error is a part.
         scale = np.sqrt((weight * value**2).sum() / weight.sum())
-        np.testing.assert_allclose(unbroken.trace[f"rmse_{name}"][0, -1], rmse, rtol=1e-5, atol=1e-6 * scale**2 / rmse)
+        np.testing.assert_allclose(
+            unbroken.trace[Quantity("rmse", name)][0, -1], rmse, rtol=1e-5, atol=1e-6 * scale**2 / rmse
+        )
 
 
 def test_the_model_learns(unbroken):
     """Factors of rank 2 reconstruct better than zero does, whose error is the size of the counts."""
     for name, _ in SHARED.tensors:
         zero = np.sqrt(CELLS[name].square_sum / CELLS[name].total_weight)
-        assert unbroken.trace[f"rmse_{name}"][0, -1] < zero
+        assert unbroken.trace[Quantity("rmse", name)][0, -1] < zero
 
 
 def test_seed_decides(unbroken):
@@ -117,11 +123,11 @@ def test_keep_every():
 
 
 def test_nothing_is_compiled_again_for_other_seeds_numbers_of_sweeps_and_data(unbroken):
-    size = run._run_sweeps_of_chain._cache_size()
+    size = run.sweep_chain._cache_size()
     for seed, n_sweeps in ((2, 1), (3, 4), (4, 7)):
         start(seed, n_sweeps)
     start(cells=observed(seed=9), keep=KeepEvery(2))
-    assert run._run_sweeps_of_chain._cache_size() == size
+    assert run.sweep_chain._cache_size() == size
 
 
 # Checkpoints
@@ -165,6 +171,11 @@ class KeepOdd:
 
     def keeps(self, sweep: int, n_sweeps: int) -> bool:
         return sweep % 2 == 1
+
+
+def test_only_its_owner_may_read_a_checkpoint(finished):
+    """Draws tell of the users in the data."""
+    assert stat.S_IMODE(finished.path.stat().st_mode) == 0o600
 
 
 def test_any_object_that_keeps_can_be_resumed(tmp_path):
@@ -263,7 +274,7 @@ def test_chains_differ_and_the_first_is_that_of_a_single_run(tmp_path):
     three = start(n_chains=3, keep=KeepEvery(5))
     single = start(keep=KeepEvery(5))
     assert three.draws["user"].shape == (3, 2, 6, 2)
-    assert three.trace["rmse_visits"].shape == (3, N_SWEEPS)
+    assert three.trace[Quantity("rmse", "visits")].shape == (3, N_SWEEPS)
     for a, b in ((0, 1), (0, 2), (1, 2)):
         assert np.abs(three.draws["user"][a] - three.draws["user"][b]).max() > 0.01
     # Chains run one after another, each as if alone.
@@ -288,7 +299,7 @@ def test_values_that_are_not_numbers_stop_the_run_at_once():
 
 
 def test_the_error_names_factor_sweep_and_checkpoint(monkeypatch, tmp_path):
-    original, checkpoints = run._run_sweeps, Checkpoints(tmp_path / "run.npz", every=5)
+    original, checkpoints = run.run_sweeps, Checkpoints(tmp_path / "run.npz", every=5)
 
     def breaks_in_the_second_call(keys, state, *rest):
         state, info = original(keys, state, *rest)
@@ -297,7 +308,7 @@ def test_the_error_names_factor_sweep_and_checkpoint(monkeypatch, tmp_path):
             finite[0, 1, 2] = False
         return state, info._replace(finite=jnp.asarray(finite))
 
-    monkeypatch.setattr(run, "_run_sweeps", breaks_in_the_second_call)
+    monkeypatch.setattr(run, "run_sweeps", breaks_in_the_second_call)
     with pytest.raises(NumericalError, match=rf"'{SHARED.factors[2]}'.* sweep 7\b.*run\.npz"):
         start(checkpoints=checkpoints)
     monkeypatch.undo()
@@ -314,18 +325,20 @@ def test_rank_32_with_500_users_does_not_hang():
 import jax, numpy as np
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
+from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import run_gibbs
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts
+from ppmtf_jax.data.tensors import CountTensors
+from tests.tensors import sparse
 rng = np.random.default_rng(0)
 def tensor(n_others):
-    dense = rng.poisson(0.02, (500, 60, n_others))
-    user, place, other = np.nonzero(dense)
-    return SparseCounts(*(a.astype(np.int32) for a in (user, place, other, dense[user, place, other])), dense.shape)
+    return sparse(rng.poisson(0.02, (500, 60, n_others)))
 cells = observe(CountTensors(tensor(60), tensor(12)), "sampled", 100, seed=0)
 rows = {"user": 500, "place": 60, "next_place": 60, "slot": 12}
 result = run_gibbs(jax.random.key(0), cells, rows, SHARED, GibbsSettings(32), n_sweeps=20)
-print(float(result.trace["rmse_visits"][0, -1]))
+print(float(result.trace[Quantity("rmse", "visits")][0, -1]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=240, check=False, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr
     assert 0 < float(done.stdout) < 1

@@ -555,8 +555,9 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
         out = 3
         synthesize = 10
         [import]
-        source = "toy-city"
-        n_user = 3
+        source = "gowalla"
+        path = "x"
+        n_place = 3
         train_fraction = 2
         step_s = 7
         time_zone = "Mars"
@@ -573,7 +574,7 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
     )
     found = [
         "found 'picture'", "found 'sede'", "out as text; found 3", "seed: expected a whole number", "table; found 10",
-        "[fit] expected one of", "Did you mean n_users?", "train_fraction between 0 and 1; found 2", "'Mars'",
+        "[fit] expected one of", "Did you mean n_places?", "train_fraction between 0 and 1; found 2", "'Mars'",
         "[import] expected a step", "[test] expected n_verifiers as a whole number", "k of at least 1; found 0",
         "a positive, finite eta; found 0", "[evaluate] expected attacks as true or false; found 1",
     ]  # fmt: skip
@@ -586,10 +587,10 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
     [
         ("", r"\[import\] expected source as 'checkins' or .*found nothing"),
         ("seed = ", "readable TOML file; found Invalid value"),
-        ('[import]\nsource = "foursquare"', "path as a path; found nothing"),
-        ('[import]\nsource = "toy-city"\ngrid = [1, 2]', "found 2 values"),
-        ('[import]\nsource = "toy-city"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
-        ('[import]\nsource = "toy-city"\nn_places = 0', "positive whole number of places; found 0"),
+        ('[import]\nsource = "foursquare"', "path as a file or folder; found nothing"),
+        ('[import]\nsource = "gowalla"\npath = "x"\ngrid = [1, 2]', "found 2 values"),
+        ('[import]\nsource = "gowalla"\npath = "x"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
+        ('[import]\nsource = "gowalla"\npath = "x"\nn_places = 0', "positive whole number of places; found 0"),
         ('[import]\nsource = "toy-city"\n[fit]\nrank = 0', r"\[fit\] expected rank of at least 1; found 0"),
         ('[import]\nsource = "toy-city"\n[synthesize]\ntraces_per_user = 0', "traces_per_user of at least 1; found 0"),
     ],

@@ -22,7 +22,7 @@ from scipy import stats
 
 from models import mtf_numpyro
 from models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
-from ppmtf_jax.data.tensors import CountTensors, SparseCounts
+from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import (
@@ -35,6 +35,7 @@ from ppmtf_jax.gibbs.conditionals import (
 )
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
 from ppmtf_jax.synthesizers.itf import UNSHARED
+from tests.tensors import sparse
 
 RANK = 2
 USERS, PLACES, SLOTS = 3, 3, 2
@@ -343,9 +344,7 @@ def random_counts() -> CountTensors:
     rng = np.random.default_rng(0)
     tensors = []
     for n_others in (PLACES, SLOTS):
-        dense = rng.poisson(0.7, (USERS, PLACES, n_others))
-        user, place, other = (i.astype(np.int32) for i in np.nonzero(dense))
-        tensors.append(SparseCounts(user, place, other, dense[user, place, other].astype(np.int32), dense.shape))
+        tensors.append(sparse(rng.poisson(0.7, (USERS, PLACES, n_others))))
     return CountTensors(*tensors)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from opendp import measurements
 from scipy import stats
 
-from ppmtf_jax.errors import InputError
+from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.noise.laplace import add_laplace
 
 # The noise has no seed: a test that a right sampler fails once in a million runs.
@@ -43,3 +44,18 @@ def test_shape_is_kept_and_values_are_whole_numbers():
 def test_what_would_be_no_protection_is_refused(sensitivity, epsilon):
     with pytest.raises(InputError, match="epsilon"):
         add_laplace(np.zeros(3, int), sensitivity, epsilon)
+
+
+def test_noise_never_costs_more_than_epsilon():
+    """Where the quotient of sensitivity and epsilon is rounded down, OpenDP counts the last digit: none is refused."""
+    rng = np.random.default_rng(0)
+    for sensitivity, power in zip(rng.integers(1, 3000, 300).tolist(), rng.uniform(-4, 3, 300), strict=True):
+        add_laplace(np.zeros(1, int), sensitivity, 10.0**power)
+
+
+@pytest.mark.parametrize("error", [1 / 2, 1 - 1e-12])
+def test_planted_scale_that_is_too_small_is_refused(monkeypatch, error):
+    original = measurements.make_laplace
+    monkeypatch.setattr(measurements, "make_laplace", lambda *space, scale: original(*space, scale=scale * error))
+    with pytest.raises(NumericalError, match=r"would cost an epsilon of .*, and 0\.5 was asked for"):
+        add_laplace(np.zeros(3, int), 3, 0.5)

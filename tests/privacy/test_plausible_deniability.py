@@ -16,10 +16,16 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy import plausible_deniability as tested
-from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.privacy.plausible_deniability import (
+    choose_verifiers,
+    count_plausible_users,
+    likelihood_bin,
+    plausible_deniability_test,
+)
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 USERS, PLACES, SLOTS, RANK, INSTANTS, NUMBER = 7, 4, 2, 2, 3, 3
@@ -54,12 +60,12 @@ def model(factors):
 
 
 @pytest.fixture(scope="module")
-def synthetic():
+def synthetic(model):
     """Places at random: every trace is possible, thanks to the floor."""
     user, trace, instant = (index.ravel() for index in np.indices((USERS, NUMBER, INSTANTS)))
     place = np.random.default_rng(1).integers(PLACES, size=len(user))
     frame = pd.DataFrame({"user": IDS[user], "trace": trace, "instant": instant, "place": place})
-    return Traces.from_frame(frame, TABLE, GRID)
+    return model.claim(Traces.from_frame(frame, TABLE, GRID))
 
 
 def naive_log_likelihood(factors: dict[str, np.ndarray], user: int, places: list[int]) -> float:
@@ -113,26 +119,14 @@ def test_counts_are_those_of_a_double_loop(model, synthetic, likelihoods, eta):
     assert len(set(expected)) > 2
 
 
-@pytest.fixture
-def asked(monkeypatch):
-    """The verifiers of the tests that were run."""
-    seen, original = [], tested._count_plausible_users
-    monkeypatch.setattr(
-        tested,
-        "_count_plausible_users",
-        lambda m, verifiers, *rest: seen.append(verifiers) or original(m, verifiers, *rest),
-    )
-    return seen
-
-
 @pytest.mark.parametrize("n_verifiers", [1, 4, 7])
-def test_a_subset_of_verifiers_and_always_the_input_user_once(model, synthetic, likelihoods, asked, n_verifiers):
-    for seed in range(3):
+def test_a_subset_of_verifiers_and_always_the_input_user_once(model, synthetic, likelihoods, n_verifiers):
+    chosen = [set(choose_verifiers(USERS, n_verifiers, seed).tolist()) for seed in range(3)]
+    for seed, verifiers in enumerate(chosen):
         result = plausible_deniability_test(model, synthetic, k=2, n_verifiers=n_verifiers, seed=seed, count_all=True)
-        verifiers = set(asked[-1].tolist())
-        assert len(asked[-1]) == len(verifiers) == result.n_verifiers == n_verifiers
+        assert len(verifiers) == result.n_verifiers == n_verifiers
         np.testing.assert_array_equal(result.plausible_users, brute_force_count(likelihoods, verifiers, 1.0))
-    assert (n_verifiers == USERS) == (len({tuple(v) for v in asked}) == 1)
+    assert (n_verifiers == USERS) == (len({tuple(verifiers) for verifiers in chosen}) == 1)
 
 
 def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):
@@ -143,11 +137,9 @@ def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):
     arguments = model.trace_model, np.arange(USERS)
     places = synthetic.place.reshape(-1, INSTANTS)
     for wrong_users in (users + USERS, (users + 1) % USERS):
-        counts, _ = tested._count_plausible_users(*arguments, wrong_users, places, own, 1.0, None, False)
+        counts, _ = count_plausible_users(*arguments, wrong_users, places, own, 1.0)
         assert (counts != right).any()
-    np.testing.assert_array_equal(
-        tested._count_plausible_users(*arguments, users, places, own, 1.0, None, False)[0], right
-    )
+    np.testing.assert_array_equal(count_plausible_users(*arguments, users, places, own, 1.0)[0], right)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4, 7, 8])
@@ -158,14 +150,22 @@ def test_stopping_early_gives_the_same_verdicts(model, synthetic, k):
     np.testing.assert_array_equal(early.passed, whole.passed)
     np.testing.assert_array_equal(early.passed, whole.plausible_users >= k)
     np.testing.assert_array_equal(early.log_likelihood, whole.log_likelihood)
-    assert early.passed.all() if k == 1 else True
-    assert not early.passed.any() if k > USERS else True
+    assert early.passed.all() == (k == 1)
+    assert k <= USERS or not early.passed.any()
 
 
 def test_the_table_has_a_row_for_each_trace(model, synthetic):
     result = plausible_deniability_test(model, synthetic, k=3)
     table = result.table
-    assert table.columns.tolist() == ["user", "trace", "log_likelihood", "plausible_users", "verifiers", "passed"]
+    assert table.columns.tolist() == [
+        "user",
+        "trace",
+        "log_likelihood",
+        "plausible_users",
+        "verifiers",
+        "threshold",
+        "passed",
+    ]
     index, trace = synthetic.trace_table()
     np.testing.assert_array_equal(table["user"], IDS[index])
     np.testing.assert_array_equal(table["trace"], trace)
@@ -250,7 +250,7 @@ def test_only_some_users_and_traces_in_any_numbering(model, synthetic):
 def test_bins_are_closed_above_and_open_below():
     """e^-(i+1)eta < p <= e^-i eta."""
     log_likelihood = np.array([0.0, -0.5, -1.0, np.nextafter(-1.0, -2), np.nextafter(-1.0, 0), -np.inf])
-    np.testing.assert_array_equal(tested._bin(log_likelihood, 0.5), [0, 1, 2, 2, 1, np.inf])
+    np.testing.assert_array_equal(likelihood_bin(log_likelihood, 0.5), [0, 1, 2, 2, 1, np.inf])
 
 
 def test_single_precision_is_close(model, synthetic):
@@ -277,9 +277,10 @@ def test_copied_events_leave_only_users_who_share_them(train):
     same = np.bincount(first)[first]
     assert len(set(same.tolist())) > 1
     # Everybody's own trace is possible: its transitions were seen.
-    result = plausible_deniability_test(model, train, k=2, count_all=True)
+    result = plausible_deniability_test(model, model.claim(train), k=2, count_all=True)
     np.testing.assert_array_equal(result.plausible_users, same)
-    everybody = plausible_deniability_test(fit(train, "sgd"), train, k=2, count_all=True)
+    shared = fit(train, "sgd")
+    everybody = plausible_deniability_test(shared, shared.claim(train), k=2, count_all=True)
     assert (everybody.plausible_users == USERS).all()
 
 
@@ -288,7 +289,7 @@ def test_traces_that_are_impossible_under_their_own_user(train):
     frame = train.to_frame()
     frame.loc[0, "place"] = (frame.loc[0, "place"] + 1) % PLACES
     with pytest.raises((NumericalError, InputError), match=r"1 trace.*impossible"):
-        plausible_deniability_test(model, Traces.from_frame(frame, TABLE, GRID), k=2)
+        plausible_deniability_test(model, model.claim(Traces.from_frame(frame, TABLE, GRID)), k=2)
 
 
 # Bad input
@@ -322,12 +323,13 @@ def test_all_bad_parameters_are_named_at_once(model, synthetic):
 def test_traces_that_the_test_cannot_judge(model, synthetic):
     frame = synthetic.to_frame()
     with pytest.raises(InputError, match="missing events"):
-        plausible_deniability_test(model, Traces.from_frame(frame.drop(index=4), TABLE, GRID))
+        plausible_deniability_test(model, model.claim(Traces.from_frame(frame.drop(index=4), TABLE, GRID)))
     other = TimeGrid("2024-01-01T00:00:00", 60, np.array([0, 1, 0]))
     with pytest.raises(InputError, match="time grid"):
-        plausible_deniability_test(model, Traces.from_frame(frame, TABLE, other))
+        plausible_deniability_test(model, model.claim(Traces.from_frame(frame, TABLE, other)))
+    strangers = Traces.from_frame(frame.replace({"user": {100: 1000}}), TABLE, GRID)
     with pytest.raises(InputError, match="1000"):
-        plausible_deniability_test(model, Traces.from_frame(frame.replace({"user": {100: 1000}}), TABLE, GRID))
+        plausible_deniability_test(model, model.claim(strangers))
 
 
 # Official results
@@ -346,11 +348,11 @@ def test_official_counts(people_flow, monkeypatch):
         a, b, c, d = (jnp.asarray(factor) for factor in read_official_factors(folder).values())
         chains = MetropolisHastings(a, b, c, a, b, d, jnp.arange(30))
     model = FittedModel("ppmtf", {}, 0, train.user_ids, train.places, train.time_grid, chains)
-    original = tested._count_plausible_users
-    monkeypatch.setattr(
-        tested, "_count_plausible_users", lambda m, verifiers, *rest: original(m, np.arange(499), *rest)
-    )
-    result = plausible_deniability_test(model, synthetic, k=10, count_all=True)
-    np.testing.assert_array_equal(result.table[["user", "trace"]], official[["user", "trace"]])
+    users, places = complete_places(model, model.claim(synthetic))
+    with jax.enable_x64(True):
+        own = step_log_probabilities(chains, users, places).sum(axis=1)
+        counts, _ = count_plausible_users(chains, np.arange(499), users, places, own, 1.0)
+    np.testing.assert_array_equal(synthetic.user_ids[users], official["user"])
+    np.testing.assert_array_equal(synthetic.trace_table()[1], official["trace"])
     # A likelihood at the very edge of a bin may round to the other side: 1 in 1,000 at most.
-    assert (result.plausible_users == official["plausible_users"]).mean() >= 0.999
+    assert (counts == official["plausible_users"]).mean() >= 0.999

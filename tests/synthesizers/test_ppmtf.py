@@ -17,6 +17,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, run_gibbs
+from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers import ppmtf
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -51,7 +52,7 @@ def test_fit_counts_observes_and_runs_the_sampler(train, monkeypatch, tmp_path):
     model = fit(train, "ppmtf", SETTINGS, seed=3, checkpoints=checkpoints)
 
     ((key, cells, n_rows, coupling, settings, options),) = calls
-    assert (jax.random.key_data(key) == jax.random.key_data(jax.random.key(3))).all()
+    assert (jax.random.key_data(key) == jax.random.key_data(jax_stream(3, Stage.FIT))).all()
     expected = observe(count_tensors(train, Trimming(4, 6, 2), seed=3), "weighted", 4, seed=3)
     for ours, theirs in zip(jax.tree.leaves(cells), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(ours, theirs)

@@ -149,7 +149,7 @@ def test_sampling_has_the_distribution_of_the_dense_matrices(train):
 
 
 def test_events_are_copied_where_there_are_any(train):
-    synthetic = synthesize(fit(train, "sgd", SGDSettings(3)), 40, seed=1)
+    synthetic = synthesize(fit(train, "sgd", SGDSettings(3)), traces_per_user=40, seed=1)
     place = synthetic.place.reshape(USERS, 40, PERIOD)
     copied = copied_events(train, 3)
     for (user, instant), where in copied.items():

@@ -1,0 +1,49 @@
+"""What is watched of a running sampler: numbers that do not depend on the order of the factors' columns."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["log_joint", "rmse", "size", "held_out", "held_out_average", "cell"]
+
+TITLES: dict[Kind, str] = {
+    "log_joint": "log joint density",
+    "rmse": "error at {of}",
+    "size": "mean square of {of}",
+    "held_out": "error at held-out {of}",
+    "held_out_average": "error at held-out {of}, averaged",
+    "cell": "predicted cell {number} of {of}",
+}
+
+
+class Quantity(NamedTuple):
+    """A watched quantity. As text it has a short name, for columns of files.
+
+    Attributes
+    ----------
+    kind : str
+        log_joint; rmse, the weighted root mean square error over the observed cells of a tensor; size, the mean square
+        of a factor's entries; held_out, the root mean square error of a draw at held-out cells of a tensor;
+        held_out_average, that of the average of all draws so far; cell, the prediction of one held-out cell.
+    of : str
+        The tensor or the factor; empty where it is of all.
+    number : int or None
+        Which of the held-out cells.
+
+    Examples
+    --------
+    >>> str(Quantity("cell", "visits", 3)), Quantity("size", "next_place").title
+    ('cell_visits_3', 'mean square of next_place')
+    """
+
+    kind: Kind
+    of: str = ""
+    number: int | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, in words."""
+        return TITLES[self.kind].format(of=self.of, number=self.number)
+
+    def __str__(self) -> str:
+        return "_".join(str(part) for part in self if part not in ("", None))
