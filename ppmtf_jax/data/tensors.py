@@ -115,8 +115,8 @@ def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int)
     n_users, n_places, n_slots = traces.n_users, traces.n_places, traces.time_grid.n_slots
     transitions, visits = [], []
     for block in traces.by_users():
-        _, *steps = block.transitions()
-        of_steps = _count(*steps, (n_users, n_places, n_places), traces.user_ids)
+        steps = block.transitions()
+        of_steps = _count(steps.user, steps.place, steps.next_place, (n_users, n_places, n_places), traces.user_ids)
         of_events = _count(block.user, block.place, block.slot, (n_users, n_places, n_slots), traces.user_ids)
         transitions.append(_trim_cells(of_steps, trimming.max_transitions, seed, Stage.TRIMMED_TRANSITIONS))
         visits.append(_trim_cells(of_events, trimming.max_visits, seed, Stage.TRIMMED_VISITS))
