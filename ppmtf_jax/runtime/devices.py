@@ -153,12 +153,12 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
     if jax.process_count() == 1:
         return share
     padded = np.resize(share, (_share_size(n_rows, block), *share.shape[1:]))
-    return _of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
+    return of_each_process(padded).reshape(-1, *share.shape[1:])[:n_rows]
 
 
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
     """The first process's array, in every process, for what differs, as noise does; to be called in each of them."""
-    return array if jax.process_count() == 1 else _of_each_process(array)[0]
+    return array if jax.process_count() == 1 else of_each_process(array)[0]
 
 
 def seed_of_first_process(seed: Seed) -> Seed:
@@ -176,7 +176,7 @@ def wait_for_processes() -> None:
     JAX itself waits, but gives up after five minutes, and ends processes that still work.
     """
     if jax.distributed.is_initialized():
-        _of_each_process(np.zeros(1))
+        of_each_process(np.zeros(1))
 
 
 def leave_processes(exit_code: int) -> None:
@@ -204,7 +204,7 @@ def _on_every_device(array: Array, mesh: Mesh) -> Array:
     return jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, SAME)))
 
 
-def _of_each_process(array: np.ndarray) -> np.ndarray:
+def of_each_process(array: np.ndarray) -> np.ndarray:
     """The arrays of all processes, one after another along a new first axis."""
     mesh = _first_devices()
     # As bytes, since JAX would narrow numbers of 64 bits.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import subprocess
 import sys
@@ -17,14 +18,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy import plausible_deniability
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.runtime import devices
-from ppmtf_jax.runtime.devices import gather_rows, join_processes, own_share, use_all_cores
-from ppmtf_jax.synthesizers import synthesis as base
+from ppmtf_jax.runtime.devices import gather_rows, join_processes, own_share, seed_of_first_process, use_all_cores
+from ppmtf_jax.streams import Seed
+from ppmtf_jax.synthesizers import synthesis
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 
@@ -68,7 +71,7 @@ class Together:
         self.given: list[Any] = [None] * n_processes
         monkeypatch.setattr(jax, "process_count", lambda: n_processes)
         monkeypatch.setattr(jax, "process_index", lambda: self.own.process)
-        monkeypatch.setattr(devices, "_of_each_process", self.exchange)
+        monkeypatch.setattr(devices, "of_each_process", self.exchange)
 
     def exchange(self, array: np.ndarray) -> np.ndarray:
         self.given[self.own.process] = array
@@ -124,7 +127,7 @@ def test_rows_are_gathered_in_order_in_every_process(n_rows, n_processes, block,
 )
 def test_every_bit_survives_the_exchange(values):
     """JAX would make 32 bits of 64."""
-    (again,) = devices._of_each_process(values)
+    (again,) = devices.of_each_process(values)
     assert again.dtype == values.dtype
     assert again.tobytes() == values.tobytes()
 
@@ -158,21 +161,35 @@ def model(monkeypatch) -> FittedModel:
         assert len(users) in (3, 4, 11), "not a share"
         return users + (1000 * own).astype(int), places.sum(axis=1) + stop_at
 
-    monkeypatch.setattr(base, "TILE", 2)
-    monkeypatch.setattr(base, "sample_tiles", sample)
+    monkeypatch.setattr(synthesis, "TILE", 2)
+    monkeypatch.setattr(synthesis, "sample_tiles", sample)
     monkeypatch.setattr(plausible_deniability, "step_log_probabilities", log_probabilities)
-    monkeypatch.setattr(plausible_deniability, "_count_plausible_users", count)
+    monkeypatch.setattr(plausible_deniability, "count_plausible_users", count)
     return fit(toy_city(n_users=11, n_places=12, n_days=1, seed=0).traces, "uniform")
 
 
 def test_synthesis_does_not_depend_on_the_number_of_processes(model, monkeypatch):
-    whole = synthesize(model, 2).place
+    def traces() -> Traces:
+        return synthesize(model, traces_per_user=2)
+
+    whole = traces().place
     together = Together(3, monkeypatch)
-    for traces in together.run(lambda: synthesize(model, 2)):
-        np.testing.assert_array_equal(traces.place, whole)
+    for each in together.run(traces):
+        np.testing.assert_array_equal(each.place, whole)
     # The planted bug: every share is the first one.
-    monkeypatch.setattr(base, "own_share", lambda n_rows, block: slice(0, 4))
-    assert not any(np.array_equal(traces.place, whole) for traces in together.run(lambda: synthesize(model, 2)))
+    monkeypatch.setattr(synthesis, "own_share", lambda n_rows, block: slice(0, 4))
+    assert not any(np.array_equal(each.place, whole) for each in together.run(traces))
+
+
+def test_a_drawn_seed_is_that_of_the_first_process(model, monkeypatch):
+    """Each would draw its own."""
+    drawn = iter([Seed(2**127 + 1, given=False), Seed(2, given=False), Seed(3, given=False)])
+    seeds = Together(3, monkeypatch).run(lambda: seed_of_first_process(next(drawn)))
+    assert len(set(seeds)) == 1
+    assert seeds[0].value in (2**127 + 1, 2, 3)
+    monkeypatch.setattr(synthesis, "draw_seed", lambda _: Seed(secrets.randbits(128), given=False))
+    origins = {traces.origin for traces in Together(3, monkeypatch).run(lambda: synthesize(model))}
+    assert len(origins) == 1
 
 
 def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monkeypatch):
@@ -194,9 +211,9 @@ def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monk
 # Processes in earnest
 
 COMMANDS = {
-    "model": ["fit", "city/train", "--set", "rank=3", "--set", "n_sweeps=7", "--out", "model"],
-    "synthetic": ["synthesize", "model", "--traces-per-user", "3", "--out", "synthetic"],
-    "released": ["test", "model", "synthetic", "--k", "4", "--out", "released"],
+    "model": ["fit", "city/train", "--set", "rank=3", "--set", "n_sweeps=7", "--seed", "1", "--out", "model"],
+    "synthetic": ["synthesize", "model", "--traces-per-user", "3", "--seed", "2", "--out", "synthetic"],
+    "verdicts": ["test", "model", "synthetic", "--k", "4", "--verifiers", "40", "--seed", "3", "--out", "verdicts"],
 }
 PPMTF = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()"]
 
@@ -226,7 +243,7 @@ def finish(process: subprocess.Popen, exit_code: int = 0) -> str:
 def city(tmp_path_factory) -> Path:
     """A folder with a city of 51 users, a model of it, synthetic traces and a test, each by one process."""
     folder = tmp_path_factory.mktemp("processes")
-    finish(start(folder, "import", "toy-city", "--users", "63", "--out", "city"))
+    finish(start(folder, "import", "toy-city", "--users", "63", "--seed", "0", "--out", "city"))
     for command in COMMANDS.values():
         finish(start(folder, *command))
     return folder
