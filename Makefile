@@ -39,8 +39,12 @@ format: $(VENV)/.installed-dev ## format, and repair what can be
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
-sync: $(VENV)/.installed-notebook ## bring notebooks and their scripts up to date with each other
+sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts, and the README's tables
 	$(BIN)/jupytext --sync notebooks/*.py
+	$(BIN)/python -c "from pathlib import Path; from ppmtf_jax.cli.whole import markdown_tables; \
+	    readme = Path('README.md'); before, begin, rest = readme.read_text('utf-8').partition('<!-- list -->'); \
+	    tables = '\n\n' + markdown_tables() + '\n\n'; end = '<!-- /list -->'; \
+	    readme.write_text(before + begin + tables + end + rest.partition(end)[2], 'utf-8')"
 
 clean: ## remove the environment and caches
 	rm -rf .venv .pytest_cache .ruff_cache .hypothesis

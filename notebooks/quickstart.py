@@ -2,13 +2,15 @@
 # # Synthetic location traces in ten minutes
 #
 # Many people leave traces: check-ins, GPS fixes. Whoever holds them may often not share them.
-# This notebook learns how a city moves, makes synthetic traces, tests them for privacy, and measures what they are
-# worth. The city is simulated, so there is nothing to download.
+# This notebook learns how a city moves, makes synthetic traces, tests them for privacy, measures what they are worth,
+# and ends with a folder that could be handed to anyone. The city is simulated, so there is nothing to download.
 
 # %%
 # Only in Google Colab: install the library.
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 if "google.colab" in sys.modules:
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
@@ -24,8 +26,10 @@ from ppmtf_jax import (
     PPMTFSettings,
     evaluate,
     fit,
+    make_release,
     plausible_deniability_test,
     read_checkins,
+    save_release,
     synthesize,
     toy_city,
 )
@@ -80,10 +84,12 @@ train.n_users, test.n_users
 #
 # `rank` is how many numbers describe a user. More of them keep more detail. 100 sweeps are usual; 50 do for a look.
 # Most cells are empty, and that is information too: `zeros` and `n_zeros` say how much it weighs.
+#
+# The seed comes from the operating system. Whoever knew it could repeat what was drawn, so it is part of the secret.
 
 # %%
 settings = PPMTFSettings(rank=16, zeros="weighted", n_zeros=300, n_sweeps=50)
-model = fit(train, "ppmtf", settings, seed=0)
+model = fit(train, "ppmtf", settings)
 
 # %% [markdown]
 # ## 4. Synthesize
@@ -91,7 +97,7 @@ model = fit(train, "ppmtf", settings, seed=0)
 # From the factors of one user comes one synthetic day. This user is its *input user*.
 
 # %%
-synthetic = synthesize(model, traces_per_user=1, seed=0)
+synthetic = synthesize(model, traces_per_user=1)
 synthetic.to_frame().head(24)["place"].to_numpy()
 
 # %% [markdown]
@@ -103,7 +109,7 @@ synthetic.to_frame().head(24)["place"].to_numpy()
 
 # %%
 verdicts = plausible_deniability_test(model, synthetic, k=10, eta=1.0)
-released = synthetic.select_traces(verdicts.passed)
+passed = synthetic.select_traces(verdicts.passed)
 print(f"{verdicts.passed.sum()} of {len(verdicts.passed)} traces passed.")
 verdicts.table.head()
 
@@ -116,7 +122,7 @@ verdicts.table.head()
 # * **Uniform**: every place at random. Perfect privacy, and no use.
 
 # %%
-evaluation = evaluate(released, train, test)
+evaluation = evaluate(passed, train, test)
 rich.print(format_table(evaluation))
 
 # %%
@@ -125,18 +131,18 @@ utility_bars(evaluation)
 # %% [markdown]
 # The attacker of the last two rows knows all real traces. *Re-identification* asks: whose trace is this synthetic one
 # made from? *Membership* asks: was this person among the training users at all? From the real traces the attacker finds
-# everybody. From the synthetic ones about 2 users in 100, more than by chance, and learns little about membership.
+# everybody. From the synthetic ones one or two users in 100, more than by chance, and learns little about membership.
 #
 # Now look at the city itself. Do people go to work in the morning and home at night?
 
 # %%
-population_maps(released, train, test)
+population_maps(passed, train, test)
 
 # %% [markdown]
 # And do they move alike? A row is where one comes from, a column where one goes. The diagonal is staying.
 
 # %%
-transition_matrices(released, train)
+transition_matrices(passed, train)
 
 # %% [markdown]
 # The synthetic city is a blurred copy. Count, and do not trust the pictures alone.
@@ -154,7 +160,7 @@ def places_per_user(traces):
     return traces.to_frame().groupby("user")["place"].nunique().mean()
 
 
-sets = {"training (a week)": train, "synthetic (a day)": synthetic, "released (a day)": released}
+sets = {"training (a week)": train, "synthetic (a day)": synthetic, "passed (a day)": passed}
 pd.DataFrame(
     {
         "at work from 14 to 16 h": {name: share_at_work(each) for name, each in sets.items()},
@@ -192,16 +198,31 @@ print(report)
 # Go on from there as above: split, fit, synthesize, test, evaluate. If something is wrong with the table, you get a
 # list of everything that is wrong with it.
 #
-# ## 8. What is protected, and what is not
+# ## 8. Release
 #
-# **Protected**: the link from a released trace to its input user. For a trace that passed there are at least `k` users
-# who could be behind it.
-#
-# **Not protected**:
-#
-# * The model. It holds numbers about every single user. Keep it secret.
-# * The verdicts. Which traces were kept back says something about their users.
-# * Several traces of one user together. The test looks at each alone.
-# * Membership. That a person was in the data at all is not hidden by this test. That is why we attack.
-#
-# This is not differential privacy. Before you release anything, look at the attacks, and at the traces.
+# What was made so far is secret, the model and the verdicts too. A *release* is not: it holds the traces that passed,
+# under random numbers in a random order, and nothing that tells whose they are. Which number stands for whom is in the
+# *key*, a folder of its own.
+
+# %%
+folder = Path(tempfile.mkdtemp())
+release = make_release(synthetic, verdicts)
+save_release(release, folder / "release", folder / "key")
+sorted(path.name for path in (folder / "release").iterdir())
+
+# %% [markdown]
+# Traces, places and time grid are those of all trace sets. `ppmtf.json` says what the folder is. And there is a
+# statement of what is protected and what is not. Read it before you hand anything out.
+
+# %%
+print((folder / "release" / "PRIVACY.txt").read_text())
+
+# %% [markdown]
+# The key stays with you; only you can read its folder. You need it to evaluate the release once more.
+
+# %%
+pd.read_parquet(folder / "key" / "key.parquet").head()
+
+# %% [markdown]
+# Look at the attacks, and at the traces, before you release anything. `ppmtf demo` does all of this by one command, and
+# the README has the command line of each step.

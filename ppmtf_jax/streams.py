@@ -31,7 +31,7 @@ LOW_32_BITS = np.uint64(2**32 - 1)
 
 
 class Stage(StrEnum):
-    """Everything that draws at random. Streams of different stages are independent."""
+    """Everything that draws at random; streams of different stages are independent."""
 
     SPLIT = "split into training and test users"
     SIMULATION = "simulated data"
@@ -126,7 +126,7 @@ def _digest(seed: int, stage: Stage, numbers: tuple[int, ...]) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class UserStreams:
-    """A random stream for each user. It depends on the seed, the stage and her id, and on nothing of the others.
+    """A random stream for each user, which depends on the seed, the stage and her id, and on nothing of the others.
 
     So adding or removing a user changes no other user's draws: what proofs of user-level sensitivity need.
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import stat
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from ppmtf_jax.cli.app import app
-from ppmtf_jax.jobs.steps import RunConfig
+from ppmtf_jax.cli.group import COMMANDS
+from ppmtf_jax.cli.whole import markdown_tables
+from ppmtf_jax.jobs.config import JobConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -33,10 +36,15 @@ def exit_code_of_help(words: list[str]) -> int:
 
 
 @pytest.mark.slow
-def test_snippet_runs(capsys):
+def test_snippet_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (snippet,) = blocks("python")
     exec(compile(snippet, "README.md", "exec"), {})
     assert re.fullmatch(r"\d+% passed, TP-TV 0\.\d{3}\n", capsys.readouterr().out)
+    assert {path.name for path in tmp_path.iterdir()} == {"released", "released-key"}
+    files = {path.name for path in (tmp_path / "released").iterdir()}
+    assert files >= {"traces.parquet", "places.parquet", "time_grid.json", "PRIVACY.txt", "privacy.json", "ppmtf.json"}
+    assert stat.S_IMODE((tmp_path / "released-key").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("words", command_lines(), ids=" ".join)
@@ -50,15 +58,24 @@ def test_a_wrong_command_line_is_noticed(line):
 
 
 def test_every_step_has_a_command_line():
-    assert {words[0] for words in command_lines()} >= {"import", "fit", "synthesize", "test", "evaluate", "run"}
+    steps = [words[0] for words in command_lines()]
+    assert set(COMMANDS) - {"demo"} <= set(steps)  # `make demo` is the demo
+    # Shown in the order of their use, before anything else is.
+    line = ["import", "fit", "diagnose", "synthesize", "test", "release", "evaluate"]
+    assert steps[: len(line)] == line
+
+
+def test_tables_are_those_of_what_is_registered():
+    (tables,) = re.findall(r"<!-- list -->\n\n(.*?)\n\n<!-- /list -->", README, flags=re.DOTALL)
+    assert tables == markdown_tables(), "make sync"
 
 
 def test_job_is_a_configuration(tmp_path):
     (content,) = blocks("toml")
     file = tmp_path / "job.toml"
     file.write_text(content, encoding="utf-8")
-    config = RunConfig.load(file)
-    assert config.importing.source == "foursquare"
+    config = JobConfig.load(file)
+    assert (config.source, config.system, config.seed) == ("foursquare", "ppmtf", None)
     assert config.fitting.zeros == "weighted"
     assert (config.testing.k, config.testing.eta) == (10, 1.0)
 

@@ -26,16 +26,19 @@ class FriendlyGroup(TyperGroup):
     """Every group of commands of this program."""
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands, in the order of their use."""
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: COMMANDS.index(name) if name in COMMANDS else len(COMMANDS))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, its help up to date with what is registered."""
         command = super().get_command(ctx, cmd_name)
         if command is not None and cmd_name in LATE_HELP:
             command.help = LATE_HELP[cmd_name]()
         return command
 
     def invoke(self, ctx: Any) -> Any:
+        """Do a command on all cores; what a user can cause ends in a message and exit code 1."""
         with suppress(InputError):  # where this is called from a program that has used JAX already
             use_all_cores()
         try:

@@ -18,9 +18,11 @@ class ImportGroup(FriendlyGroup):
     """Looks its commands up in the registry, so that a data set that was registered has one."""
 
     def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the data sets."""
         return list(DATA_SETS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a data set, made when it is asked for; None where there is no such data set."""
         return _command_of(DATA_SETS[cmd_name]) if cmd_name in DATA_SETS else None
 
 

@@ -62,7 +62,7 @@ Process = Annotated[
 
 
 def join(coordinator: str | None, processes: int, process: int) -> bool:
-    """Join the other processes if there are any. Whether this is the first, which shows progress and writes."""
+    """Join the other processes, if any, and tell whether this is the first, which shows progress and writes."""
     if coordinator is not None:
         join_processes(coordinator, processes, process)
     elif processes > 1 or process > 0:

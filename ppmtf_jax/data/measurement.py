@@ -57,7 +57,7 @@ class NoSettings:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A trace set to measure, beside the real ones. Remembers what was computed of each set.
+    """A trace set to measure, beside the real ones; remembers what was computed of each set.
 
     Parameters
     ----------

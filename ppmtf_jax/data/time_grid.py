@@ -130,6 +130,7 @@ class TimeGrid:
         return [self.time_of(instant).strftime("%H:%M") for instant in first.tolist()]
 
     def to_json(self) -> str:
+        """As JSON, on one line."""
         content = {
             "start": self.start,
             "step_s": self.step_s,
@@ -150,6 +151,13 @@ class TimeGrid:
 
     @classmethod
     def from_json(cls, text: str) -> TimeGrid:
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        InputError
+            It is something else, or what the grid itself refuses.
+        """
         try:
             content = json.loads(text)
             start, step_s, time_zone, slots, period = (content[key] for key in JSON_KEYS)

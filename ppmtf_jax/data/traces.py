@@ -28,7 +28,7 @@ TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
 
 
 class Origin(NamedTuple):
-    """What made synthetic traces. It is part of the secret.
+    """What made synthetic traces; it is part of the secret.
 
     Attributes
     ----------
@@ -71,9 +71,10 @@ class Transitions(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Traces:
-    """Location traces: who was where at which instant. Instants without an event are simply absent.
+    """Location traces: who was where at which instant.
 
-    Build it with `from_frame` or `load`; both validate. Events are sorted by (user, trace, instant), all distinct.
+    Instants without an event are simply absent. Events are sorted by (user, trace, instant), all distinct. Build it
+    with `from_frame` or `load`; both validate.
 
     Parameters
     ----------
@@ -371,7 +372,8 @@ def _checked_origin(folder: Path, marker: Marker) -> Origin:
 
 
 def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
-    """How often each user occurs among sorted ones, shape (users,). Counting with `bincount` would copy to int64."""
+    """How often each user occurs among sorted ones, shape (users,)."""
+    # `bincount` would copy to int64.
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
 
 

@@ -212,6 +212,7 @@ class Design(NamedTuple):
 
     @classmethod
     def of(cls, cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> Design:
+        """The design of the rows of one mode's factor: the other two factors, and what they are multiplied with."""
         left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
         if cells.zero_weight is None:
             return cls(cells.by_mode[mode], left, right, None, None, mode == 0)

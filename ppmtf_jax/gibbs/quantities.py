@@ -17,7 +17,7 @@ TITLES: dict[Kind, str] = {
 
 
 class Quantity(NamedTuple):
-    """A watched quantity. As text it has a short name, for columns of files.
+    """A watched quantity; as text it has a short name, for columns of files.
 
     Attributes
     ----------

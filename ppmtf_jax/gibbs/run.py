@@ -37,7 +37,7 @@ WAY_OUT = "Delete it to start anew, or give another name"
 
 @runtime_checkable
 class Keep(Protocol):
-    """Says which draws to keep. Any object with this method will do."""
+    """Says which draws to keep; any object with this method will do."""
 
     def keeps(self, sweep: int, n_sweeps: int) -> bool:
         """Whether the draw after `sweep` sweeps (1 to n_sweeps) is kept."""
@@ -49,6 +49,7 @@ class KeepLast:
     """Keep only the last draw, as published."""
 
     def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        """Whether this is the last."""
         return sweep == n_sweeps
 
 
@@ -64,6 +65,7 @@ class KeepEvery:
             raise InputError("keep", [Problem("n of at least 1 and a burn_in of at least 0", repr(self))])
 
     def keeps(self, sweep: int, n_sweeps: int) -> bool:
+        """Whether it is an n-th one, counted from the burn-in."""
         return sweep > self.burn_in and (sweep - self.burn_in) % self.n == 0
 
 

@@ -151,7 +151,7 @@ def synthesize_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Traces:
-    """Synthesize traces from every user of a model. They are not yet fit for release."""
+    """Synthesize traces from every user of a model; they are not yet fit for release."""
     _check_output(out, SYNTHETIC, overwrite, [model])
     traces = synthesize(FittedModel.load(model), settings, seed=seed, progress=progress)
     if is_first_process():

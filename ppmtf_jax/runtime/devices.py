@@ -157,7 +157,7 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
 
 
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-    """The first process's array, in every process; to be called in each of them. For what differs, as noise does."""
+    """The first process's array, in every process, for what differs, as noise does; to be called in each of them."""
     return array if jax.process_count() == 1 else of_each_process(array)[0]
 
 

@@ -17,7 +17,7 @@ UNSHARED = Coupling(
 def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
-    """As PPMTF, with user and place factors of their own for the visits. See `synthesizers.base.fit`."""
+    """As PPMTF, with user and place factors of their own for the visits."""
     return fit_chains(train, UNSHARED, settings, seed, progress, checkpoints)
 
 

@@ -100,7 +100,7 @@ class PPMTFSettings:
 def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
-    """Count, factorize, and take the last draw as the model. See `synthesizers.base.fit`."""
+    """Count, factorize, and take the last draw as the model."""
     return fit_chains(train, SHARED, settings, seed, progress, checkpoints)
 
 

@@ -58,9 +58,10 @@ class StoredArray(NamedTuple):
 
 
 class TraceModel(abc.ABC):
-    """For each user a Markov chain over places, inhomogeneous in time. A JAX pytree; all methods can be vmapped.
+    """For each user a Markov chain over places, inhomogeneous in time.
 
-    Users, places and instants are indices; instant 0 is that of the first event.
+    It is a JAX pytree, and all methods can be vmapped. Users, places and instants are indices; instant 0 is that of the
+    first event.
     """
 
     @abc.abstractmethod
@@ -85,7 +86,7 @@ class TraceModel(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        """What each array of `to_arrays` has to be. A folder with others is refused when it is loaded.
+        """What each array of `to_arrays` has to be; a folder with others is refused when it is loaded.
 
         JAX would not notice: what is out of range is clamped, and what is not a number spreads.
         """

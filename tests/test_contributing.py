@@ -1,0 +1,296 @@
+"""The examples of CONTRIBUTING.md: each is one file, and all that is said to follow from it does."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.cli.app import app
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.evaluation import Evaluation, format_table
+from ppmtf_jax.evaluation.plots import pictures, utility_bars
+from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.jobs.config import JobConfig
+from ppmtf_jax.jobs.resume import run
+from ppmtf_jax.settings import help_of_fields
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from tests.support import minutes, places_in_line, to_traces
+
+ROOT = Path(__file__).resolve().parents[1]
+# Name and code of each example's file.
+FILES = dict(
+    re.findall(
+        r"`ppmtf_jax/([\w/]+\.py)`:\n\n^```python\n(.*?)^```",
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+        flags=re.DOTALL | re.MULTILINE,
+    )
+)
+ENTRIES = [(DATA_SETS, "bus-cards"), (SYNTHESIZERS, "magnet"), (METRICS, "stay_share"), (ATTACKS, "home_guess")]
+JOB = """
+[import]
+source = "bus-cards"
+path = "taps.csv"
+n_stops = 10
+
+[fit]
+system = "magnet"
+away = 0.2
+
+[test]
+k = 3
+"""
+
+
+def works(*words: object) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def shown_help(*words: object) -> str:
+    """Help on one line, without the frames around it."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", works(*words, "--help")).split())
+
+
+def run_as_module(name: str, file: Path) -> ModuleType:
+    """Run a file as a module of the package, which it is not in."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and their annotations look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def written(folder: Path) -> dict[str, Path]:
+    """Every example as a file, below a folder as below the package."""
+    paths = {name: folder / name for name in FILES}
+    for name, path in paths.items():
+        path.parent.mkdir(parents=True)
+        path.write_text(FILES[name], encoding="utf-8")
+    return paths
+
+
+@pytest.fixture(scope="module")
+def added(tmp_path_factory) -> Iterator[dict[str, ModuleType]]:
+    """The examples while they are run and registered, by the names of their files."""
+    before = [list(registry) for registry, _ in ENTRIES]
+    paths = written(tmp_path_factory.mktemp("added"))
+    names = {name: "ppmtf_jax." + name.removesuffix(".py").replace("/", ".") for name in paths}
+    try:
+        yield {name: run_as_module(names[name], path) for name, path in paths.items()}
+    finally:
+        for registry, entry in ENTRIES:
+            registry.remove(entry)
+        for name in names.values():
+            del sys.modules[name]
+    assert [list(registry) for registry, _ in ENTRIES] == before
+
+
+@pytest.fixture(scope="module")
+def taps(tmp_path_factory) -> Path:
+    """A folder with the table of taps of 40 cards at 12 stops."""
+    folder = tmp_path_factory.mktemp("taps")
+    traces = toy_city(40, n_places=12, n_days=1, seed=0).traces
+    events = traces.to_frame().merge(traces.places.to_frame(), on="place")
+    hours = pd.to_timedelta(events["instant"], unit="h")
+    tapped = (pd.Timestamp("2024-03-04") + hours).dt.strftime("%Y-%m-%dT%H:%M:%S")
+    table = {"card": events["user"], "tapped": tapped, "stop": events["place"]}
+    table |= {"lat": events["latitude"], "lon": events["longitude"]}
+    pd.DataFrame(table).to_csv(folder / "taps.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(added, taps) -> Path:
+    """A folder in which every command was called once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(taps)
+        works("import", "bus-cards", "taps.csv", "--stops", 10, "--out", "data")
+        works("fit", "data/train", "--system", "magnet", "--set", "away=0.2", "--out", "model")
+        works("synthesize", "model", "--out", "synthetic")
+        works("test", "model", "synthetic", "--k", 3, "--out", "verdicts")
+        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key")
+        real = ("--train", "data/train", "--test", "data/test")
+        shown = works("evaluate", "released", "--key", "key", *real, "--json", "metrics.json")
+        (taps / "shown.txt").write_text(shown, encoding="utf-8")
+    return taps
+
+
+@pytest.fixture(scope="module")
+def evaluation(made) -> Evaluation:
+    return Evaluation.from_json((made / "metrics.json").read_text(encoding="utf-8"))
+
+
+def test_there_is_an_example_of_each_kind(added):
+    folders = [str(Path(name).parent) for name in FILES]
+    assert folders == ["datasets", "synthesizers", "evaluation/metrics", "attacks"]
+    for name, (registry, entry) in zip(FILES, ENTRIES, strict=True):
+        assert (ROOT / "ppmtf_jax" / name).parent.is_dir()
+        assert registry.package == f"ppmtf_jax.{Path(name).parent}".replace("/", ".")
+        assert registry[entry].name == entry
+
+
+def test_examples_of_the_examples_run(added):
+    """What their docstrings show; and each docstring explains every setting."""
+    results = [doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE) for module in added.values()]
+    assert sum(result.attempted for result in results) == 3
+    assert sum(result.failed for result in results) == 0
+    for registry, entry in ENTRIES[:2]:
+        kind = registry[entry].settings
+        assert list(help_of_fields(kind)) == list(kind.__dataclass_fields__)
+
+
+def test_a_file_in_the_folder_is_all(tmp_path):
+    """A program that begins with the files in their folders knows all four: nobody else had to be told."""
+    written(tmp_path)
+    code = f"""
+import importlib, pathlib
+for folder in {sorted({str(Path(name).parent) for name in FILES})}:
+    package = importlib.import_module("ppmtf_jax." + folder.replace("/", "."))
+    package.__path__.append(str(pathlib.Path({str(tmp_path)!r}) / folder))
+from ppmtf_jax.cli.whole import markdown_tables
+print(markdown_tables())
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "| `bus-cards` | Taps of bus cards at stops. |" in done.stdout
+    assert "| `magnet` | Everybody at the most visited place, and now and then anywhere |" in done.stdout
+    assert "| Stay share | " in done.stdout
+    assert "| Home guess | " in done.stdout
+
+
+# A data set
+
+
+def test_import_has_a_command_with_options_and_help(added):
+    assert "bus-cards" in works("import", "--help")
+    text = shown_help("import", "bus-cards")
+    assert "Taps of bus cards at stops." in text
+    assert "--stops N Keep the N stops with the most taps." in text
+    assert "Example: ppmtf import bus-cards taps.csv --stops 100 --out data" in text
+
+
+def test_import_writes_train_and_test(made):
+    train, test = (Traces.load(made / "data" / name) for name in ("train", "test"))
+    assert (train.n_users, test.n_users, train.n_places) == (32, 8, 10)
+
+
+def test_wrong_tables_and_settings_are_refused(added, taps, tmp_path):
+    (tmp_path / "bad.csv").write_text("card,tapped,stop,lat\n")
+    for words, message in (
+        ([tmp_path / "bad.csv"], "lon"),
+        ([taps / "taps.csv", "--stops", 0], "expected n_stops of at least 1; found 0."),
+        ([taps / "taps.csv", "--train-fraction", 1], "expected train_fraction between 0 and 1; found 1.0."),
+    ):
+        result = CliRunner().invoke(app, ["import", "bus-cards", *map(str, words), "--out", str(tmp_path / "data")])
+        assert result.exit_code == 1
+        assert message in result.stderr
+
+
+# A synthesizer
+
+
+def test_fit_lists_the_system_and_its_settings(added):
+    assert "magnet: Everybody at the most visited place, and now and then anywhere. away=0.1" in shown_help("fit")
+
+
+def test_traces_are_synthesized_tested_and_released(made):
+    train, synthetic = Traces.load(made / "data" / "train"), Traces.load(made / "synthetic")
+    most_visited = np.bincount(train.place).argmax()
+    # 768 events, away from the place with probability 0.2 * 9 / 10: standard deviation 0.014.
+    assert np.mean(synthetic.place == most_visited) == pytest.approx(1 - 0.2 * 9 / 10, abs=5 * 0.014)
+    # The model is the same for all users, so that every trace passes.
+    assert pd.read_parquet(made / "verdicts" / "verdicts.parquet")["passed"].all()
+    assert Traces.load(made / "released").n_events == synthetic.n_events
+    statement = json.loads((made / "released" / "privacy.json").read_text(encoding="utf-8"))
+    assert statement["generator"]["system"] == "magnet"
+    assert statement["generator"]["settings"] == {"away": 0.2}
+
+
+def test_a_setting_that_is_impossible_is_refused(added, taps):
+    words = ["fit", str(taps), "--system", "magnet", "--set", "away=2", "--out", str(taps / "other")]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 1
+    assert "expected away above 0 and up to 1; found 2.0" in result.stderr
+
+
+# A metric and an attack
+
+
+def test_they_are_rows_of_what_evaluate_shows(made, evaluation):
+    shown = (made / "shown.txt").read_text(encoding="utf-8")
+    console = Console(width=200, file=io.StringIO())
+    console.print(format_table(evaluation))
+    for text in (shown, console.file.getvalue()):
+        assert re.search(r"^ *Stay share( +\d\.\d{4}){3} +near Training", text, flags=re.MULTILINE)
+        assert re.search(r"^ *Home guess( +\d\.\d{4}){3} +near Uniform", text, flags=re.MULTILINE)
+
+
+def test_their_numbers(made, evaluation):
+    train, test = (Traces.load(made / "data" / name) for name in ("train", "test"))
+    steps = test.transitions()
+    stays = np.mean(steps.place == steps.next_place)
+    assert evaluation.value("stay_share", "uniform") == pytest.approx(abs(1 / 10 - stays))
+    assert evaluation.value("home_guess", "training") == 1
+    frame = train.to_frame()
+    homes = frame.groupby("user")["place"].agg(lambda places: places.value_counts().idxmax())
+    magnet = frame["place"].value_counts().idxmax()
+    # A trace of 24 events is most often at the magnet, and some users have two places of equal rank.
+    assert evaluation["home_guess"] == pytest.approx((homes == magnet).mean(), abs=2 / 32)
+
+
+def test_numbers_of_traces_known_by_heart(added):
+    places, grid = places_in_line(4), minutes(4)
+    traces = to_traces([(0, 0, 0, 1), (0, 0, 1, 1), (0, 0, 2, 2), (1, 0, 0, 3), (1, 0, 2, 3)], places, grid)
+    stays, homes = added["evaluation/metrics/stays.py"], added["attacks/home_guess.py"]
+    assert stays.stay_share(traces) == 0.5  # of 1 to 1 and 1 to 2; the second user has a gap
+    assert np.isnan(stays.stay_share(traces.select_users(np.array([1]))))
+    assert homes.most_visited(traces.user, traces.place).tolist() == [1, 3]
+    assert homes.most_visited(np.array([0, 0]), np.array([2, 1])).tolist() == [1]
+
+
+def test_they_have_a_panel_each(evaluation):
+    axes = {ax.get_title().partition("\n")[0]: ax for ax in utility_bars(evaluation).axes}
+    assert axes["Stay share"].get_ylabel() == "share of steps, 0 to 1"
+    assert axes["Home guess"].get_title() == "Home guess\nlower is better"
+
+
+def test_list_has_all_four(added):
+    text = works("list")
+    assert [name for name in ("bus-cards", "magnet", "Stay share", "Home guess") if name not in text] == []
+
+
+# A job
+
+
+def test_a_job_knows_all_four(added, taps, monkeypatch):
+    monkeypatch.setattr(pictures, "save_pictures", lambda folder, **others: None)
+    file = taps / "job.toml"
+    file.write_text(JOB, encoding="utf-8")
+    result = run(JobConfig.load(file))
+    assert result.n_released == result.n_traces == 32
+    assert {"stay_share", "home_guess"} <= set(result.evaluation.metrics)
+    assert "Made by magnet" in (taps / "job" / "release" / "PRIVACY.txt").read_text(encoding="utf-8")
+    text = shown_help("run")
+    assert '[import] source="bus-cards": path (a file or folder), n_stops=200, train_fraction=0.8' in text
+
+
+def test_no_other_file_of_the_package_knows_them():
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "ppmtf_jax").rglob("*.py"))
+    assert [entry for _, entry in ENTRIES if entry in sources] == []
