@@ -291,7 +291,9 @@ def foursquare_nyc(shared: Path) -> Iterator[Figure]:
     systems["Uniform, drawn"] = ("uniform", None)
     for number, (run, (system, settings)) in enumerate(systems.items()):
         model, fit_s = _timed(lambda system=system, settings=settings: fit(train, system, settings, seed=seed))
-        synthetic, synthesize_s = _timed(lambda model=model: synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed))
+        synthetic, synthesize_s = _timed(
+            lambda model=model: synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
+        )
         verdicts, test_s = _timed(
             lambda model=model, synthetic=synthetic: plausible_deniability_test(model, synthetic, k=K)
         )

@@ -103,10 +103,10 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
     """Title, headings and rows of a table for each registry."""
 
     def entries(registry: Any) -> list[list[str]]:
-        return [[f"`{entry.name}`", entry.title] for entry in registry.values()]
+        return [[entry.name, entry.title] for entry in registry.values()]
 
     def quantities(registry: Any) -> list[list[str]]:
-        found = [quantity for entry in registry.values() for quantity in entry.quantities]
+        found = [quantity for entry in registry.values() for quantity in entry.described(entry.settings())]
         return [[each.title, each.meaning, each.direction, each.good_value] for each in found]
 
     numbers = ["Number", "What it is", "Better", "A good value"]
