@@ -169,8 +169,8 @@ from ppmtf_jax.cli.whole import markdown_tables
 print(markdown_tables())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "| `bus-cards` | Taps of bus cards at stops. |" in done.stdout
-    assert "| `magnet` | Everybody at the most visited place, and now and then anywhere |" in done.stdout
+    assert "| bus-cards | Taps of bus cards at stops. |" in done.stdout
+    assert "| magnet | Everybody at the most visited place, and now and then anywhere |" in done.stdout
     assert "| Stay share | " in done.stdout
     assert "| Home guess | " in done.stdout
 
