@@ -24,8 +24,8 @@ from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.evaluation import Evaluation, format_table
-from ppmtf_jax.evaluation.plots import pictures, utility_bars
+from ppmtf_jax.evaluation import Evaluation, format_table, plots
+from ppmtf_jax.evaluation.plots import utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.resume import run
@@ -280,7 +280,7 @@ def test_list_has_all_four(added):
 
 
 def test_a_job_knows_all_four(added, taps, monkeypatch):
-    monkeypatch.setattr(pictures, "save_pictures", lambda folder, **others: None)
+    monkeypatch.setattr(plots, "save_pictures", lambda folder, **others: None)
     file = taps / "job.toml"
     file.write_text(JOB, encoding="utf-8")
     result = run(JobConfig.load(file))

@@ -57,6 +57,11 @@ def test_a_wrong_command_line_is_noticed(line):
     assert exit_code_of_help(shlex.split(line)) == 2
 
 
+def test_what_processes_say_to_each_other_is_not_protected():
+    assert "without authentication or encryption" in README
+    assert "trusted\nnetworks only" in README
+
+
 def test_every_step_has_a_command_line():
     steps = [words[0] for words in command_lines()]
     assert set(COMMANDS) - {"demo"} <= set(steps)  # `make demo` is the demo

@@ -68,7 +68,8 @@ def fit(
     progress : bool
         Show a progress bar where there is a terminal.
     checkpoints : Checkpoints, optional
-        For a long fit: where to write its state, and to go on from.
+        For a long fit: where to write its state, and to go on from. Give the seed too: a fit with another one is
+        another fit. `jobs.resume.fit_resumably` keeps a drawn seed.
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -80,9 +80,10 @@ class MetropolisHastings(ScoredTraceModel):
     ) -> Int[Array, ""]:
         """Propose, and accept with eq. (5); the target's normalizer cancels."""
         uniform = jax.random.uniform(key, (2,), self.user.dtype)
-        return self._move(uniform, user, self.slot_of_instant[instant], place)
+        return self.move(uniform, user, self.slot_of_instant[instant], place)
 
-    def _move(self, uniform: Float[Array, "2"], user: Array, slot: Array, place: Array) -> Int[Array, ""]:
+    def move(self, uniform: Float[Array, "2"], user: Array, slot: Array, place: Array) -> Int[Array, ""]:
+        """The next place that two uniform numbers make: one proposes, the other accepts or refuses, eq. (5)."""
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)

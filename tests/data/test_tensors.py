@@ -202,17 +202,21 @@ def test_default_trimming_is_the_published_one():
 def test_trimming_is_seeded_and_chooses_every_cell_equally(full_traces):
     one_user = full_traces.select_users(np.array([0]))
     whole = count_tensors(one_user, UNTRIMMED, seed=0).transitions
-    kept = Counter()
-    n_seeds, limit = 2000, 4
-    for seed in range(n_seeds):
-        trimmed = count_tensors(one_user, Trimming(max_transitions=limit), seed=seed).transitions
-        kept.update(as_dict(trimmed).keys())
-    again = count_tensors(one_user, Trimming(max_transitions=limit), seed=n_seeds - 1).transitions
-    assert as_dict(again) == as_dict(trimmed)
+    n_users, limit = 2000, 4
+    # Users who did the same: each draws from a stream of her own.
+    frame = one_user.to_frame()
+    alike = frame.loc[np.tile(frame.index, n_users)].assign(user=np.repeat(np.arange(n_users), len(frame)))
+    alike = Traces.from_frame(alike, full_traces.places, full_traces.time_grid)
+    trimmed, again, other = (
+        count_tensors(alike, Trimming(max_transitions=limit), seed=seed).transitions for seed in (0, 0, 1)
+    )
+    assert as_dict(again) == as_dict(trimmed) != as_dict(other)
 
-    observed = np.array([kept[cell] for cell in as_dict(whole)])
+    kept = Counter(zip(trimmed.place.tolist(), trimmed.other.tolist(), strict=True))
+    observed = np.array([kept[place, after] for _, place, after in as_dict(whole)])
     assert len(observed) > limit
-    assert chi_square_of_subsets(observed, n_seeds, limit) < stats.chi2.isf(FALSE_ALARM, len(observed) - 1)
+    assert observed.sum() == n_users * limit
+    assert chi_square_of_subsets(observed, n_users, limit) < stats.chi2.isf(FALSE_ALARM, len(observed) - 1)
 
 
 def chi_square_of_subsets(observed: np.ndarray, n_draws: int, size: int) -> float:
@@ -355,14 +359,23 @@ def test_zeros_are_seeded():
     assert not np.array_equal(zeros_of(counts, 5, 1), zeros_of(counts, 5, 2))
 
 
+def copies_of(counts: SparseCounts, n: int) -> SparseCounts:
+    """A tensor of `n` users for each one, all with the same cells."""
+    n_users = counts.shape[0]
+    user = (n_users * np.arange(n)[:, None] + counts.user).ravel().astype(np.int32)
+    place, other, count = (np.tile(column, n) for column in (counts.place, counts.other, counts.count))
+    return SparseCounts(user, place, other, count, (n * n_users, *counts.shape[1:]), np.arange(n * n_users))
+
+
 def worst_chi_square(counts: SparseCounts, n_zeros: int, n_draws: int) -> float:
     """Largest chi-square of how often each zero cell of a user was drawn, in units of its threshold.
 
     The threshold is a quantile at `FALSE_ALARM` shared among the users (Bonferroni).
     """
-    drawn = np.zeros(np.prod(counts.shape), int)
-    for seed in range(n_draws):
-        drawn[cell_numbers(counts, zeros_of(counts, n_zeros, seed))] += 1
+    zeros = zeros_of(copies_of(counts, n_draws), n_zeros, 0)
+    # Each copy of a user draws from a stream of its own.
+    zeros[:, 0] %= counts.shape[0]
+    drawn = np.bincount(cell_numbers(counts, zeros), minlength=np.prod(counts.shape))
     positive = positive_numbers(counts)
     ratios = []
     for user in range(counts.shape[0]):

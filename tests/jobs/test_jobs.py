@@ -18,7 +18,7 @@ import pytest
 
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.plots import pictures
+from ppmtf_jax.evaluation import plots
 from ppmtf_jax.jobs import resume, steps
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.resume import JobResult, fit_resumably, kept_seed, run
@@ -88,7 +88,7 @@ def draw_nothing(folder, *, evaluation, **others) -> None:
 
 @pytest.fixture
 def no_drawing(monkeypatch):
-    monkeypatch.setattr(pictures, "save_pictures", draw_nothing)
+    monkeypatch.setattr(plots, "save_pictures", draw_nothing)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def unbroken_ppmtf(tmp_path_factory) -> Path:
 def finished(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "save_pictures", draw_nothing)
+        patch.setattr(plots, "save_pictures", draw_nothing)
         run(configured(folder))
     return folder
 

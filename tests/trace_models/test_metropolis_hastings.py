@@ -200,7 +200,7 @@ def largest_total_variation(model: MetropolisHastings, factors: dict[str, np.nda
     """
     middle = (jnp.arange(N_GRID) + 0.5) / N_GRID
     pairs = jnp.stack(jnp.meshgrid(middle, middle), axis=-1).reshape(-1, 2)
-    over_pairs = jax.vmap(model._move, (0, None, None, None))
+    over_pairs = jax.vmap(model.move, (0, None, None, None))
     step = jax.jit(jax.vmap(jax.vmap(over_pairs, (None, None, None, 0)), (None, 0, None, None)))
     worst = 0.0
     for slot in range(SLOTS):
@@ -223,7 +223,7 @@ def test_the_enumerated_step_is_the_row_of_the_whole_matrix(factors, mix):
 class WithoutRowSums(MetropolisHastings):
     """Accepts as if the proposal were normalized already."""
 
-    def _move(self, uniform, user, slot, place):
+    def move(self, uniform, user, slot, place):
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
         here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
