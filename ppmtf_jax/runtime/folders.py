@@ -113,7 +113,7 @@ def check_output_folder(
         holds or lies in an input or the current folder; or its parent cannot be written to.
     """
     final = Path(os.path.abspath(path))
-    related = [str(other) for other in inputs if _overlap(final, Path(os.path.abspath(other)))]
+    related = [str(other) for other in inputs if _overlap(Path(os.path.realpath(path)), Path(os.path.realpath(other)))]
     if related:
         raise InputError(str(path), [Problem("a folder apart from the input", f"{related[0]} in or around it")])
     if os.path.lexists(final):

@@ -120,6 +120,15 @@ def test_an_input_is_never_replaced(tmp_path, name):
     assert contents(tmp_path) == before
 
 
+def test_an_input_by_another_name_is_never_replaced(tmp_path):
+    make(tmp_path / "m")
+    (tmp_path / "link").symlink_to(tmp_path / "m")
+    before = contents(tmp_path / "m")
+    with pytest.raises(InputError, match="a folder apart from the input"):
+        make(tmp_path / "m", overwrite=True, inputs=[tmp_path / "link" / "part" / "file"])
+    assert contents(tmp_path / "m") == before
+
+
 def test_nothing_is_put_into_an_input_of_ours(tmp_path):
     """It would no longer be only what this program wrote."""
     make(tmp_path / "m")
