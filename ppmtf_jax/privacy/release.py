@@ -21,7 +21,7 @@ import pandas as pd
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.runtime.files import write_text
@@ -64,12 +64,15 @@ class Release(NamedTuple):
         Secret. Columns number and released_trace, and the user and synthetic_trace behind them; a row for each trace.
     seed : Seed
         Secret, of the numbers.
+    origin : Origin
+        Secret: which model and which draw made the traces.
     """
 
     traces: Traces
     statement: dict[str, Any]
     key: pd.DataFrame
     seed: Seed
+    origin: Origin
 
 
 def make_release(
@@ -142,7 +145,7 @@ def make_release(
             "synthetic_trace": trace[order],
         }
     )
-    return Release(traces, privacy_statement(verdicts, chosen, own_seed), key, own_seed)
+    return Release(traces, privacy_statement(verdicts, chosen, own_seed), key, own_seed, verdicts.origin)
 
 
 def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings, seed: Seed) -> dict[str, Any]:
@@ -245,7 +248,7 @@ def save_release(
         found = "one that would be handed out with it"
         raise InputError(str(key_folder), [Problem("a key outside the release", found)])
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, key_folder])
-    about: dict[str, Any] = {"seed": release.seed.value, "seed_given": release.seed.given}
+    about: dict[str, Any] = {"seed": release.seed._asdict(), "origin": release.origin._asdict()}
     with output_folder(folder, RELEASE, overwrite=overwrite, public=True, inputs=inputs) as partial:
         release.traces.write_into(partial)
         write_text(partial / STATEMENT_JSON, json.dumps(release.statement, indent=1) + "\n")

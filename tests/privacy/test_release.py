@@ -20,7 +20,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.privacy.release import load_with_key, make_release, save_release, statement_text
-from ppmtf_jax.runtime.folders import NO_TIME_S
+from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -134,6 +134,11 @@ def test_numbers_tell_nothing_of_withheld_traces(made, synthetic, verdicts):
     # No gaps, where a withheld one would have been.
     for number in range(released.n_users):
         np.testing.assert_array_equal(trace[user == number], np.arange((user == number).sum()))
+
+
+def test_the_key_knows_which_model_and_draw_made_the_release(made, model, synthetic):
+    origin = read_marker(made[1]).about["origin"]
+    assert (origin["model"], origin["seed"]) == (model.checksum, synthetic.origin.seed)
 
 
 def test_files_do_not_tell_when_and_the_key_is_secret(made):
