@@ -11,16 +11,13 @@ from ppmtf_jax.cli.console import agreement_table, console, held_out_table, tell
 from ppmtf_jax.cli.group import LATE_HELP
 from ppmtf_jax.cli.options import (
     STEPS,
-    Coordinator,
     Model,
     Out,
     Overwrite,
-    Process,
-    Processes,
     Quiet,
     Seed,
     example,
-    join,
+    shares_work,
     with_settings,
 )
 from ppmtf_jax.jobs.resume import fit_resumably
@@ -60,6 +57,7 @@ Systems, with what --set can change and the defaults:
 """
 
 
+@shares_work
 def fit(
     train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
     out: Out,
@@ -70,13 +68,9 @@ def fit(
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    coordinator: Coordinator = None,
-    processes: Processes = 1,
-    process: Process = 0,
+    progress: bool = True,
 ) -> None:
     """Learn a generative model of traces."""
-    progress = join(coordinator, processes, process) and not quiet
     chosen = build_settings(SYNTHESIZERS[system].settings, parse_assignments(settings or [], "--set"), "--set")
     model = fit_resumably(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
@@ -114,22 +108,19 @@ def diagnose(
 
 
 @with_settings(SynthesisSettings)
+@shares_work
 def synthesize(
     model: Model,
     out: Out,
     settings: SynthesisSettings,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    coordinator: Coordinator = None,
-    processes: Processes = 1,
-    process: Process = 0,
+    progress: bool = True,
 ) -> None:
     """Synthesize traces from every user of a model.
 
     They are not yet fit for release: test them first. Only you can read them.
     """
-    progress = join(coordinator, processes, process) and not quiet
     traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
         n_traces = traces.n_users * settings.traces_per_user

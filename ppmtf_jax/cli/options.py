@@ -43,31 +43,46 @@ Seed = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
-Coordinator = Annotated[
-    str | None,
-    typer.Option(
-        "--coordinator",
-        metavar="HOST:PORT",
-        help="Share the work with other processes, each called with the same command: where process 0 listens. Whoever "
-        "reaches it can take part: for trusted networks only.",
-        rich_help_panel=MANY,
-    ),
-]
-Processes = Annotated[
-    int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
-]
-Process = Annotated[
-    int, typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY)
-]
 
 
-def join(coordinator: str | None, processes: int, process: int) -> bool:
-    """Join the other processes, if any, and tell whether this is the first, which shows progress and writes."""
+def _shared_work(
+    quiet: Quiet = False,
+    coordinator: Annotated[
+        str | None,
+        typer.Option(
+            "--coordinator",
+            metavar="HOST:PORT",
+            help="Share the work with other processes, each called with the same command: where process 0 listens. "
+            "Whoever reaches it can take part: for trusted networks only.",
+            rich_help_panel=MANY,
+        ),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
+    ] = 1,
+    process: Annotated[
+        int, typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY)
+    ] = 0,
+) -> bool:
+    """Join the other processes if there are any. Whether to show progress: in the first one, unless told not to."""
     if coordinator is not None:
         join_processes(coordinator, processes, process)
     elif processes > 1 or process > 0:
         raise InputError("--processes", [Problem("--coordinator HOST:PORT beside it", "none")])
-    return is_first_process()
+    return is_first_process() and not quiet
+
+
+def shares_work(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of work that several processes share, in the place of its parameter `progress`."""
+    shared = _parameters_of(_shared_work)
+
+    def call(**values: Any) -> None:
+        progress = _shared_work(**{name: values.pop(name) for name in shared})
+        command(**values, progress=progress)
+
+    own = _parameters_of(command)
+    del own["progress"]
+    return _as_command(call, command, [*own.values(), *shared.values()])
 
 
 def example(command: str) -> str:
@@ -87,26 +102,38 @@ def with_settings(kind: type, *, without: tuple[str, ...] = ()) -> Callable[[Cal
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         chosen = [field for field in fields(kind) if field.name not in without]
-        signature = inspect.signature(command)
-        hints = typing.get_type_hints(command, include_extras=True)
-        parameters = {name: p.replace(annotation=hints[name]) for name, p in signature.parameters.items()}
-        hints_of_kind, texts = typing.get_type_hints(kind), help_of_fields(kind)
-        made = [_parameter(field, hints_of_kind[field.name], texts.get(field.name, "")) for field in chosen]
+        hints, texts = typing.get_type_hints(kind), help_of_fields(kind)
 
         def call(**values: Any) -> None:
-            given = {field.name: _parsed(values.pop(field.name), hints_of_kind[field.name], field) for field in chosen}
+            given = {field.name: _parsed(values.pop(field.name), hints[field.name], field) for field in chosen}
             given = {name: value for name, value in given.items() if value is not None}
             command(**values, settings=build_settings(kind, given, command.__name__.replace("_", " ")))
 
-        others = [p for name, p in parameters.items() if name != "settings"]
-        every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*made, *others)]
-        every.sort(key=lambda p: p.default is not inspect.Parameter.empty)
-        call.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
-        call.__annotations__ = {p.name: p.annotation for p in every}
-        call.__name__, call.__doc__ = command.__name__, command.__doc__
-        return call
+        own = _parameters_of(command)
+        del own["settings"]
+        made = [_parameter(field, hints[field.name], texts.get(field.name, "")) for field in chosen]
+        return _as_command(call, command, [*made, *own.values()])
 
     return decorate
+
+
+def _parameters_of(command: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """By name, with what `Annotated` says of each."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    found = inspect.signature(command).parameters.items()
+    return {name: parameter.replace(annotation=hints[name]) for name, parameter in found}
+
+
+def _as_command(
+    call: Callable[..., None], command: Callable[..., None], parameters: list[inspect.Parameter]
+) -> Callable[..., None]:
+    """`call` with the name and help of a command, and the parameters that typer shall see."""
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    return call
 
 
 def option_name(field_name: str) -> str:

@@ -10,16 +10,13 @@ import typer
 from ppmtf_jax.cli.console import console, tell
 from ppmtf_jax.cli.options import (
     STEPS,
-    Coordinator,
     Model,
     Out,
     Overwrite,
-    Process,
-    Processes,
     Quiet,
     Seed,
     example,
-    join,
+    shares_work,
     with_settings,
 )
 from ppmtf_jax.errors import InputError, Problem
@@ -52,6 +49,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @with_settings(PrivacyTestSettings)
+@shares_work
 def check_deniability(
     model: Model,
     synthetic: Synthetic,
@@ -67,10 +65,7 @@ def check_deniability(
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    coordinator: Coordinator = None,
-    processes: Processes = 1,
-    process: Process = 0,
+    progress: bool = True,
 ) -> None:
     """Test synthetic traces for plausible deniability.
 
@@ -78,7 +73,6 @@ def check_deniability(
     folder. Verdicts tell which traces were withheld: they are secret, and only you can read them. Release what passed
     with `ppmtf release`.
     """
-    progress = join(coordinator, processes, process) and not quiet
     verdicts = run_privacy_test(
         model, synthetic, out, settings, seed=seed, picture=plot, overwrite=overwrite, progress=progress
     )
