@@ -278,9 +278,11 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     if marker.about.get("release") != checksum(Path(folder) / TRACES_FILE):
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
     released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
+    number, trace = released.trace_table()
+    # Looked up once a trace, and not once an event.
     row = pd.MultiIndex.from_frame(key[["number", "released_trace"]]).get_indexer(
-        pd.MultiIndex.from_arrays([released.user_ids[released.user], released.trace])
-    )
+        pd.MultiIndex.from_arrays([released.user_ids[number], trace])
+    )[released.trace_of_event()]
     frame = released.to_frame().assign(user=key["user"].to_numpy()[row], trace=key["synthetic_trace"].to_numpy()[row])
     return Traces.from_frame(frame, like.places, released.time_grid, subject=str(folder))
 
