@@ -111,14 +111,19 @@ def exclusive_use(path: str | os.PathLike[str]) -> Iterator[None]:
 def clear_leftovers(folder: Path, names: Iterable[str]) -> None:
     """Remove what a killed process had not finished writing or removing in a folder, of outputs of some names.
 
-    Only what has exactly a name that `leftover` gives. Nobody else may be writing it now.
+    Only what has exactly a name that `leftover` gives. An earlier output that was moved aside, and whose successor did
+    not come to take its place, gets its name back. Nobody else may be writing there now.
     """
-    wanted = [re.compile(rf"\.{re.escape(name)}\.(partial|old)-[0-9a-f]{{{LEFTOVER_DIGITS}}}") for name in names]
     if not folder.is_dir():
         return
-    for entry in list(folder.iterdir()):
-        if any(name.fullmatch(entry.name) for name in wanted):
-            remove(entry)
+    for name in names:
+        ours = re.compile(rf"\.{re.escape(name)}\.(partial|old)-[0-9a-f]{{{LEFTOVER_DIGITS}}}")
+        for entry in list(folder.iterdir()):
+            found = ours.fullmatch(entry.name)
+            if found and found[1] == "old" and not os.path.lexists(folder / name):
+                entry.rename(folder / name)
+            elif found:
+                remove(entry)
 
 
 def leftover(final: Path, kind: str) -> Path:

@@ -184,6 +184,8 @@ def test_a_damaged_marker_is_told(tmp_path, content):
 
 
 def test_only_leftovers_of_our_own_outputs_are_cleared(tmp_path):
+    for name in ("model", "a.json"):
+        (tmp_path / name).touch()
     ours = [leftover(tmp_path / name, kind) for name in ("model", "a.json") for kind in ("partial", "old")]
     kept = [
         ".model.partial-mine", ".model.old-2024", ".notes.old-0a1b2c3d", "model.partial-0a1b2c3d",
@@ -194,8 +196,19 @@ def test_only_leftovers_of_our_own_outputs_are_cleared(tmp_path):
     for path in (*ours[2:], *(tmp_path / name for name in kept)):
         path.touch()
     clear_leftovers(tmp_path, ["model", "a.json"])
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*kept, "model", "a.json"])
     clear_leftovers(tmp_path / "nowhere", ["model"])
+
+
+def test_what_was_moved_aside_comes_back_if_nothing_took_its_place(tmp_path):
+    """Of a process that was killed between the two renames of a replacement."""
+    make(tmp_path / "m")
+    before = contents(tmp_path / "m")
+    (tmp_path / "m").rename(leftover(tmp_path / "m", "old"))
+    leftover(tmp_path / "m", "partial").mkdir()
+    clear_leftovers(tmp_path, ["m"])
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert contents(tmp_path / "m") == before
 
 
 def test_a_file_that_is_not_ours_is_never_replaced(tmp_path):
