@@ -34,7 +34,6 @@ class Stage(StrEnum):
     """Everything that draws at random; streams of different stages are independent."""
 
     SPLIT = "split into training and test users"
-    SIMULATION = "simulated data"
     TRIMMED_TRANSITIONS = "trimming of transitions"
     TRIMMED_VISITS = "trimming of visits"
     ZERO_TRANSITIONS = "zeros of transitions"
@@ -49,7 +48,6 @@ class Stage(StrEnum):
     HELD_OUT_ZERO_VISITS = "held-out zeros of visits of a diagnosis"
     PREDICTED = "predicted cells of a diagnosis"
     UNOBSERVED = "cells that were not observed"
-    UNIFORM = "uniform places"
 
 
 class Seed(NamedTuple):

@@ -31,6 +31,7 @@ from ppmtf_jax.privacy.release import (
     RELEASE_KEY,
     Release,
     ReleaseSettings,
+    check_same_traces,
     load_with_key,
     make_release,
     save_release,
@@ -297,6 +298,10 @@ def _sets_to_evaluate(
 ) -> Traces | Mapping[str, Traces]:
     marker = read_marker(synthetic) if synthetic.is_dir() else None
     released = marker is not None and marker.kind == RELEASE
+    if not released and key is not None:
+        raise InputError(str(synthetic), [Problem("a release, which a key is for", "other traces")])
+    if released and verdicts is not None:
+        raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
     if released and key is not None:
         return {"released": load_with_key(synthetic, key, train)}
     traces = Traces.load(synthetic, progress=progress)
@@ -308,8 +313,7 @@ def _sets_to_evaluate(
     if verdicts is None:
         return traces
     judged = PlausibleDeniability.load(verdicts)
-    if judged.origin != traces.origin:
-        raise InputError(str(verdicts), [Problem("the verdicts of these traces", "those of other ones")])
+    check_same_traces(traces, judged)
     passed = {"released": traces.select_traces(judged.passed)} if judged.passed.any() else {}
     return passed | {"all": traces}
 

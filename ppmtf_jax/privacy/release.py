@@ -23,7 +23,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksum, marked, output_folder
 from ppmtf_jax.settings import chosen_settings
@@ -116,7 +116,7 @@ def make_release(
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     own_seed = draw_seed(seed)
-    _check_same_traces(synthetic, verdicts)
+    check_same_traces(synthetic, verdicts)
     passed = verdicts.passed
     if not passed.any():
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
@@ -190,7 +190,7 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
         + " Numbers and their order are random. The date of the time grid is nominal.",
         "protected": [
             "The link between a released trace and the user it was made from (its input user): for whoever sees one "
-            "trace, at least k users are about equally plausible.",
+            f"trace, {_number_plausible(test)} are about equally plausible.",
             *_if_randomized(test.noise_epsilon, test.eta, test.k),
         ],
         "not_protected": [
@@ -202,6 +202,7 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
             + (": they share a number here, and the test looked at each alone." if together else "."),
             "What the traces of all users have in common.",
             "The list of places with coordinates and categories: it is that of the training data, and taken as public.",
+            *_if_rounded(test),
             *(f"In this release: {note}." for note in synthesizer.unprotected(own)),
         ],
         "randomness": _randomness(verdicts, seed),
@@ -287,12 +288,19 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     return Traces.from_frame(frame, like.places, released.time_grid, subject=str(folder))
 
 
-def _check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
-    way_out = "Test these traces, and release with the verdicts of that test"
+def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
+    """Verdicts have to be on these very traces.
+
+    Raises
+    ------
+    InputError
+        They are on those of another model or draw, or on others of the same.
+    """
+    way_out = "Test these traces, and give the verdicts of that test"
     if synthetic.origin is None or synthetic.origin != verdicts.origin:
         drawn = "none" if synthetic.origin is None else synthetic.origin.draw
         found = f"those of other ones (draw {verdicts.origin.draw}, not {drawn})"
-        raise InputError("release", [Problem("the verdicts of these traces", found, way_out=way_out)])
+        raise InputError("verdicts", [Problem("the verdicts of these traces", found, way_out=way_out)])
     user, trace = synthetic.trace_table()
     same = len(user) == len(verdicts.table) and (
         np.array_equal(synthetic.user_ids[user], verdicts.table["user"])
@@ -300,7 +308,7 @@ def _check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> Non
     )
     if not same:
         found = f"{len(verdicts.table)} verdicts for {len(user)} traces, or of other users"
-        raise InputError("release", [Problem("a verdict on each of these traces", found, way_out=way_out)])
+        raise InputError("verdicts", [Problem("a verdict on each of these traces", found, way_out=way_out)])
 
 
 def _fresh_numbers(user: np.ndarray, settings: ReleaseSettings, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -327,6 +335,20 @@ def _nominal(grid: TimeGrid) -> TimeGrid:
     start = datetime.fromisoformat(grid.start)
     day = NOMINAL_MONDAY + timedelta(days=start.weekday())
     return replace(grid, start=datetime.combine(day.date(), start.time()).isoformat())
+
+
+def _number_plausible(test: PrivacyTestSettings) -> str:
+    if test.noise_epsilon is None:
+        return "at least k users"
+    return "as many users as k and its noise asked for, which for single traces may be the input user alone,"
+
+
+def _if_rounded(test: PrivacyTestSettings) -> list[str]:
+    if test.precision == "float64":
+        return []
+    return [
+        "Traces at the edge of a bin: in single precision a user may have been counted whose probability is outside."
+    ]
 
 
 def _if_randomized(noise_epsilon: float | None, eta: float, k: int) -> list[str]:

@@ -228,6 +228,18 @@ def test_a_randomized_test_states_its_theorem(train):
     statement = make_release(synthetic, verdicts).statement
     assert "discrete Laplace noise of scale 1/0.5" in statement["mechanism"]
     assert any("Theorem 1 of Bindschaedler" in point for point in statement["protected"])
+    # A trace whose noise was low may have passed with nobody but its own user.
+    assert "may be the input user alone" in statement["protected"][0]
+    assert "at least k" not in statement["protected"][0]
+
+
+@pytest.mark.parametrize("precision", ["float64", "float32"])
+def test_single_precision_is_told(train, precision):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    verdicts = plausible_deniability_test(model, synthetic, k=2, precision=precision)
+    points = make_release(synthetic, verdicts).statement["not_protected"]
+    assert any("in single precision" in point for point in points) == (precision == "float32")
 
 
 # Refused
