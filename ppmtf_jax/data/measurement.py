@@ -51,6 +51,22 @@ class Quantity:
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How to read a number on the data at hand: what depends on the real sets alone.
+
+    Parameters
+    ----------
+    references : dict of str to float
+        Numbers to hold it against, by name, such as what the same users' other half gives ("floor").
+    caveat : str
+        Why the number says little on these data, or "".
+    """
+
+    references: dict[str, float] = field(default_factory=dict)
+    caveat: str = ""
+
+
+@dataclass(frozen=True)
 class NoSettings:
     """Of a measurement that has none."""
 
@@ -145,6 +161,8 @@ class Measurement:
         Frozen dataclass; every setting has a default.
     per_trace_number : bool
         Whether the traces of each trace number are measured by themselves, and the numbers averaged.
+    reading : callable, optional
+        From a `Comparison` of the training set and settings to a `Reading` for each quantity.
     check : callable, optional
         From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
 
@@ -163,6 +181,7 @@ class Measurement:
     uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
     settings: type = NoSettings
     per_trace_number: bool = False
+    reading: Callable[[Comparison, Any], Sequence[Reading]] | None = None
     check: Callable[[Comparison], None] | None = None
 
     def described(self, settings: Any) -> list[Quantity]:
