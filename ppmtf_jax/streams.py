@@ -39,6 +39,7 @@ class Stage(StrEnum):
     ZERO_TRANSITIONS = "zeros of transitions"
     ZERO_VISITS = "zeros of visits"
     FIT = "fit"
+    TUNING = "choice of settings"
     SYNTHESIS = "synthesis"
     VERIFIERS = "verifiers of the privacy test"
     RELEASE = "numbers of released traces"

@@ -33,8 +33,8 @@ class Visits:
     n_places: int
 
     @classmethod
-    def of(cls, traces: Traces) -> Visits:
-        """Count the events of some traces.
+    def of(cls, traces: Traces, *, arrivals_only: bool = False) -> Visits:
+        """Count the events of some traces; only those that do not stay where the instant before was, if so wished.
 
         Examples
         --------
@@ -45,6 +45,9 @@ class Visits:
         """
         n_slots, n_places = traces.time_grid.n_slots, traces.n_places
         code = (traces.user.astype(np.int64) * n_slots + traces.slot) * n_places + traces.place
+        if arrivals_only:
+            event, _, place, next_place = traces.transitions()
+            code = np.delete(code, event[place == next_place])
         code, count = np.unique(code, return_counts=True)
         rest, place = np.divmod(code, n_places)
         user, slot = np.divmod(rest, n_slots)
@@ -137,9 +140,7 @@ class PopulationSmoothing(NamedTuple):
     uniform_mass: float
 
 
-def population(
-    visits: Visits, smoothing: PopulationSmoothing, time_grid: TimeGrid
-) -> Float[np.ndarray, "slot place"]:
+def population(visits: Visits, smoothing: PopulationSmoothing, time_grid: TimeGrid) -> Float[np.ndarray, "slot place"]:
     """Share of the people at each place in each slot, every one positive.
 
     p(s, b) ~ sum_r T(s, r) c'(r, b) + m M q(b), with c' the discounted counts, T the kernel over slots, M places, m the
@@ -154,7 +155,8 @@ def population(
     (True, True)
     """
     counts = visits.total(visits.tempered(smoothing.exponent))
-    return smoothed_population(counts, visits.users_per_place(), smoothing, slot_kernel(time_grid, smoothing.slot_bandwidth))
+    kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
+    return smoothed_population(counts, visits.users_per_place(), smoothing, kernel)
 
 
 def smoothed_population(

@@ -1,0 +1,236 @@
+"""Which smoothing predicts people best who were not learned from: settings chosen by held-out likelihood.
+
+Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
+others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
+after the other, twice around. Of the numbers of clusters the smallest is taken that is within one standard error of the
+best: fewer clusters give away less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from ppmtf_jax.bridge.clusters import ClusterSmoothing, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps, fit_gravity
+from ppmtf_jax.bridge.space import Space
+from ppmtf_jax.bridge.visits import (
+    PopulationSmoothing,
+    Visits,
+    population,
+    random_folds,
+    slot_kernel,
+    smoothed_population,
+)
+from ppmtf_jax.data.time_grid import TimeGrid
+
+# Users that settings are chosen on: more would take longer and choose the same.
+MOST_USERS = 2000
+N_FOLDS = 4
+BANDWIDTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
+POPULATION_GRID = PopulationSmoothing(
+    (1.0, 0.75, 0.5), (1, 2, 3), BANDWIDTHS, (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), (0.03, 0.1, 0.3, 1.0, 3.0)
+)
+POPULATION_START = PopulationSmoothing(1.0, 1, 1.0, 1.0, 0.3)
+MOVE_GRID = MoveSmoothing(
+    (2, 3, 5), (5.0, 20.0, 80.0, 300.0), (10.0, 50.0, 200.0, 1000.0, 5000.0), (10.0, 50.0, 200.0, 1000.0), BANDWIDTHS
+)
+MOVE_START = MoveSmoothing(3, 20.0, 200.0, 200.0, 1.0)
+CLUSTER_NUMBERS = (1, 2, 4, 8, 16, 32, 64)
+CLUSTER_MASSES = (1.0, 3.0, 10.0, 30.0)
+# Blur of the places, in parts of how far the visits are spread.
+BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
+
+Smoothing = TypeVar("Smoothing", bound=tuple)
+Score = Callable[[Any], Float[np.ndarray, " user"]]
+
+
+class Choice(NamedTuple):
+    """Settings of all parts, as they were chosen.
+
+    Attributes
+    ----------
+    population : PopulationSmoothing
+    moves : MoveSmoothing
+    clusters : ClusterSmoothing
+    gains : dict of int to float
+        For each number of clusters that was tried, by how much more probable an arrival of a held-out user is than
+        with one for everybody, in nats; the mean over arrivals.
+    """
+
+    population: PopulationSmoothing
+    moves: MoveSmoothing
+    clusters: ClusterSmoothing
+    gains: dict[int, float]
+
+
+def choose_population(visits: Visits, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:
+    """The smoothing of the population under which visits of held-out users are most probable."""
+    folds = [_Fold.of(visits, held_out) for held_out in random_folds(visits.n_users, N_FOLDS, random)]
+
+    def score(smoothing: PopulationSmoothing) -> Float[np.ndarray, " user"]:
+        kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
+        return np.concatenate([fold.score(smoothing, kernel) for fold in folds])
+
+    together = [("slot_bandwidth", "place_mass")]
+    return _search(score, POPULATION_GRID, POPULATION_START, together=together)
+
+
+class _Fold(NamedTuple):
+    """Visits to learn from, and others to predict."""
+
+    learned: Visits
+    held_out: Visits
+    users: Int[np.ndarray, " place"]
+    counts: dict[float, Float[np.ndarray, "slot place"]]
+
+    @classmethod
+    def of(cls, visits: Visits, held_out: Int[np.ndarray, " user"]) -> _Fold:
+        learned = visits.of_users(np.setdiff1d(np.arange(visits.n_users), held_out))
+        return cls(learned, visits.of_users(held_out), learned.users_per_place(), {})
+
+    def score(self, smoothing: PopulationSmoothing, kernel: np.ndarray) -> Float[np.ndarray, " user"]:
+        if smoothing.exponent not in self.counts:
+            self.counts[smoothing.exponent] = self.learned.total(self.learned.tempered(smoothing.exponent))
+        shares = smoothed_population(self.counts[smoothing.exponent], self.users, smoothing, kernel)
+        of_cell = np.log(shares).ravel()[self.held_out.cell] * self.held_out.count
+        return np.bincount(self.held_out.user, of_cell, self.held_out.n_users)
+
+
+def choose_moves(
+    steps: Steps,
+    visits: Visits,
+    smoothing: PopulationSmoothing,
+    space: Space,
+    time_grid: TimeGrid,
+    random: np.random.Generator,
+) -> MoveSmoothing:
+    """The smoothing of moves and stays under which steps of held-out users are most probable."""
+    if not len(steps):
+        return MOVE_START
+    parts = []
+    for held_out in random_folds(visits.n_users, N_FOLDS, random):
+        others = np.setdiff1d(np.arange(visits.n_users), held_out)
+        shares = population(visits.of_users(others), smoothing, time_grid)
+        learned = steps.of_users(others)
+        parts.append(
+            (learned, steps.of_users(held_out), shares, fit_gravity(learned.moves, shares.mean(axis=0), space))
+        )
+
+    def score(candidate: MoveSmoothing) -> Float[np.ndarray, " user"]:
+        kernel = slot_kernel(time_grid, candidate.slot_bandwidth)
+        total = np.zeros(visits.n_users)
+        for learned, held_out, shares, gravity in parts:
+            movement = Movement.of(learned, shares, candidate, kernel, space, gravity)
+            total += np.bincount(held_out.user, movement.log_probabilities(held_out), visits.n_users)
+        return total
+
+    return _search(score, MOVE_GRID, MOVE_START)
+
+
+def choose_clusters(
+    visits: Visits,
+    arrivals: Visits,
+    smoothing: PopulationSmoothing,
+    space: Space,
+    time_grid: TimeGrid,
+    *,
+    min_users: int,
+    n_clusters: int | None,
+    spread_km: float,
+    random: np.random.Generator,
+    advance: Callable[[int], None],
+) -> tuple[ClusterSmoothing, dict[int, float]]:
+    """The number of clusters and their smoothing under which arrivals of held-out users are most probable.
+
+    A held-out user is of each cluster with the probability of its share: no part of her decides which.
+
+    Parameters
+    ----------
+    visits, arrivals : Visits
+        All events, and those that do not stay where the one before was: hours at one place tell of it but once.
+    n_clusters : int, optional
+        Where it is given.
+    spread_km : float
+        How far the visits are spread.
+    """
+    held_out = next(random_folds(visits.n_users, N_FOLDS, random))
+    others = np.setdiff1d(np.arange(visits.n_users), held_out)
+    learned, arrived = visits.of_users(others), arrivals.of_users(held_out)
+    shares = population(learned, smoothing, time_grid)
+    everybody = np.bincount(arrived.user, np.log(shares).ravel()[arrived.cell] * arrived.count, len(held_out))
+    most = max(1, len(others) // min_users)
+    numbers = (n_clusters,) if n_clusters else tuple(n for n in CLUSTER_NUMBERS if n <= most)
+    blurs = tuple(part * spread_km for part in BLURS) if space.has_distances else (0.0,)
+    seed = int(random.integers(2**32))
+    gains: dict[ClusterSmoothing, Float[np.ndarray, " user"]] = {}
+
+    def gain(candidate: ClusterSmoothing) -> Float[np.ndarray, " user"]:
+        if candidate not in gains:
+            # The same start for all, so that they differ by their smoothing.
+            start = np.random.default_rng(seed)
+            found = fit_clusters(
+                learned, shares, space, candidate, time_grid=time_grid, min_users=min_users, random=start
+            )
+            by_cluster = log_likelihoods(arrived, found) + np.log(found.share)
+            gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
+            advance(1)
+        return gains[candidate]
+
+    grid = ClusterSmoothing(numbers, blurs, CLUSTER_MASSES, BANDWIDTHS)
+    start = ClusterSmoothing(numbers[len(numbers) // 2], blurs[len(blurs) // 2], 3.0, 1.0)
+    best = _search(gain, grid, start, n_rounds=1)
+    by_number = [gain(best._replace(n_clusters=number)) for number in numbers]
+    chosen = best._replace(n_clusters=numbers[fewest_within_error(by_number)])
+    n_arrivals = arrived.count.sum()
+    return chosen, {number: float(each.sum() / n_arrivals) for number, each in zip(numbers, by_number, strict=True)}
+
+
+def fewest_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
+    """The first of some candidates whose total is within one standard error of the best one's.
+
+    The error is that of the difference of the two totals over users.
+
+    Examples
+    --------
+    >>> fewest_within_error([np.array([0.0, 0.0]), np.array([3.0, -1.0]), np.array([3.0, -0.9])])
+    0
+    """
+    best = max(scores, key=np.sum)
+    for number, each in enumerate(scores):
+        apart = best - each
+        if apart.sum() <= apart.std() * np.sqrt(len(apart)):
+            return number
+    return len(scores) - 1
+
+
+def _search(
+    score: Score, grid: Smoothing, start: Smoothing, *, together: Sequence[Sequence[str]] = (), n_rounds: int = 2
+) -> Smoothing:
+    """The best of a grid by one setting after the other; those that can stand in for each other together."""
+    known: dict[Smoothing, float] = {}
+
+    def total(candidate: Smoothing) -> float:
+        if candidate not in known:
+            known[candidate] = float(score(candidate).sum())
+        return known[candidate]
+
+    values = grid._asdict()  # type: ignore[attr-defined]
+    alone = [(name,) for name in values if not any(name in names for names in together)]
+    best = start
+    for _ in range(n_rounds):
+        for names in (*together, *alone):
+            changes = (dict(zip(names, each, strict=True)) for each in product(*(values[name] for name in names)))
+            best = max((best._replace(**change) for change in changes), key=total)  # type: ignore[attr-defined]
+    return best
+
+
+def n_clusterings(n_clusters: int | None) -> int:
+    """At most how many times `choose_clusters` looks for clusters."""
+    n_numbers = 1 if n_clusters else 2 * len(CLUSTER_NUMBERS)
+    return n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)

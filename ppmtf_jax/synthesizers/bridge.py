@@ -1,0 +1,333 @@
+"""Cluster bridge: users in clusters, and for each cluster one chain with its population and moves as people make them.
+
+Metropolis-Hastings turns refusals into stays, so that the traces of PPMTF stay where people move on. Here every slot has
+the distribution over places that it should have, for each cluster of users, and from one slot to the next the chain with
+the moves that are nearest to the population's (see `bridge.chains`). All users of a cluster share it: their traces are
+equally probable for each of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.bridge.chains import Chains, fit_chains
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, fit_clusters
+from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps
+from ppmtf_jax.bridge.space import Space, positions_km, space_of
+from ppmtf_jax.bridge.tuning import (
+    MOST_USERS,
+    Choice,
+    choose_clusters,
+    choose_moves,
+    choose_population,
+    n_clusterings,
+)
+from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slot_kernel
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.streams import Stage, numpy_stream
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.sampling import sample_index
+from ppmtf_jax.trace_models.sparse_rows import find_in_row
+
+
+CHOSEN = (*PopulationSmoothing._fields, *MoveSmoothing._fields, *ClusterSmoothing._fields)
+"""What the numbers of `ClusterBridge.chosen` are."""
+
+
+@dataclass(frozen=True)
+class BridgeSettings:
+    """Settings of the cluster bridge; all else is chosen by held-out likelihood, see `bridge.tuning`.
+
+    Parameters
+    ----------
+    min_cluster_users : int
+        Users that each cluster has at least: a trace is equally probable for so many. Larger protects better.
+    n_clusters : int, optional
+        How many clusters are looked for; small ones are dissolved. Chosen by held-out likelihood where not given.
+    """
+
+    min_cluster_users: int = 10
+    n_clusters: int | None = None
+
+    def __post_init__(self) -> None:
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        problems = [Problem(f"{name} of at least 1", repr(value)) for name, value in given.items() if value < 1]
+        if problems:
+            raise InputError("settings", problems)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class ClusterBridge(ScoredTraceModel):
+    """One chain for each cluster of users, inhomogeneous in time.
+
+    From place a at the instant before, the weight of another place b is (seen(a, b) + leaving(a) between(a, b)
+    arriving(b)) pull(b), that of staying stay(a) pull(a); see `bridge.chains.Chains`. Nothing of the size places x
+    places is stored.
+
+    Parameters
+    ----------
+    cluster : int array, shape (users,)
+    first : float array, shape (clusters, places)
+        Probabilities of the first place.
+    pair_of_instant, slot_of_instant : int arrays, shape (instants,)
+        Which pair of slots the step to an instant is of, and the slot of the instant.
+    cell : int array, shape (places,)
+        Places of one cell have the same distances.
+    move_start : int array, shape (places + 1,)
+        Where the moves seen from a place begin.
+    next_place : int array, shape (moves + 1,), sorted for each place; the last is of no place
+    seen : float array, shape (slots, moves + 1)
+    stay, pull, log_total : float arrays, shapes (pairs, places), (pairs, clusters, places) and the same
+    leaving, arriving : float arrays, shape (slots, places)
+    between : float array, shape (cells, cells)
+    """
+
+    cluster: Int[Array, " user"]
+    first: Float[Array, "cluster place"]
+    pair_of_instant: Int[Array, " instant"]
+    slot_of_instant: Int[Array, " instant"]
+    cell: Int[Array, " place"]
+    move_start: Int[Array, " place1"]
+    next_place: Int[Array, " move1"]
+    seen: Float[Array, "slot move1"]
+    stay: Float[Array, "pair place"]
+    pull: Float[Array, "pair cluster place"]
+    log_total: Float[Array, "pair cluster place"]
+    leaving: Float[Array, "slot place"]
+    arriving: Float[Array, "slot place"]
+    between: Float[Array, "cell cell"]
+    chosen: Float[Array, " setting"]
+    # How many moves were seen from the place that has most.
+    longest: int = field(metadata={"static": True})
+
+    @property
+    def n_places(self) -> int:
+        return self.first.shape[1]
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        return sample_index(jax.random.uniform(key), self.first[self.cluster[user]])
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]
+        pull = self.pull[pair, self.cluster[user]]
+        near = self.between[self.cell[place]][self.cell]
+        anywhere = self.leaving[slot, place] * near * self.arriving[slot] * pull
+        anywhere = anywhere.at[place].set(self.stay[pair, place] * pull[place])
+        begin, end = self.move_start[place], self.move_start[place + 1]
+        # A slice near the end begins earlier than asked for, with moves of places before.
+        at = jnp.minimum(begin, len(self.next_place) - self.longest) + jnp.arange(self.longest)
+        next_place = self.next_place[at]
+        seen = jnp.where((at >= begin) & (at < end), self.seen[slot, at] * pull[next_place], 0)
+        drawn = sample_index(jax.random.uniform(key), jnp.concatenate([anywhere, seen]))
+        moved = next_place[jnp.maximum(drawn - self.n_places, 0)]
+        return jnp.where(drawn < self.n_places, drawn, moved).astype(jnp.int32)
+
+    def classes(self, n_users: int) -> np.ndarray:
+        """Users of a cluster are one class."""
+        del n_users
+        return np.asarray(self.cluster)
+
+    def phases(self, n_instants: int) -> np.ndarray:
+        return np.asarray(self.pair_of_instant)[:n_instants]
+
+    def tables(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
+        """The users' clusters: all that distinguishes them."""
+        return self.cluster[users]
+
+    def log_first(self, tables: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+        return jnp.log(self.first[tables, place])
+
+    def log_next(
+        self, tables: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        weight = self._log_weight(instant, place, next_place)
+        return weight + self._log_scaling(tables, instant, place, next_place)
+
+    def log_moves(
+        self,
+        tables: Int[Array, " user"],
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Float[Array, "step user"]:
+        """What all clusters share is computed once."""
+        weight = jax.vmap(self._log_weight)(instants, places, next_places)
+        over_users = jax.vmap(self._log_scaling, (0, None, None, None))
+        return weight[:, None] + jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, places, next_places)
+
+    def _log_weight(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
+        pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]
+        near = self.between[self.cell[place], self.cell[next_place]]
+        gravity = self.leaving[slot, place] * near * self.arriving[slot, next_place]
+        at, found = find_in_row(self.next_place, self.move_start[place], self.move_start[place + 1], next_place)
+        moved = gravity + jnp.where(found, self.seen[slot, at], 0)
+        return jnp.log(jnp.where(place == next_place, self.stay[pair, place], moved))
+
+    def _log_scaling(self, cluster: Array, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
+        pair = self.pair_of_instant[instant]
+        return jnp.log(self.pull[pair, cluster, next_place]) - self.log_total[pair, cluster, place]
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self) if each.name != "longest"}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> ClusterBridge:
+        if arrays["move_start"][-1] >= len(arrays["next_place"]):
+            raise ValueError("moves that end beyond the last")
+        longest = max(1, int(np.diff(arrays["move_start"]).max()))
+        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
+
+    @classmethod
+    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
+        def weights(*shape: str | int) -> StoredArray:
+            return StoredArray(shape, low=0)
+
+        slots, places = sizes.slots, sizes.places
+        return {
+            "cluster": StoredArray((sizes.users,), "int", 0),
+            "first": weights("clusters", places),
+            "pair_of_instant": StoredArray((sizes.instants,), "int", 0),
+            "slot_of_instant": StoredArray((sizes.instants,), "int", 0, slots - 1),
+            "cell": StoredArray((places,), "int", 0),
+            "move_start": StoredArray((places + 1,), "int", 0, rises=True),
+            "next_place": StoredArray(("moves",), "int", 0, places),
+            "seen": weights(slots, "moves"),
+            "stay": weights("pairs", places),
+            "pull": weights("pairs", "clusters", places),
+            "log_total": StoredArray(("pairs", "clusters", places)),
+            "leaving": weights(slots, places),
+            "arriving": weights(slots, places),
+            "between": weights("cells", "cells"),
+            "chosen": StoredArray((len(CHOSEN),)),
+        }
+
+
+def fit_trace_model(
+    train: Traces,
+    settings: BridgeSettings,
+    seed: int,
+    progress: bool = False,
+    checkpoints: Checkpoints | None = None,
+) -> ClusterBridge:
+    """Choose the smoothing, find the clusters, and fit their chains."""
+    del checkpoints
+    grid, space = train.time_grid, space_of(train.places)
+    visits, steps = Visits.of(train), Steps.of(train)
+    choice = _choose(train, visits, steps, space, settings, seed, progress)
+    shares = population(visits, choice.population, grid)
+    random = numpy_stream(seed, Stage.FIT)
+    clusters = fit_clusters(
+        visits,
+        shares,
+        space,
+        choice.clusters,
+        time_grid=grid,
+        min_users=settings.min_cluster_users,
+        random=random,
+        progress=progress,
+    )
+    movement = Movement.of(steps, shares, choice.moves, slot_kernel(grid, choice.moves.slot_bandwidth), space)
+    slots = grid.one_period().slot_of_instant
+    chains = fit_chains(clusters.visits, clusters.share, movement, slots, progress=progress)
+    return _model(clusters, chains, movement, slots, choice)
+
+
+def _choose(
+    train: Traces,
+    visits: Visits,
+    steps: Steps,
+    space: Space,
+    settings: BridgeSettings,
+    seed: int,
+    progress: bool,
+) -> Choice:
+    """All settings, from some of the users where there are many."""
+    random = numpy_stream(seed, Stage.TUNING)
+    users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
+    arrivals = Visits.of(train, arrivals_only=True).of_users(users)
+    visits, steps, grid = visits.of_users(users), steps.of_users(users), train.time_grid
+    with progress_bar("choosing the smoothing", n_clusterings(settings.n_clusters), show=progress, waits_for="") as advance:
+        of_population = choose_population(visits, grid, random)
+        of_moves = choose_moves(steps, visits, of_population, space, grid, random)
+        of_clusters, gains = choose_clusters(
+            visits,
+            arrivals,
+            of_population,
+            space,
+            grid,
+            min_users=settings.min_cluster_users,
+            n_clusters=settings.n_clusters,
+            spread_km=_spread_km(train),
+            random=random,
+            advance=advance,
+        )
+    return Choice(of_population, of_moves, of_clusters, gains)
+
+
+def _spread_km(train: Traces) -> float:
+    """Root mean square distance of the events from their centre."""
+    position = positions_km(train.places)[train.place]
+    return float(np.sqrt(position.var(axis=0).sum()))
+
+
+def _model(
+    clusters: Clusters, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice
+) -> ClusterBridge:
+    pairs = [tuple(pair) for pair in chains.slots.tolist()]
+    before = np.concatenate([slots[:1], slots[:-1]])
+    # No step leads to the first instant.
+    of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in zip(before.tolist(), slots.tolist(), strict=True)]
+    place, next_place = movement.seen.place, movement.seen.next_place
+    n_places = clusters.visits.shape[2]
+    arrays = {
+        "cluster": clusters.of_user.astype(np.int32),
+        "first": clusters.visits[:, slots[0]],
+        "pair_of_instant": np.array(of_instant, np.int32),
+        "slot_of_instant": slots,
+        "cell": movement.space.cell,
+        "move_start": np.searchsorted(place, np.arange(n_places + 1)).astype(np.int32),
+        # JAX cannot index an empty array: a last entry that no row reaches.
+        "next_place": np.append(next_place, n_places).astype(np.int32),
+        "seen": np.pad(chains.seen, [(0, 0), (0, 1)]),
+        "stay": chains.stay,
+        "pull": chains.pull,
+        "log_total": chains.log_total,
+        "leaving": chains.leaving,
+        "arriving": chains.arriving,
+        "between": chains.between,
+        "chosen": np.array([*choice.population, *choice.moves, *choice.clusters], np.float32),
+    }
+    return ClusterBridge.from_arrays(arrays)
+
+
+def unprotected(settings: BridgeSettings) -> list[str]:
+    """What a release of these traces has to say."""
+    return [
+        f"what is common to a cluster of at least {settings.min_cluster_users} users who are at like places at like "
+        "hours: all of them share one chain, so that the test of plausible deniability, which compares users, passes "
+        "every trace once a cluster has k users, and says nothing of what the cluster as a whole gives away"
+    ]
+
+
+SYNTHESIZERS.register(
+    Synthesizer(
+        "bridge",
+        "Cluster bridge: a chain for each cluster of users, with its population and moves as people make them",
+        BridgeSettings,
+        fit_trace_model,
+        ClusterBridge,
+        unprotected,
+    )
+)

@@ -1,0 +1,32 @@
+"""Rows of a sparse matrix on a device: sorted columns, one row after another."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Bool, Int
+
+
+def find_in_row(
+    column: Int[Array, " entry"], begin: Int[Array, ""], end: Int[Array, ""], wanted: Int[Array, ""]
+) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+    """The first entry in [begin, end) whose column is not below `wanted`, and whether it is that column.
+
+    Where there is none, the entry is one that exists, of whatever row.
+
+    Examples
+    --------
+    >>> column = jnp.array([1, 4, 7, 0, 9])
+    >>> [int(x) for x in find_in_row(column, jnp.array(0), jnp.array(3), jnp.array(4))]
+    [1, 1]
+    """
+
+    def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) // 2
+        below = (low < high) & (column[middle] < wanted)
+        return jnp.where(below, middle + 1, low), jnp.where(below, high, jnp.minimum(middle, high))
+
+    at = lax.fori_loop(0, len(column).bit_length(), halve, (begin, end))[0]
+    last = jnp.minimum(at, len(column) - 1)
+    return last, (at < end) & (column[last] == wanted)
