@@ -116,7 +116,8 @@ verdicts.table.head()
 # %% [markdown]
 # ## 6. How good are they?
 #
-# Five numbers measure utility, two measure attacks. Lower is better everywhere. Compare with two columns:
+# The first numbers measure utility, the last ones attacks. Lower is better, unless the table says otherwise. A dagger
+# marks a number that says little on these data, and why is told below. Compare with two columns:
 #
 # * **Training**: the real traces themselves. The best utility one can hope for, and no privacy at all.
 # * **Uniform**: every place at random. Perfect privacy, and no use.
@@ -129,7 +130,7 @@ rich.print(format_table(evaluation))
 utility_bars(evaluation)
 
 # %% [markdown]
-# The attacker of the last two rows knows all real traces. *Re-identification* asks: whose trace is this synthetic one
+# The attacker of the last rows knows all real traces. *Re-identification* asks: whose trace is this synthetic one
 # made from? *Membership* asks: was this person among the training users at all? From the real traces the attacker finds
 # everybody. From the synthetic ones one or two users in 100, more than by chance, and learns little about membership.
 #

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation import Evaluation
-from ppmtf_jax.evaluation.evaluation import TABLE_COLUMNS
+from ppmtf_jax.evaluation.evaluation import Row as EvaluationRow
 
 Row = tuple[int, int, int, int]
 """User, trace, instant, place."""
@@ -70,11 +69,15 @@ def transitions_by_loop(traces: Traces) -> list[Row]:
     return [(u, t, p, at[u, t, i + 1]) for (u, t, i), p in at.items() if (u, t, i + 1) in at]
 
 
-def evaluation_of(columns: Sequence[str], numbers: Sequence[tuple[Quantity, Sequence[float]]]) -> Evaluation:
-    """An evaluation with given numbers, for each quantity one for each column."""
+def evaluation_of(
+    columns: Sequence[str],
+    numbers: Sequence[tuple[Quantity, Sequence[float]]],
+    readings: Mapping[str, Reading] | None = None,
+) -> Evaluation:
+    """An evaluation with given numbers, for each quantity one for each column; and how some are to be read."""
+    known = readings or {}
     rows = [
-        asdict(quantity) | {"metric": quantity.name, "column": column, "value": value, "kind": "utility"}
+        EvaluationRow(quantity, "utility", list(values), known.get(quantity.name, Reading()))
         for quantity, values in numbers
-        for column, value in zip(columns, values, strict=True)
     ]
-    return Evaluation(pd.DataFrame(rows, columns=list(TABLE_COLUMNS)))
+    return Evaluation.of_rows(columns, rows)

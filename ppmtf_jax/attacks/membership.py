@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from scipy import sparse
 
@@ -11,6 +13,10 @@ from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, pr
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
 from ppmtf_jax.data.traces import Traces
+
+N_SPLITS = 100
+"""Of the users, to find what the advantage is by chance: its mean is then known to a twentieth."""
+SPLIT_SEED = 0
 
 
 def membership_scores(
@@ -68,6 +74,42 @@ def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
     true_rate = 1 - np.searchsorted(members, thresholds) / len(members)
     false_rate = 1 - np.searchsorted(others, thresholds) / len(others)
     return float(np.max(true_rate - false_rate))
+
+
+def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
+    """Advantage to be expected if the scores had nothing to do with membership: its mean over random splits of users.
+
+    A maximum over thresholds is above 0 by chance, the more so the fewer users and trace numbers there are. All users
+    are shuffled and split into as many members and others as there are, each user with her scores of all trace numbers,
+    which are alike. If membership has no effect, real and shuffled split are equally probable, so this is the
+    expected advantage whatever the numbers of users, ties, and likeness. If it has one, scores of both kinds are
+    mixed; of one trace number this changes nothing, for ranks are all that counts.
+
+    Parameters
+    ----------
+    members, others : float arrays, shape (trace numbers, users)
+        Of `membership_scores`.
+
+    Examples
+    --------
+    >>> members, others = np.arange(64.0)[None] + 32, np.arange(64.0)[None]
+    >>> membership_advantage(members, others)
+    0.5
+    >>> 0.08 < membership_chance(members, others) < 0.14
+    True
+    """
+    n_members, n_others = members.shape[1], others.shape[1]
+    scores = np.concatenate([members, others], axis=1)
+    n_numbers, n_users = scores.shape
+    descending = np.argsort(-scores, axis=None)
+    user = descending % n_users
+    ordered = scores.ravel()[descending]
+    # A threshold lies between different scores only.
+    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
+    rng = np.random.default_rng(SPLIT_SEED)
+    weight = np.repeat([1 / n_members, -1 / n_others], [n_members, n_others]) / n_numbers
+    greatest = [np.cumsum(rng.permutation(weight)[user])[ends].max() for _ in range(N_SPLITS)]
+    return float(np.mean(np.maximum(greatest, 0.0)))
 
 
 def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False) -> float:
@@ -141,11 +183,13 @@ def _check(comparison: Comparison) -> None:
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     released, train, test = comparison.traces, comparison.train, comparison.test
+    n_attacked = float(released.n_users if comparison.pool_traces else len(released.trace_table()[0]))
     if not all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train)):
-        return [float("nan")]
+        return [math.nan, math.nan, n_attacked]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
     known = (comparison.statistic(ml_transitions, traces) for traces in (train, test))
-    return [membership_advantage(*_scores(attacked, *known))]
+    scores = _scores(attacked, *known)
+    return [membership_advantage(*scores), membership_chance(*scores), n_attacked]
 
 
 ATTACKS.register(
@@ -160,8 +204,25 @@ ATTACKS.register(
                 "real traces.",
                 "true minus false positive rate",
                 "lower",
-                "below 0.1",
+                "near chance",
                 NO_TRANSITIONS,
+            ),
+            Quantity(
+                "mia_chance",
+                "Membership advantage by chance",
+                "The same expected if membership had no effect: a mean over random splits of the users.",
+                "true minus false positive rate",
+                "none",
+                "-",
+                NO_TRANSITIONS,
+            ),
+            Quantity(
+                "n_attacked",
+                "Traces attacked",
+                "Number of traces that both attacks see. The membership advantage depends on it.",
+                "traces",
+                "none",
+                "-",
             ),
         ),
         _measure,

@@ -134,7 +134,8 @@ def evaluate(
 ) -> None:
     """Measure utility and privacy, beside the training traces and uniform ones.
 
-    The same traces give the same numbers: nothing here is random but the uniform traces, whose seed is fixed.
+    The same traces give the same numbers: nothing here is random but the uniform traces and the splits that show what
+    is by chance, whose seeds are fixed.
     """
     chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))
     evaluate_traces(

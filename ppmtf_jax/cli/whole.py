@@ -107,7 +107,7 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
 
     def quantities(registry: Any) -> list[list[str]]:
         found = [quantity for entry in registry.values() for quantity in entry.described(entry.settings())]
-        return [[each.title, each.meaning, each.direction, each.good_value] for each in found]
+        return [[each.title, each.meaning, each.better or "-", each.good_value] for each in found]
 
     numbers = ["Number", "What it is", "Better", "A good value"]
     return [

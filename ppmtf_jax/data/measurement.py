@@ -7,6 +7,7 @@ of it is better) comes from its `Quantity`, so a table or a picture needs to kno
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
@@ -33,21 +34,53 @@ class Quantity:
         One sentence.
     unit : str
         As beside an axis: "bins", "share of traces".
-    direction : {"lower", "higher"}
-        Which is better.
+    direction : {"lower", "higher", "zero", "none"}
+        Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither good nor bad, such
+        as a count.
     good_value : str
         What to hope for.
     undefined : str
         When it is NaN, or "" if never.
+
+    Examples
+    --------
+    >>> bias = Quantity("bias", "Bias", "How much too much.", "km", "zero", "near 0")
+    >>> bias.better, bias.prefers(-0.1, 0.2), bias.text(-0.00001)
+    ('closest to 0', True, '0.0000')
+    >>> replace(bias, direction="none").text(12.0)
+    '12'
     """
 
     name: str
     title: str
     meaning: str
     unit: str
-    direction: Literal["lower", "higher"]
+    direction: Literal["lower", "higher", "zero", "none"]
     good_value: str
     undefined: str = ""
+
+    @property
+    def better(self) -> str:
+        """Which is better, in words; "" where none is."""
+        return {"zero": "closest to 0", "none": ""}.get(self.direction, self.direction)
+
+    def prefers(self, value: float, other: float) -> bool:
+        """Whether a number is better than another, by more than rounding; never where one is undefined."""
+        loss, other_loss = self._loss(value), self._loss(other)
+        finite = math.isfinite(value) and math.isfinite(other)
+        return finite and loss < other_loss and not math.isclose(loss, other_loss, rel_tol=1e-9, abs_tol=1e-12)
+
+    def text(self, value: float) -> str:
+        """A number as printed: with four decimals, a count without; "-" where it is undefined."""
+        if not math.isfinite(value):
+            return "-"
+        if self.direction == "none" and value == round(value):
+            return f"{value:.0f}"
+        # Adding 0 takes the sign from what is rounded to 0.
+        return f"{round(value, 4) + 0.0:.4f}"
+
+    def _loss(self, value: float) -> float:
+        return {"lower": value, "higher": -value, "zero": abs(value), "none": 0.0}[self.direction]
 
 
 @dataclass(frozen=True)
@@ -59,7 +92,7 @@ class Reading:
     references : dict of str to float
         Numbers to hold it against, by name, such as what the same users' other half gives ("floor").
     caveat : str
-        Why the number says little on these data, or "".
+        Why the number says little on these data, a line for each reason, or "".
     """
 
     references: dict[str, float] = field(default_factory=dict)

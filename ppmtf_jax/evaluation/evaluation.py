@@ -14,7 +14,7 @@ import pandas as pd
 
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.registry import METRICS
@@ -37,7 +37,10 @@ TABLE_COLUMNS = (
     "good_value",
     "undefined",
     "kind",
+    "references",
+    "caveat",
 )
+UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so it tells nothing of a synthesizer"
 
 
 class Chosen(NamedTuple):
@@ -63,6 +66,12 @@ class Chosen(NamedTuple):
         """The exact numbers of uniform traces; none where they are not known."""
         uniform = self.measurement.uniform
         return self._named(uniform(comparison, self.settings)) if uniform else {}
+
+    def readings(self, comparison: Comparison) -> dict[str, Reading]:
+        """How the numbers are to be read, by the names of the quantities; from the comparison of the training set."""
+        reading = self.measurement.reading
+        found = reading(comparison, self.settings) if reading else [Reading()] * len(self.quantities)
+        return {each.name: about for each, about in zip(self.quantities, found, strict=True)}
 
     def _named(self, values: Sequence[float]) -> dict[str, float]:
         return {each.name: float(value) for each, value in zip(self.quantities, values, strict=True)}
@@ -136,6 +145,30 @@ class EvaluationSettings:
         return {quantity.name: quantity for each in self.chosen() for quantity in each.quantities}
 
 
+class Row(NamedTuple):
+    """What an evaluation says of a metric.
+
+    Attributes
+    ----------
+    quantity : Quantity
+    kind : {"utility", "privacy"}
+    values : list of float
+        In the order of the columns.
+    reading : Reading
+        What to hold them against, and why they may say little on these data.
+    """
+
+    quantity: Quantity
+    kind: str
+    values: list[float]
+    reading: Reading = Reading()
+
+    @property
+    def title(self) -> str:
+        """As printed: with a dagger where there is a caveat."""
+        return self.quantity.title + (" †" if self.reading.caveat else "")
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """What `evaluate` found.
@@ -144,7 +177,8 @@ class Evaluation:
     ----------
     table : DataFrame
         A row for each metric and column, with `TABLE_COLUMNS`: the metric's and the column's name, the number (NaN
-        where it is undefined), and what is known of the metric, see `Quantity`; kind is "utility" or "privacy".
+        where it is undefined), and what is known of the metric, see `Quantity`; kind is "utility" or "privacy". How the
+        metric is to be read on these data is in references, a dictionary, and caveat, see `Reading`.
 
     Examples
     --------
@@ -190,21 +224,49 @@ class Evaluation:
     def __getitem__(self, metric: str) -> float:
         return self.value(metric)
 
-    def rows(self) -> list[tuple[Quantity, list[float]]]:
+    def rows(self) -> list[Row]:
         """What each metric is, and its numbers in the order of `columns`: for tables and pictures."""
         found = []
         for name, rows in self.table.groupby("metric", sort=False):
-            about = {each.name: rows[each.name].iloc[0] for each in fields(Quantity) if each.name != "name"}
-            found.append((Quantity(str(name), **about), rows["value"].tolist()))
+            first = rows.iloc[0]
+            quantity = Quantity(str(name), **{each.name: first[each.name] for each in fields(Quantity)[1:]})
+            reading = Reading(first["references"], first["caveat"])
+            found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
         return found
+
+    def caveats(self) -> dict[str, list[str]]:
+        """Why some metrics say little on these data: the titles of the metrics, by reason.
+
+        Examples
+        --------
+        >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "utility", [0.0], Reading(caveat="Too few users"))
+        >>> Evaluation.of_rows(["synthetic"], [row]).caveats()
+        {'Too few users': ['A']}
+        """
+        found: dict[str, list[str]] = {}
+        for row in self.rows():
+            for reason in row.reading.caveat.splitlines():
+                found.setdefault(reason.rstrip("."), []).append(row.quantity.title)
+        return found
+
+    @classmethod
+    def of_rows(cls, columns: Sequence[str], rows: Sequence[Row]) -> Evaluation:
+        """An evaluation of given numbers: the opposite of `rows`."""
+        table = [
+            asdict(row.quantity) | asdict(row.reading) | {"metric": row.quantity.name, "kind": row.kind}
+            | {"column": column, "value": value}
+            for row in rows
+            for column, value in zip(columns, row.values, strict=True)
+        ]  # fmt: skip
+        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)))
 
     def to_json(self) -> str:
         """As JSON; an undefined number becomes null, for JSON knows no NaN."""
-        kinds = self.table.drop_duplicates("metric").set_index("metric")["kind"]
         metrics = [
-            asdict(quantity) | {"kind": kinds[quantity.name], "values": [_or_none(value) for value in values]}
-            for quantity, values in self.rows()
-        ]
+            asdict(row.quantity) | {"kind": row.kind, "values": [_or_none(each) for each in row.values]}
+            | asdict(row.reading)
+            for row in self.rows()
+        ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
         content |= {"columns": self.columns, "metrics": metrics}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
@@ -228,16 +290,28 @@ class Evaluation:
             content = json.loads(text)
             if content["kind"] != JSON_KIND:
                 raise ValueError(f"kind {content['kind']!r}")
-            columns, metrics = content["columns"], content["metrics"]
-            return cls(_table(columns, [_metric_from_json(metric) for metric in metrics]))
+            return cls.of_rows(content["columns"], [_row_from_json(metric) for metric in content["metrics"]])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             found = f"{type(error).__name__}: {error}"
             way_out = "Evaluate the traces again"
             raise InputError(subject, [Problem("an evaluation as JSON", found, way_out=way_out)]) from error
 
     def __repr__(self) -> str:
-        rows = {quantity.title: values for quantity, values in self.rows()}
-        return pd.DataFrame.from_dict(rows, orient="index", columns=self.columns).round(4).to_string()
+        numbers = {row.title: [row.quantity.text(value) for value in row.values] for row in self.rows()}
+        table = pd.DataFrame.from_dict(numbers, orient="index", columns=self.columns)
+        return "\n".join([table.to_string(), *caveat_lines(self)])
+
+
+def caveat_lines(evaluation: Evaluation) -> list[str]:
+    """What to print below the numbers: a line for each reason why some say little.
+
+    Examples
+    --------
+    >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "utility", [0.0], Reading(caveat="Too few users"))
+    >>> caveat_lines(Evaluation.of_rows(["synthetic"], [row]))
+    ['† A: Too few users.']
+    """
+    return [f"† {', '.join(titles)}: {reason}." for reason, titles in evaluation.caveats().items()]
 
 
 def evaluate(
@@ -297,12 +371,13 @@ def evaluate(
     n_steps = 1 + sum(task.n_steps for task in tasks.values())
     with progress_bar("evaluating", n_steps, show=progress, waits_for="") as advance:
         exact = {name: value for each in chosen for name, value in each.uniform(real).items()}
+        readings = {name: reading for each in chosen for name, reading in each.readings(real).items()}
         advance(1)
         for name in list(tasks):
             # What was computed of a synthetic set is forgotten once that has been measured.
             values[name] = tasks.pop(name).values(advance)
     values[UNIFORM] |= exact
-    return Evaluation(_table(list(values), _metrics_of(chosen, values)))
+    return Evaluation.of_rows(list(values), _rows_of(chosen, values, readings))
 
 
 class _Task(NamedTuple):
@@ -380,31 +455,40 @@ def _refused(measurement: Measurement, values: Mapping[str, Any]) -> list[str]:
 
 # The table
 
-_Metric = tuple[Quantity, str, list[float]]
-"""What a metric is, its kind, and its numbers in the order of the columns."""
 
-
-def _metrics_of(chosen: list[Chosen], values: dict[str, dict[str, float]]) -> list[_Metric]:
+def _rows_of(chosen: list[Chosen], values: dict[str, dict[str, float]], readings: dict[str, Reading]) -> list[Row]:
     return [
-        (quantity, each.measurement.kind, [column[quantity.name] for column in values.values()])
+        Row(
+            quantity,
+            each.measurement.kind,
+            [column[quantity.name] for column in values.values()],
+            _completed(readings[quantity.name], each.measurement.kind == "utility" and _fails(quantity, values)),
+        )
         for each in chosen
         for quantity in each.quantities
     ]
 
 
-def _table(columns: list[str], metrics: list[_Metric]) -> pd.DataFrame:
-    rows = [
-        asdict(quantity) | {"metric": quantity.name, "column": column, "value": value, "kind": kind}
-        for quantity, kind, values in metrics
-        for column, value in zip(columns, values, strict=True)
-    ]
-    return pd.DataFrame(rows, columns=list(TABLE_COLUMNS))
+def _fails(quantity: Quantity, values: dict[str, dict[str, float]]) -> bool:
+    """Whether traces that know nothing score better than real ones."""
+    return quantity.prefers(values[UNIFORM][quantity.name], values[TRAINING][quantity.name])
 
 
-def _metric_from_json(content: dict[str, Any]) -> _Metric:
-    about = {name: value for name, value in content.items() if name not in ("kind", "values")}
-    values = [math.nan if value is None else float(value) for value in content["values"]]
-    return Quantity(**about), str(content["kind"]), values
+def _completed(reading: Reading, uniform_is_better: bool) -> Reading:
+    """With what is known only when all is measured, and without references that are undefined."""
+    reasons = [UNIFORM_IS_BETTER] * uniform_is_better + reading.caveat.splitlines()
+    references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
+    return Reading(references, "\n".join(reasons))
+
+
+def _row_from_json(content: dict[str, Any]) -> Row:
+    about = dict(content)
+    # Evaluations of earlier versions say nothing of how they are to be read.
+    references = {str(name): float(value) for name, value in about.pop("references", {}).items()}
+    reading = Reading(references, str(about.pop("caveat", "")))
+    kind = str(about.pop("kind"))
+    values = [math.nan if value is None else float(value) for value in about.pop("values")]
+    return Row(Quantity(**about), kind, values, reading)
 
 
 def _or_none(value: float) -> float | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from ppmtf_jax.data.measurement import Quantity
-from ppmtf_jax.evaluation.evaluation import Evaluation
+from ppmtf_jax.data.measurement import Reading
+from ppmtf_jax.evaluation.evaluation import Evaluation, Row, caveat_lines
 
 
 def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
     """A table of all metrics beside Training and Uniform; print it with `rich.print`.
+
+    What a number is to be held against on these data stands with what a good value is. Metrics that say little on these
+    data are dim and have a dagger; why is told below.
 
     Parameters
     ----------
@@ -30,30 +34,52 @@ def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
     ['Metric', 'Synthetic', 'Training', 'Uniform', 'A good value']
     """
     rows = evaluation.rows()
-    directions = {quantity.direction for quantity, _ in rows}
+    directions = Counter(row.quantity.better for row in rows if row.quantity.better)
+    usual = directions.most_common(1)[0][0] if directions else ""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption_justify="left")
-    table.title = "Utility and privacy" + (f": {directions.pop()} is better" if len(directions) == 1 else "")
-    table.caption = " ".join(part for part in (note, _undefined_note(rows)) if part) or None
-    mixed = bool(directions)
-    table.add_column("Metric", no_wrap=True)
+    table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
+    table.title += ", unless said otherwise" if len(directions) > 1 else ""
+    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *caveat_lines(evaluation)]) or None
+    table.add_column("Metric")
     for name in evaluation.columns:
         table.add_column(name[:1].upper() + name[1:], justify="right", no_wrap=True)
     table.add_column("A good value")
-    for quantity, values in rows:
-        good = f"{quantity.good_value} ({quantity.direction} is better)" if mixed else quantity.good_value
-        table.add_row(quantity.title, *map(_number, values), good)
+    for row in rows:
+        numbers = [row.quantity.text(value) for value in row.values]
+        style = "dim" if row.reading.caveat else None
+        table.add_row(row.title, *numbers, _good_value(row, usual), style=style)
     return table
 
 
-def _number(value: float) -> str:
-    return f"{value:.4f}" if math.isfinite(value) else "-"
+def references_text(reading: Reading) -> str:
+    """What to hold a number against, each with two decimals or, if small, two digits.
+
+    Examples
+    --------
+    >>> references_text(Reading({"floor": 0.2613, "everybody alike": 0.0123}))
+    'floor 0.26, everybody alike 0.012'
+    """
+    return ", ".join(f"{name} {_rounded(value)}" for name, value in reading.references.items())
 
 
-def _undefined_note(rows: list[tuple[Quantity, list[float]]]) -> str:
+def _rounded(value: float) -> str:
+    if value == round(value):
+        return f"{value + 0.0:.0f}"
+    return f"{value:.2g}" if abs(value) < 0.1 else f"{value:.2f}"
+
+
+def _good_value(row: Row, usual: str) -> str:
+    """What to hope for, which is better where that is unusual, and what to hold the numbers against."""
+    better = row.quantity.better
+    good = row.quantity.good_value + (f" ({better})" if better not in ("", usual) else "")
+    return "; ".join(filter(None, [good, references_text(row.reading)]))
+
+
+def _undefined_note(rows: list[Row]) -> str:
     """Why some of the numbers are missing."""
-    reasons = [
-        f"{quantity.title}: {quantity.undefined}"
-        for quantity, values in rows
-        if quantity.undefined and any(math.isnan(value) for value in values)
-    ]
-    return "Undefined, shown as -. " + "; ".join(reasons) + "." if reasons else ""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        if row.quantity.undefined and any(math.isnan(value) for value in row.values):
+            reasons.setdefault(row.quantity.undefined, []).append(row.quantity.title)
+    listed = "; ".join(f"{', '.join(titles)}: {reason}" for reason, titles in reasons.items())
+    return f"Undefined, shown as -. {listed}." if listed else ""

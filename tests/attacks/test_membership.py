@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ppmtf_jax.attacks import membership_advantage, membership_scores, mia_advantage
+from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores, mia_advantage
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation import evaluate
 from tests.support import minutes, places_in_line, random_traces, transitions_by_loop
 
 
@@ -103,6 +105,96 @@ def test_traces_of_strangers_give_nothing_away() -> None:
     # Half of the members' own traces among them are noticed.
     leaked = replace(strangers, place=train.place[:800])
     assert mia_advantage(leaked, train, test) > tolerance
+
+
+# What is so by chance
+
+SPREAD = math.sqrt(4 / math.pi - 1)
+"""Standard deviation over mean of the advantage by chance: it is near a Rayleigh variable, see the tolerance above."""
+N_SPLITS = 100
+
+
+@pytest.mark.parametrize(("n_members", "n_others", "n_numbers"), [(3, 4, 2), (5, 2, 1), (7, 1, 3), (1, 6, 1)])
+def test_chance_is_the_mean_over_all_splits_of_the_users(n_members: int, n_others: int, n_numbers: int) -> None:
+    rng = np.random.default_rng(n_members)
+    scores = rng.integers(4, size=(n_numbers, n_members + n_others)).astype(float)
+    users = range(n_members + n_others)
+    splits = [np.isin(users, chosen) for chosen in combinations(users, n_members)]
+    advantages = [membership_advantage(scores[:, split], scores[:, ~split]) for split in splits]
+    tolerance = 5 * np.std(advantages) / math.sqrt(N_SPLITS)
+    found = membership_chance(scores[:, :n_members], scores[:, n_members:])
+    assert found == pytest.approx(np.mean(advantages), abs=tolerance)
+
+
+def null_experiment(seed: int) -> tuple[float, float, float]:
+    """An attack where members are no members: its advantage, that by chance, and that by chance of halves of others."""
+    train = traces_of(3 * seed, range(60), n_places=6)
+    test = traces_of(3 * seed + 1, range(60, 100), n_places=6)
+    members, others = membership_scores(traces_of(3 * seed + 2, range(1000, 1020), 5, n_places=6), train, test)
+    half = np.random.default_rng(seed).permutation(40) < 20
+    halves = membership_advantage(others[:, half], others[:, ~half])
+    return membership_advantage(members, others), membership_chance(members, others), halves
+
+
+def test_where_members_are_no_members_the_advantage_is_that_by_chance() -> None:
+    """On average; the tolerance is five standard errors of the mean over experiments, and of the chance of each."""
+    n_experiments = 60
+    found = np.array([null_experiment(seed) for seed in range(n_experiments)])
+    advantage, chance, halves = found.mean(axis=0)
+    tolerance = 5 * math.hypot(*(found[:, :2].std(axis=0, ddof=1) / math.sqrt(n_experiments)))
+    assert advantage == pytest.approx(chance, abs=tolerance)
+    # Halves of the others are fewer users, so that more is by chance; and so it is noticed.
+    assert halves - advantage > tolerance
+
+
+def test_scores_of_a_user_are_alike_and_stay_together() -> None:
+    """Five numbers of which each user scores nearly the same give as much by chance as one number does."""
+    n_experiments, n_numbers, n_members, n_others = 60, 5, 60, 40
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(n_experiments):
+        usual = rng.normal(size=n_members + n_others)
+        scores = usual + 0.1 * rng.normal(size=(n_numbers, n_members + n_others))
+        split = np.split(scores, [n_members], axis=1)
+        apart = np.split(rng.permuted(scores, axis=1), [n_members], axis=1)
+        found.append([membership_advantage(*split), membership_chance(*split), membership_chance(*apart)])
+    advantage, chance, apart = np.mean(found, axis=0)
+    tolerance = 5 * math.hypot(*(np.std(found, axis=0, ddof=1)[:2] / math.sqrt(n_experiments)))
+    assert advantage == pytest.approx(chance, abs=tolerance)
+    # The same scores of which each number's are shuffled by themselves.
+    assert advantage - apart > tolerance
+
+
+def test_chance_of_one_number_is_that_of_the_smirnov_statistic_whatever_the_members_score() -> None:
+    """It exceeds x with probability about exp(-2 x^2 n m / (n + m)), so that its mean is sqrt(pi (n + m) / (8 n m)).
+
+    A walk of n + m steps ends its rises early; that is less than one step, 1 / n + 1 / m.
+    """
+    n_members, n_others = 400, 300
+    rng = np.random.default_rng(0)
+    mean = math.sqrt(math.pi * (n_members + n_others) / (8 * n_members * n_others))
+    tolerance = 5 * SPREAD * mean / math.sqrt(N_SPLITS) + 1 / n_members + 1 / n_others
+    for shift in (0.0, 5.0):
+        members, others = rng.normal(size=(1, n_members)) + shift, rng.normal(size=(1, n_others))
+        assert membership_chance(members, others) == pytest.approx(mean, abs=tolerance)
+
+
+def test_without_different_scores_nothing_is_by_chance() -> None:
+    assert membership_chance(np.zeros((2, 7)), np.zeros((2, 3))) == pytest.approx(0, abs=1e-12)
+
+
+def test_the_table_has_the_advantage_by_chance_and_the_number_of_traces() -> None:
+    train, test = traces_of(0, range(30), n_places=8), traces_of(1, range(30, 50), n_places=8)
+    synthetic = traces_of(2, range(30), 3, n_places=8)
+    few = synthetic.select_traces(synthetic.trace_table()[1] == 0)
+    evaluation = evaluate({"few": few, "all": synthetic}, train, test)
+    attacked = {column: evaluation.value("n_attacked", column) for column in evaluation.columns}
+    assert attacked == {"few": 30, "all": 90, "training": 30, "uniform": 90}
+    for column, traces, pool in (("few", few, False), ("all", synthetic, False), ("training", train, True)):
+        scores = membership_scores(traces, train, test, pool_traces=pool)
+        assert evaluation.value("mia_advantage", column) == membership_advantage(*scores)
+        assert evaluation.value("mia_chance", column) == membership_chance(*scores)
+    assert 0 < evaluation.value("mia_chance", "uniform") < 1
 
 
 def test_a_number_with_few_traces_counts_like_the_others() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from ppmtf_jax.attacks import mia_advantage, reid_rate
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate, format_table
-from ppmtf_jax.evaluation.evaluation import TABLE_COLUMNS
+from ppmtf_jax.evaluation.evaluation import TABLE_COLUMNS, UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.metrics.population import tp_tv, tp_tv_top50
 from ppmtf_jax.evaluation.metrics.transitions import tm_emd
 from ppmtf_jax.evaluation.metrics.visits import vf_tv
@@ -30,7 +30,8 @@ from tests import support
 
 PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
-ALL = ["tm_emd_y", "tm_emd_x", "tp_tv", "tp_tv_top50", "vf_tv", "mia_advantage", "reid_rate"]
+ATTACK_NUMBERS = ["mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
+ALL = ["tm_emd_y", "tm_emd_x", "tp_tv", "tp_tv_top50", "vf_tv", *ATTACK_NUMBERS]
 
 
 def grid_of(n_periods: int) -> TimeGrid:
@@ -142,7 +143,7 @@ def undefined_evaluation(train: Traces) -> Evaluation:
 def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = undefined_evaluation(train)
     undefined = {name for name in evaluation.metrics if math.isnan(evaluation[name])}
-    assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage"}
+    assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage", "mia_chance"}
     assert evaluation.table.query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))
 
@@ -200,7 +201,7 @@ def test_the_table_is_tidy(synthetic: Traces, train: Traces, test_set: Traces) -
         "utility": ALL[:5],
         "privacy": ALL[5:],
     }
-    assert set(evaluation.table["direction"]) == {"lower"}
+    assert set(evaluation.table.query("direction != 'lower'")["metric"]) == {"mia_chance", "n_attacked"}
 
 
 def test_unknown_names_are_refused(synthetic: Traces, train: Traces, test_set: Traces) -> None:
@@ -232,10 +233,13 @@ def test_what_is_no_evaluation_is_refused(text: str) -> None:
 
 
 def test_it_is_printed_as_a_short_table(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    lines = str(evaluate(synthetic, train, test_set)).splitlines()
+    evaluation = evaluate(synthetic, train, test_set)
+    lines = str(evaluation).splitlines()
     assert lines[0].split() == ["synthetic", "training", "uniform"]
-    assert len(lines) == 1 + len(ALL)
+    assert len(lines) == 1 + len(ALL) + len(evaluation.caveats())
     assert lines[3].startswith("TP-TV ")
+    (attacked,) = [line for line in lines if line.startswith("Traces attacked ")]
+    assert attacked.split()[2:] == ["15", "5", "15"]
 
 
 @pytest.mark.parametrize("quantity", EvaluationSettings().quantities().values(), ids=lambda quantity: quantity.name)
@@ -305,6 +309,103 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
 
 def test_what_was_removed_is_gone(synthetic: Traces, train: Traces, test_set: Traces) -> None:
     assert evaluate(synthetic, train, test_set).metrics == ALL
+
+
+# How numbers are to be read
+
+PLANTED = {
+    # Direction, what Training and what Uniform has, and whether the latter is better.
+    "lower_fails": ("lower", 0.5, 0.4, True),
+    "lower_holds": ("lower", 0.5, 0.6, False),
+    "higher_fails": ("higher", 0.5, 0.6, True),
+    "higher_holds": ("higher", 0.5, 0.4, False),
+    "zero_fails": ("zero", -0.5, 0.4, True),
+    "zero_holds": ("zero", 0.4, -0.5, False),
+    "no_direction": ("none", 0.5, 0.4, False),
+    "equal_but_for_rounding": ("lower", 0.1 + 0.2, 0.3, False),
+    "undefined": ("lower", math.nan, 0.4, False),
+    "undefined_of_uniform": ("higher", 0.4, math.nan, False),
+    "infinite": ("lower", math.inf, 0.4, False),
+}
+
+
+@pytest.fixture
+def planted() -> Iterator[list[Comparison]]:
+    """Metrics of which is known whether Uniform is better than Training; with what their reading was asked for."""
+    asked = []
+
+    def read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+        asked.append(comparison)
+        caveats = ["Three users only"] + [""] * (len(PLANTED) - 1)
+        return [Reading({"floor": 0.26, "undefined": math.nan}, caveat) for caveat in caveats]
+
+    numbers = list(PLANTED.values())
+    quantities = tuple(Quantity(name, name, "A number.", "1", about[0], "-") for name, about in PLANTED.items())
+    metric = Measurement(
+        "planted",
+        "utility",
+        quantities,
+        lambda comparison, settings: [each[1] for each in numbers],
+        lambda comparison, settings: [each[2] for each in numbers],
+        reading=read,
+    )
+    leak = Quantity("leak", "Leak", "A number.", "1", "lower", "-")
+    attack = Measurement(
+        "leak", "privacy", (leak,), lambda comparison, settings: [0.9], lambda comparison, settings: [0.1]
+    )
+    METRICS.register(metric)
+    ATTACKS.register(attack)
+    yield asked
+    METRICS.remove("planted")
+    ATTACKS.remove("leak")
+
+
+def test_where_uniform_is_better_than_training_the_number_is_marked(
+    planted: list[Comparison], synthetic: Traces, train: Traces, test_set: Traces
+) -> None:
+    rows = {row.quantity.name: row for row in evaluate(synthetic, train, test_set).rows()}
+    marked = {name for name in PLANTED if UNIFORM_IS_BETTER in rows[name].reading.caveat}
+    assert marked == {name for name, about in PLANTED.items() if about[3]}
+    # Of an attack it is what one hopes for.
+    assert not rows["leak"].reading.caveat
+
+
+def test_the_reading_is_asked_for_once_and_carried_everywhere(
+    planted: list[Comparison], synthetic: Traces, train: Traces, test_set: Traces
+) -> None:
+    evaluation = evaluate({"released": synthetic, "all": synthetic}, train, test_set)
+    (asked,) = planted
+    assert asked.traces is train
+    assert (asked.n_instants, asked.pool_traces) == (4, True)
+    row = next(row for row in evaluation.rows() if row.quantity.name == "lower_fails")
+    assert row.reading == Reading({"floor": 0.26}, f"{UNIFORM_IS_BETTER}\nThree users only")
+    assert row.title == "lower_fails †"
+    of_metric = evaluation.table.query("metric == 'lower_fails'")
+    assert of_metric["caveat"].tolist() == [row.reading.caveat] * 4
+    assert of_metric["references"].tolist() == [{"floor": 0.26}] * 4
+    assert evaluation.caveats()["Three users only"] == ["lower_fails"]
+    failing = [name for name, about in PLANTED.items() if about[3]]
+    assert evaluation.caveats()[UNIFORM_IS_BETTER][-3:] == failing
+    assert "† lower_fails: Three users only." in str(evaluation).splitlines()
+    # JSON knows no infinity either.
+    stored = evaluation.table.assign(value=evaluation.table["value"].replace(math.inf, math.nan))
+    pd.testing.assert_frame_equal(Evaluation.from_json(evaluation.to_json()).table, stored, check_exact=True)
+
+
+def test_json_of_an_earlier_version_has_neither_references_nor_caveats(
+    synthetic: Traces, train: Traces, test_set: Traces
+) -> None:
+    evaluation = evaluate(synthetic, train, test_set)
+    content = json.loads(evaluation.to_json())
+    for metric in content["metrics"]:
+        del metric["references"], metric["caveat"]
+    earlier = Evaluation.from_json(json.dumps(content))
+    assert [row.values for row in earlier.rows()] == [row.values for row in evaluation.rows()]
+    assert {row.reading.caveat for row in earlier.rows()} == {""}
+    assert not earlier.caveats()
+    content["metrics"][0]["references"] = {"floor": "low"}
+    with pytest.raises(InputError, match="an evaluation as JSON"):
+        Evaluation.from_json(json.dumps(content))
 
 
 @pytest.mark.usefixtures("registered")

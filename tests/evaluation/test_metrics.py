@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ppmtf_jax.data.measurement import Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -219,6 +220,66 @@ def test_uniform_is_what_uniform_distributions_give() -> None:
     fractions = [loop_fractions(each, 4) for each in (train, test)]
     expected = loop_vf_tv({place: Counter({0: 1}) for place in range(N_PLACES)}, *fractions, 4)
     assert evaluation.value("vf_tv", "uniform") == pytest.approx(expected)
+
+
+# How the numbers are to be read on some data
+
+
+def readings(synthetic: Traces, train: Traces, test: Traces) -> dict[str, Reading]:
+    rows = evaluate(synthetic, train, test, EvaluationSettings(attacks=False)).rows()
+    return {row.quantity.name: row.reading for row in rows}
+
+
+def walk(user: int, instants: range, trace: int = 0) -> list[tuple[int, int, int, int]]:
+    """From place to place, each at one instant."""
+    return [(user, trace, i, i % N_PLACES) for i in instants]
+
+
+@pytest.mark.parametrize(("n_long", "said"), [(2, ""), (3, "30%"), (10, "100%")])
+def test_visit_fractions_of_longer_traces_have_a_caveat(n_long: int, said: str) -> None:
+    """A synthetic trace has four instants; of ten users who count more than a fifth may not have more."""
+    synthetic = to_traces(walk(0, range(4)))
+    rows = []
+    for user in range(9):
+        # Seven events from instant 6 on, or of four instants; traces need not be in the order of time.
+        long = walk(user, range(6, 10)) + walk(user, range(3), trace=1)
+        rows += long if user < n_long else walk(user, range(4, 8)) + walk(user, range(4, 7), trace=1)
+    # Too few events to count.
+    rows += walk(9, range(0, 12, 4))
+    other = walk(10, range(5)) if n_long == 10 else walk(10, range(4)) + walk(10, range(4), trace=1)
+    caveat = readings(synthetic, to_traces(rows, 3), to_traces(other, 3))["vf_tv"].caveat
+    assert ("of the real users have longer traces" in caveat) == bool(said)
+    assert said in caveat
+
+
+@pytest.mark.parametrize(("n_left", "said"), [(5, ""), (4, "33%"), (1, "83%")])
+def test_transitions_have_a_caveat_where_many_places_are_never_left(n_left: int, said: str) -> None:
+    synthetic = random_traces(0, range(3))
+    test = to_traces([(10 + place, 0, i, (place + i) % N_PLACES) for place in range(n_left) for i in range(2)])
+    found = readings(synthetic, synthetic, test)
+    for name in ("tm_emd_y", "tm_emd_x"):
+        assert ("of the places have no test step" in found[name].caveat) == bool(said)
+        assert said in found[name].caveat
+
+
+def test_transitions_are_held_against_never_moving() -> None:
+    train, test = random_traces(0, range(3)), random_traces(1, range(3, 6))
+    still = to_traces([(0, 0, 0, 0)])
+    found = readings(train, train, test)
+    expected = tm_emd(still, test)
+    assert tuple(found[f"tm_emd_{axis}"].references["never moving"] for axis in "yx") == pytest.approx(expected)
+    # Where nobody moves the number is undefined, and so is what to hold it against.
+    undefined = readings(train, train, still)["tm_emd_y"]
+    assert undefined == Reading()
+
+
+def test_population_has_a_caveat_where_many_slots_are_empty() -> None:
+    train, full = random_traces(0, range(3)), random_traces(1, range(3, 6))
+    # Of three slots, that of instant 2 has no event.
+    sparse = to_traces([(3, 0, i, 0) for i in (0, 1, 3)])
+    for name in ("tp_tv", "tp_tv_top50"):
+        assert "of the slots have no test event" not in readings(train, train, full)[name].caveat
+        assert "33% of the slots have no test event" in readings(train, train, sparse)[name].caveat
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

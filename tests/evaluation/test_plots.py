@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -212,6 +213,44 @@ def test_bars_of_several_synthetic_sets_are_told_apart() -> None:
     legend = figure.axes[1].get_legend()
     assert [text.get_text() for text in legend.get_texts()] == ["released", "all", "training data", "uniform"]
     assert [patch.get_facecolor() for patch in legend.get_patches()] == colours
+
+
+def test_bars_go_below_0_and_counts_have_none() -> None:
+    bias = Quantity("bias", "Bias", "A number.", "km", "zero", "near 0")
+    count = Quantity("n", "Counted", "A number.", "traces", "none", "-")
+    numbers = [(count, [500.0, 500.0, 500.0]), (bias, [-0.6, 0.1, -0.2])]
+    figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers))
+    panel, legend, *rest = figure.axes
+    assert panel.get_title() == "Bias\nclosest to 0 is better"
+    assert [bar.get_height() for bar in panel.patches] == [-0.6, 0.1, -0.2]
+    # Each number stands beyond the end of its bar, within the panel.
+    heights = [text.get_position()[1] for text in panel.texts]
+    assert heights[0] < -0.6 < heights[2] < -0.2 < 0.1 < heights[1]
+    low, high = panel.get_ylim()
+    assert low < heights[0]
+    assert heights[1] < high
+    assert legend.get_legend()
+    assert not any(ax.get_title() for ax in rest)
+    figure.savefig("/dev/null", format="png")
+
+
+def test_references_are_lines_and_caveats_are_told_below() -> None:
+    readings = {
+        "tp_tv": Reading({"floor": 0.26, "everybody alike": 0.9}),
+        "vf_tv": Reading(caveat="Too few users for this number"),
+    }
+    numbers = [(QUANTITIES[name], [0.5, 0.4, 0.3]) for name in readings]
+    figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers, readings))
+    first, second = figure.axes[:2]
+    lines = sorted(line.get_ydata()[0] for line in first.lines)
+    assert lines == [0, 0.26, 0.9]
+    assert first.get_ylim()[1] > 0.9
+    assert "floor 0.26, everybody alike 0.90" in first.get_xlabel().replace("\n", " ")
+    assert {bar.get_alpha() for bar in first.patches} == {None}
+    assert second.get_title().startswith("VF-TV †\n")
+    assert all(bar.get_alpha() < 0.5 for bar in second.patches)
+    assert figure.get_supxlabel() == "† VF-TV: Too few users for this number."
+    figure.savefig("/dev/null", format="png")
 
 
 def test_top_users_are_a_tenth_and_at_least_one() -> None:

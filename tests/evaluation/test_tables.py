@@ -9,11 +9,14 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
 from tests.support import evaluation_of
 
 QUANTITIES = list(EvaluationSettings().quantities().values())
+
+
+CAVEAT = "Too few users for this number"
 
 
 def printed(evaluation: Evaluation, width: int = 80, note: str = "") -> str:
@@ -28,21 +31,25 @@ def full(*columns: str, **values: float) -> Evaluation:
 
 
 def test_every_metric_is_in_the_table_with_direction_and_good_value() -> None:
-    text = printed(full("synthetic", "training", "uniform"))
-    assert "lower is better" in text
+    text = printed(full("synthetic", "training", "uniform"), 100)
+    assert text.splitlines()[0].strip() == "Utility and privacy: lower is better"
     for quantity in QUANTITIES:
-        (line,) = [line for line in text.splitlines() if f" {quantity.title} " in line]
+        (line,) = [line for line in text.splitlines() if f" {quantity.title}  " in line]
         assert line.count("0.2500") == 3
         assert quantity.good_value in line
 
 
 def test_four_columns_of_numbers_fit_80_characters() -> None:
+    """Long titles are wrapped; numbers and words are not."""
     lines = printed(full("released", "all", "training", "uniform", tm_emd_y=19.87654)).splitlines()
     assert max(map(len, lines)) <= 80
-    for quantity in QUANTITIES:
-        (line,) = [line for line in lines if f" {quantity.title} " in line]
+    numbers = [line for line in lines if line.count("0.2500") + line.count("19.8765") == 4]
+    assert len(numbers) == len(QUANTITIES)
+    for line, quantity in zip(numbers, QUANTITIES, strict=True):
         assert line.rstrip().endswith(quantity.good_value)
-        assert line.count("0.2500") + line.count("19.8765") == 4
+        assert line.split()[0] == quantity.title.split()[0]
+    words = {word for quantity in QUANTITIES for word in quantity.title.split()}
+    assert words <= set(" ".join(lines).split())
     assert [name for name in ("Released", "All", "Training", "Uniform") if name not in lines[2]] == []
 
 
@@ -55,8 +62,45 @@ def test_metrics_that_were_not_computed_have_no_row() -> None:
 def test_each_direction_is_told_where_they_differ() -> None:
     more = Quantity("kept", "Kept", "Share of the traces.", "share of traces", "higher", "near 1")
     text = printed(evaluation_of(["synthetic"], [(QUANTITIES[0], [0.4]), (more, [0.5])]))
-    assert "near 1 (higher is better)" in text
-    assert "below 1 (a bin) (lower is better)" in text
+    assert "near 1 (higher)" in text
+    assert "lower is better" in text
+    assert "(lower)" not in text
+
+
+def test_what_is_neither_good_nor_bad_is_a_count_and_what_is_best_at_0_may_be_negative() -> None:
+    count = Quantity("n", "Counted", "A number.", "traces", "none", "-")
+    bias = Quantity("bias", "Bias", "A number.", "km", "zero", "near 0")
+    numbers = [(count, [5000.0, 2.5]), (bias, [-0.25, -1e-9]), (QUANTITIES[0], [0.4, 0.4]), (QUANTITIES[1], [0.4, 0.4])]
+    lines = printed(evaluation_of(["synthetic", "training"], numbers)).splitlines()
+    cells = {line.split()[0]: line.split()[1:] for line in lines if line.split()}
+    assert cells["Counted"] == ["5000", "2.5000", "-"]
+    assert cells["Bias"] == ["-0.2500", "0.0000", "near", "0", "(closest", "to", "0)"]
+
+
+def test_references_stand_with_the_good_value() -> None:
+    references = {"floor": 0.2613, "everybody alike": 0.0123, "nobody": -0.5, "all": 1.0, "few": -0.0}
+    evaluation = evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4])], {QUANTITIES[2].name: Reading(references)})
+    assert "near Training; floor 0.26, everybody alike 0.012, nobody -0.50, all 1, few 0 " in printed(evaluation, 120)
+
+
+def test_a_caveat_marks_its_row_and_its_reason_stands_below_once() -> None:
+    readings = {QUANTITIES[0].name: Reading(caveat=CAVEAT), QUANTITIES[2].name: Reading(caveat=f"Another.\n{CAVEAT}")}
+    columns = ["released", "all", "training", "uniform"]
+    evaluation = evaluation_of(columns, [(each, [0.25] * 4) for each in QUANTITIES[:3]], readings)
+    for width in (80, 120):
+        text = printed(evaluation, width, note="All: what there is.")
+        assert max(map(len, text.splitlines())) <= width
+        assert [line.split()[0] for line in text.splitlines() if "0.2500" in line] == ["TM-EMD-Y", "TM-EMD-X", "TP-TV"]
+        assert [line.split()[1] for line in text.splitlines() if "0.2500" in line] == ["†", "0.2500", "†"]
+        below = [line.rstrip() for line in text.split("All: what there is.")[1].splitlines()]
+        assert below == ["", f"† TM-EMD-Y, TP-TV: {CAVEAT}.", "† TP-TV: Another."]
+    dim = [row.style for row in format_table(evaluation).rows]
+    assert dim == ["dim", None, "dim"]
+
+
+def test_a_reason_of_several_undefined_numbers_stands_below_once() -> None:
+    text = " ".join(printed(full("synthetic", tm_emd_y=math.nan, tm_emd_x=math.nan), 160).split())
+    assert text.endswith(f"Undefined, shown as -. TM-EMD-Y, TM-EMD-X: {QUANTITIES[0].undefined}.")
 
 
 def test_an_undefined_number_has_its_reason_below() -> None:
@@ -77,4 +121,5 @@ def test_rows_and_columns_are_those_of_the_table(columns: list[str]) -> None:
     evaluation = full(*columns)
     assert evaluation.columns == columns
     assert isinstance(evaluation.table, pd.DataFrame)
-    assert [quantity for quantity, _ in evaluation.rows()] == QUANTITIES
+    assert [row.quantity for row in evaluation.rows()] == QUANTITIES
+    assert [row.values for row in evaluation.rows()] == [[0.25] * len(columns)] * len(QUANTITIES)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
 
 N_TOP = 50
 
@@ -120,6 +120,13 @@ def _variations(population: np.ndarray, comparison: Comparison, settings: Popula
     return [total_variation(population, test), _top_variation(population, test, settings.n_top)]
 
 
+def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Reading]:
+    test = comparison.test
+    empty = 1 - len(np.unique(test.slot)) / test.time_grid.n_slots
+    caveat = f"{empty:.0%} of the slots have no test event and count as uniform, so scattered traces score well there"
+    return [Reading(caveat=caveat if empty > LARGE_PART else "")] * 2
+
+
 METRICS.register(
     Measurement(
         "tp_tv",
@@ -147,5 +154,6 @@ METRICS.register(
         _uniform,
         PopulationSettings,
         per_trace_number=True,
+        reading=_reading,
     )
 )

@@ -8,12 +8,12 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance
-from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
@@ -175,6 +175,19 @@ def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[floa
     return _distances(onward, expected, comparison.statistic(Traces.has_transitions, comparison.test))
 
 
+def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Reading]:
+    """Beside what traces give that never move, which sparse test traces reward."""
+    test = comparison.test
+    axes = _axes(test.places, settings)
+    # Whoever never moves goes from each place to that place.
+    never_moving = _from_test(axes, axes, comparison)
+    empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
+    caveat = f"{empty:.0%} of the places have no test step and count as stayed at, so traces that stay score well there"
+    # Where nobody moves at all the metric is undefined, and says why.
+    caveat = caveat if LARGE_PART < empty < 1 else ""
+    return [Reading({"never moving": value}, caveat) for value in never_moving]
+
+
 METRICS.register(
     Measurement(
         "tm_emd",
@@ -187,7 +200,7 @@ METRICS.register(
                 "averaged over the places.",
                 "bins, north-south",
                 "lower",
-                "below 1 (a bin)",
+                NEAR_TRAINING,
                 NO_TEST_TRANSITIONS,
             ),
             Quantity(
@@ -196,7 +209,7 @@ METRICS.register(
                 "The same in bins of longitude.",
                 "bins, east-west",
                 "lower",
-                "below 1 (a bin)",
+                NEAR_TRAINING,
                 NO_TEST_TRANSITIONS,
             ),
         ),
@@ -204,5 +217,6 @@ METRICS.register(
         _uniform,
         TransitionSettings,
         per_trace_number=True,
+        reading=_reading,
     )
 )

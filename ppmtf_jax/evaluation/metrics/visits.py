@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
 
 MIN_EVENTS = 5
 
@@ -127,6 +127,22 @@ def _from_real(fractions: np.ndarray, comparison: Comparison) -> float:
     return _variation(fractions, *real)
 
 
+def _n_instants_covered(traces: Traces) -> np.ndarray:
+    """From each user's first to her last event; of users who count."""
+    n_events = np.bincount(traces.user, minlength=traces.n_users)
+    first = np.flatnonzero(np.diff(traces.user, prepend=-1))
+    # A user's traces need not be in the order of time.
+    last_instant, first_instant = (each.reduceat(traces.instant, first) for each in (np.maximum, np.minimum))
+    return (last_instant - first_instant + 1)[n_events[traces.user[first]] >= MIN_EVENTS]
+
+
+def _reading(comparison: Comparison, settings: VisitSettings) -> list[Reading]:
+    covered = np.concatenate([_n_instants_covered(each) for each in (comparison.train, comparison.test)])
+    longer = np.mean(covered > comparison.n_instants) if len(covered) else 0.0
+    caveat = f"{longer:.0%} of the real users have longer traces than synthetic ones, so their shares do not compare"
+    return [Reading(caveat=caveat if longer > LARGE_PART else "")]
+
+
 METRICS.register(
     Measurement(
         "vf_tv",
@@ -147,5 +163,6 @@ METRICS.register(
         _uniform,
         VisitSettings,
         per_trace_number=True,
+        reading=_reading,
     )
 )

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import cycle
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation
+from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, Row, caveat_lines
 from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, styled
+from ppmtf_jax.evaluation.tables import references_text
 
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
 N_COLUMNS = 4
+LINE_LENGTH = 170
+"""Characters that fit the width of the picture, in the size of what stands below."""
 # Colours of what synthetic sets are compared with, and the others, in the order of `LINE_COLOURS`, for these.
 REAL_COLOUR, UNIFORM_COLOUR = LINE_COLOURS[2], "#BBBBBB"
 SYNTHETIC_COLOURS = [colour for colour in LINE_COLOURS if colour != REAL_COLOUR]
@@ -26,7 +29,9 @@ SYNTHETIC_COLOURS = [colour for colour in LINE_COLOURS if colour != REAL_COLOUR]
 def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     """Each metric of an evaluation for the synthetic traces, beside the training data and uniform traces.
 
-    Numbers that are not finite are marked as such.
+    Numbers that are not finite are marked as such. What a number is to be held against on these data is a dashed line;
+    metrics that say little on these data are pale and have a dagger, and why is told below. What is neither good nor
+    bad, such as a count, has no bars.
 
     Examples
     --------
@@ -40,21 +45,21 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = evaluation.rows()
+    rows = [row for row in evaluation.rows() if row.quantity.better]
     series = _series(evaluation.columns)
     n_rows = -(-(len(rows) + 1) // N_COLUMNS)
     figure = Figure(figsize=(10.4, 2.8 * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, N_COLUMNS).ravel()
-    for ax, (quantity, values) in zip(axes, rows, strict=False):
-        _draw_bars(ax, values, list(series.values()))
-        ax.set_title(f"{quantity.title}\n{quantity.direction} is better")
-        ax.set_ylabel("\n".join(wrap(quantity.unit, 34)))
-        ax.set_xlabel("\n".join(wrap(f"good: {quantity.good_value}", 34)), fontsize=8, color=DIM)
+    for ax, row in zip(axes, rows, strict=False):
+        _draw_panel(ax, row, list(series.values()))
     for ax in axes[len(rows) :]:
         ax.set_axis_off()
     handles = [Patch(color=colour, label=name) for name, colour in series.items()]
     axes[len(rows)].legend(handles=handles, loc="center", frameon=False, fontsize=10)
     figure.suptitle("Utility and privacy of the synthetic traces")
+    notes = [line for reason in caveat_lines(evaluation) for line in wrap(reason, LINE_LENGTH)]
+    if notes:
+        figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=8, color=DIM)
     return figure
 
 
@@ -65,19 +70,37 @@ def _series(columns: Sequence[str]) -> dict[str, str]:
     return dict(compared[name] if name in compared else (name, next(own)) for name in columns)
 
 
-def _draw_bars(ax: matplotlib.axes.Axes, values: Sequence[float], colours: Sequence[str]) -> None:
-    """A bar with its number for each value; "n/a" for what is not finite."""
+def _draw_panel(ax: matplotlib.axes.Axes, row: Row, colours: Sequence[str]) -> None:
+    quantity, references = row.quantity, row.reading.references
+    _draw_bars(ax, row.values, colours, references.values(), pale=bool(row.reading.caveat))
+    for value in references.values():
+        ax.axhline(value, color=DIM, lw=0.8, ls="--")
+    ax.set_title(f"{row.title}\n{quantity.better} is better")
+    ax.set_ylabel("\n".join(wrap(quantity.unit, 34)))
+    below = [f"good: {quantity.good_value}"] + ([f"dashed: {references_text(row.reading)}"] if references else [])
+    ax.set_xlabel("\n".join(line for text in below for line in wrap(text, 34)), fontsize=8, color=DIM)
+
+
+def _draw_bars(
+    ax: matplotlib.axes.Axes, values: Sequence[float], colours: Sequence[str], shown: Collection[float], *, pale: bool
+) -> None:
+    """A bar with its number for each value, "n/a" for what is not finite, on an axis that also shows other values."""
     finite = [value for value in values if np.isfinite(value)]
-    low, high = min([0.0, *finite]), max([0.0, *finite])
+    low, high = min([0.0, *finite, *shown]), max([0.0, *finite, *shown])
     if low == high:
         high = 1.0
+    gap = 0.02 * (high - low)
     for position, (value, colour) in enumerate(zip(values, colours, strict=True)):
         known = np.isfinite(value)
         if known:
-            ax.bar(position, value, color=colour, width=0.75)
-        text, height, shade = (f"{value:.3g}", max(value, 0.0), "black") if known else ("n/a", 0.0, DIM)
-        ax.text(position, height + 0.02 * (high - low), text, ha="center", va="bottom", fontsize=8, color=shade)
-    ax.set(xticks=[], xlim=(-0.6, len(values) - 0.4), ylim=(low, high + 0.2 * (high - low)))
+            ax.bar(position, value, color=colour, width=0.75, alpha=0.35 if pale else None)
+        digits = 2 if abs(value) < 0.01 else 3
+        text, end, shade = (f"{value:.{digits}g}", value, "black") if known else ("n/a", 0.0, DIM)
+        # The number is at the far end of its bar, which may be below 0.
+        end, side = (end - gap, "top") if end < 0 else (end + gap, "bottom")
+        ax.text(position, end, text, ha="center", va=side, fontsize=8, color=DIM if pale else shade)
+    room = 0.2 * (high - low)
+    ax.set(xticks=[], xlim=(-0.6, len(values) - 0.4), ylim=(low - room * (low < 0), high + room))
     ax.axhline(0, color="black", lw=0.8)
     ax.locator_params(axis="y", nbins=4)
     if not finite:
