@@ -214,7 +214,7 @@ def fit_chains(
         found = _scale(local_copy(), task, factor, jnp.asarray(pull[pair]), n_scalings, dense=space.is_exact)
         return jax.tree.map(np.asarray, found)
 
-    own_pairs = np.arange(n_pairs)[own_share(n_pairs)]
+    own_pairs = range(n_pairs)[own_share(n_pairs)]
     with progress_bar("fitting chains", N_ROUNDS * len(own_pairs), show=progress) as advance:
         for number in range(N_ROUNDS):
             n_scalings = N_SCALINGS if number < N_ROUNDS - 1 else N_LAST_SCALINGS

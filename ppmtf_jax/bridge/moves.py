@@ -122,10 +122,13 @@ class Gravity(NamedTuple):
     bin : int array, shape (cells, cells)
         Which of the bins of distance.
     factor : float array, shape (bins,)
+    attraction : float array, shape (slots, places)
+        Sum over all other places b of p(s, b) f(a, b): what normalizes g_s(. | a).
     """
 
     bin: Int[np.ndarray, "cell cell"]
     factor: Float[np.ndarray, " bin"]
+    attraction: Float[np.ndarray, "slot place"]
 
     @property
     def between(self) -> Float[np.ndarray, "cell cell"]:
@@ -133,8 +136,10 @@ class Gravity(NamedTuple):
         return self.factor[self.bin]
 
 
-def fit_gravity(moves: Steps, shares: Float[np.ndarray, " place"], space: Space, n_bins: int = N_BINS) -> Gravity:
-    """Fit g(b | a) ~ p(b) f(km(a, b)), b other than a, with f constant in bins that hold equally many of the moves.
+def fit_gravity(
+    moves: Steps, population: Float[np.ndarray, "slot place"], space: Space, n_bins: int = N_BINS
+) -> Gravity:
+    """Fit g_s(b | a) ~ p(s, b) f(km(a, b)), b other than a, f constant in bins that hold equally many of the moves.
 
     Proportional fitting: f is such that people who leave the places as often as they do cover the distances that they
     do, with half a move more in every bin.
@@ -148,6 +153,7 @@ def fit_gravity(moves: Steps, shares: Float[np.ndarray, " place"], space: Space,
     n_cells = len(space.km)
     leaving = np.bincount(moves.place, minlength=moves.n_places).astype(np.float64)
     leaving = np.bincount(space.cell, leaving, n_cells)
+    shares = population.mean(axis=0)
     mass, own = np.bincount(space.cell, shares, n_cells), _own_share(shares, space)
     factor = np.ones(n_used)
     for _ in range(N_ROUNDS if len(km) else 0):
@@ -155,15 +161,27 @@ def fit_gravity(moves: Steps, shares: Float[np.ndarray, " place"], space: Space,
         np.fill_diagonal(flow, np.diag(flow) * (1 - own))
         flow *= (leaving / np.maximum(flow.sum(axis=1), 1e-300))[:, None]
         expected = np.bincount(which.ravel(), flow.ravel(), n_used)
-        factor *= covered / np.maximum(expected, 1e-9 * covered)
+        # Nobody can cover a distance that there is not.
+        factor *= np.divide(covered, expected, out=np.ones(n_used), where=expected > 1e-9)
         factor /= factor.mean()
-    return Gravity(which, factor)
+    return Gravity(which, factor, _attraction(population, factor[which], space))
 
 
 def _own_share(shares: Float[np.ndarray, " place"], space: Space) -> Float[np.ndarray, " cell"]:
     """For each cell, what part of it a place in it makes up by itself, on average over its people."""
     mass = np.bincount(space.cell, shares, len(space.km))
     return np.bincount(space.cell, shares**2, len(space.km)) / np.maximum(mass, 1e-300) ** 2
+
+
+def _attraction(
+    population: Float[np.ndarray, "slot place"], between: Float[np.ndarray, "cell cell"], space: Space
+) -> Float[np.ndarray, "slot place"]:
+    n_cells = len(space.km)
+    mass = np.stack([np.bincount(space.cell, row, n_cells) for row in population])
+    of_cell = (mass @ between.T)[:, space.cell]
+    rest = of_cell - population * np.diag(between)[space.cell]
+    # Of the only place of all, nothing but rounding is left.
+    return np.where(rest > 1e-9 * of_cell, rest, 0)
 
 
 class MoveSmoothing(NamedTuple):
@@ -224,7 +242,8 @@ class SeenMoves:
     def from_place(self, count: Float[np.ndarray, "row pair"]) -> Float[np.ndarray, "row place"]:
         """Sums of some numbers of the pairs over those that leave each place."""
         sums = [np.bincount(self.place, row, self.n_places) for row in count]
-        return np.array(sums).reshape(len(count), self.n_places)
+        # Without pairs, `bincount` counts in whole numbers.
+        return np.array(sums, np.float64).reshape(len(count), self.n_places)
 
     def find(self, moves: Steps) -> tuple[Int[np.ndarray, " step"], np.ndarray]:
         """Which pair each move is of, and whether it is of any."""
@@ -254,37 +273,21 @@ def move_weights(
     seen: SeenMoves,
     smoothing: MoveSmoothing,
     kernel: Float[np.ndarray, "slot slot"],
-    attraction: Float[np.ndarray, "slot place"],
+    gravity: Gravity,
 ) -> MoveWeights:
     """Where those go who move: the slot's moves shrunk to those of all slots, and these to gravity.
 
     D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s), with N
     the seen moves, N_s those smoothed over slots, t_d and t_s the masses.
-
-    Parameters
-    ----------
-    attraction : float array, shape (slots, places)
-        Sum over b of p(s, b) f(a, b), from `attractions`: what normalizes gravity.
     """
     in_slot, overall = kernel @ seen.count, seen.count.sum(axis=0, keepdims=True)
     from_overall = seen.from_place(overall)[0]
     of_slot = 1 / (seen.from_place(in_slot) + smoothing.slot_mass)
     of_overall = smoothing.slot_mass / (from_overall + smoothing.gravity_mass)
     weights = (in_slot + overall * of_overall[seen.place]) * of_slot[:, seen.place]
-    gravity = of_overall * smoothing.gravity_mass * of_slot
-    return MoveWeights(weights, np.divide(gravity, attraction, out=np.zeros_like(gravity), where=attraction > 0))
-
-
-def attractions(
-    population: Float[np.ndarray, "slot place"], between: Float[np.ndarray, "cell cell"], space: Space
-) -> Float[np.ndarray, "slot place"]:
-    """Sum over all other places b of p(s, b) f(a, b)."""
-    n_cells = len(space.km)
-    mass = np.stack([np.bincount(space.cell, row, n_cells) for row in population])
-    of_cell = (mass @ between.T)[:, space.cell]
-    rest = of_cell - population * np.diag(between)[space.cell]
-    # Of the only place of all, nothing but rounding is left.
-    return np.where(rest > 1e-9 * of_cell, rest, 0)
+    leaving = of_overall * smoothing.gravity_mass * of_slot
+    attraction = gravity.attraction
+    return MoveWeights(weights, np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,8 +330,8 @@ class Movement:
         """Learn it from the steps of some users; gravity too, unless it is given."""
         moves = steps.moves
         seen = SeenMoves.of(moves, smoothing.min_users)
-        gravity = gravity or fit_gravity(moves, population.mean(axis=0), space)
-        weights = move_weights(seen, smoothing, kernel, attractions(population, gravity.between, space))
+        gravity = gravity or fit_gravity(moves, population, space)
+        weights = move_weights(seen, smoothing, kernel, gravity)
         # Two bins of gravity each, so that every one has many moves.
         bins = gravity.bin // 2
         km = bins[space.cell[moves.place], space.cell[moves.next_place]]

@@ -31,10 +31,16 @@ from ppmtf_jax.data.time_grid import TimeGrid
 
 # Users that settings are chosen on: more would take longer and choose the same.
 MOST_USERS = 2000
-N_FOLDS = 4
+N_FOLDS = 10
+# A clustering takes longer: one user of so many is held out, once.
+HELD_OUT_OF = 4
 BANDWIDTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 POPULATION_GRID = PopulationSmoothing(
-    (1.0, 0.75, 0.5), (1, 2, 3), BANDWIDTHS, (0.1, 0.3, 1.0, 3.0, 10.0, 30.0), (0.03, 0.1, 0.3, 1.0, 3.0)
+    (1.0, 0.75, 0.5),
+    (1, 2, 3),
+    BANDWIDTHS,
+    (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 20.0, 40.0),
+    (0.03, 0.1, 0.2, 0.3, 1.0, 3.0),
 )
 POPULATION_START = PopulationSmoothing(1.0, 1, 1.0, 1.0, 0.3)
 MOVE_GRID = MoveSmoothing(
@@ -118,9 +124,7 @@ def choose_moves(
         others = np.setdiff1d(np.arange(visits.n_users), held_out)
         shares = population(visits.of_users(others), smoothing, time_grid)
         learned = steps.of_users(others)
-        parts.append(
-            (learned, steps.of_users(held_out), shares, fit_gravity(learned.moves, shares.mean(axis=0), space))
-        )
+        parts.append((learned, steps.of_users(held_out), shares, fit_gravity(learned.moves, shares, space)))
 
     def score(candidate: MoveSmoothing) -> Float[np.ndarray, " user"]:
         kernel = slot_kernel(time_grid, candidate.slot_bandwidth)
@@ -159,7 +163,7 @@ def choose_clusters(
     spread_km : float
         How far the visits are spread.
     """
-    held_out = next(random_folds(visits.n_users, N_FOLDS, random))
+    held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     others = np.setdiff1d(np.arange(visits.n_users), held_out)
     learned, arrived = visits.of_users(others), arrivals.of_users(held_out)
     shares = population(learned, smoothing, time_grid)

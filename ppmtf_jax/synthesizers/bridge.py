@@ -1,9 +1,9 @@
 """Cluster bridge: users in clusters, and for each cluster one chain with its population and moves as people make them.
 
-Metropolis-Hastings turns refusals into stays, so that the traces of PPMTF stay where people move on. Here every slot has
-the distribution over places that it should have, for each cluster of users, and from one slot to the next the chain with
-the moves that are nearest to the population's (see `bridge.chains`). All users of a cluster share it: their traces are
-equally probable for each of them.
+Metropolis-Hastings turns refusals into stays, so that the traces of PPMTF stay where people move on. Here every slot
+has the distribution over places that it should have, for each cluster of users, and from one slot to the next the chain
+with the moves that are nearest to the population's (see `bridge.chains`). All users of a cluster share it: their traces
+are equally probable for each of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
-
 
 CHOSEN = (*PopulationSmoothing._fields, *MoveSmoothing._fields, *ClusterSmoothing._fields)
 """What the numbers of `ClusterBridge.chosen` are."""
@@ -258,7 +257,8 @@ def _choose(
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     arrivals = Visits.of(train, arrivals_only=True).of_users(users)
     visits, steps, grid = visits.of_users(users), steps.of_users(users), train.time_grid
-    with progress_bar("choosing the smoothing", n_clusterings(settings.n_clusters), show=progress, waits_for="") as advance:
+    n_steps = n_clusterings(settings.n_clusters)
+    with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
         of_population = choose_population(visits, grid, random)
         of_moves = choose_moves(steps, visits, of_population, space, grid, random)
         of_clusters, gains = choose_clusters(
@@ -282,13 +282,12 @@ def _spread_km(train: Traces) -> float:
     return float(np.sqrt(position.var(axis=0).sum()))
 
 
-def _model(
-    clusters: Clusters, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice
-) -> ClusterBridge:
+def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice) -> ClusterBridge:
     pairs = [tuple(pair) for pair in chains.slots.tolist()]
     before = np.concatenate([slots[:1], slots[:-1]])
     # No step leads to the first instant.
-    of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in zip(before.tolist(), slots.tolist(), strict=True)]
+    steps = zip(before.tolist(), slots.tolist(), strict=True)
+    of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in steps]
     place, next_place = movement.seen.place, movement.seen.next_place
     n_places = clusters.visits.shape[2]
     arrays = {

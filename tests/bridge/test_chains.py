@@ -1,0 +1,127 @@
+"""Chains against proportional fitting of whole joint distributions, and against what they promise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.bridge.chains import Chains, fit_chains
+from ppmtf_jax.bridge.moves import Movement
+from ppmtf_jax.bridge.space import Space, space_of
+from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people, place_table
+
+N_CLUSTERS = 3
+SLOTS = GRID.slot_of_instant[:PERIOD]
+
+
+@pytest.fixture(scope="module")
+def train():
+    return people()
+
+
+@pytest.fixture(scope="module")
+def movement(train) -> Movement:
+    return movement_of(train)
+
+
+@pytest.fixture(scope="module")
+def marginals(movement) -> np.ndarray:
+    """Of clusters that differ, and add up to the population."""
+    rng = np.random.default_rng(5)
+    weight = rng.gamma(2.0, size=(N_CLUSTERS, 1, N_PLACES))
+    parts = movement.population * weight / weight.sum(axis=0)
+    return parts / parts.sum(axis=2, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def share() -> np.ndarray:
+    return np.array([0.5, 0.3, 0.2])
+
+
+@pytest.fixture(scope="module")
+def chains(marginals, share, movement) -> Chains:
+    return fit_chains(marginals, share, movement, SLOTS)
+
+
+def probabilities(chains: Chains, movement: Movement, pair: int) -> np.ndarray:
+    """P_k(b | a) of one pair of slots, shape (clusters, places, places), from the parts that are stored."""
+    after = chains.slots[pair, 1]
+    cell, seen = movement.space.cell, movement.seen
+    weight = chains.leaving[after][:, None] * chains.between[cell][:, cell] * chains.arriving[after]
+    weight[seen.place, seen.next_place] += chains.seen[after]
+    np.fill_diagonal(weight, chains.stay[pair])
+    weight = weight * chains.pull[pair][:, None]
+    np.testing.assert_allclose(np.log(weight.sum(axis=2)), chains.log_total[pair], rtol=1e-3, atol=1e-4)
+    return weight / weight.sum(axis=2, keepdims=True)
+
+
+def test_every_step_arrives_at_the_next_marginal(chains, movement, marginals):
+    assert chains.slots.tolist() == [[0, 0], [0, 1], [1, 1], [1, 2], [2, 2]]
+    assert chains.marginal_error < 1e-3
+    for pair, (before, after) in enumerate(chains.slots):
+        step = probabilities(chains, movement, pair)
+        arrived = np.einsum("ka,kab->kb", marginals[:, before], step)
+        apart = np.abs(arrived - marginals[:, after]).sum(axis=1) / 2
+        assert apart.max() < 1e-3
+        # Without the pull a step would lead elsewhere.
+        free = step / chains.pull[pair][:, None]
+        free /= free.sum(axis=2, keepdims=True)
+        arrived = np.einsum("ka,kab->kb", marginals[:, before], free)
+        assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 > 0.05
+
+
+def test_stays_and_distances_are_those_of_people(chains, movement, marginals, share):
+    covered = np.zeros(len(movement.covered))
+    for pair, (before, after) in enumerate(chains.slots):
+        joint = np.einsum("k,ka,kab->ab", share, marginals[:, before], probabilities(chains, movement, pair))
+        assert np.trace(joint) == pytest.approx(movement.stays.in_slot[after], abs=0.02)
+        np.fill_diagonal(joint, 0)
+        covered += np.bincount(movement.bin.ravel(), joint.ravel(), len(covered))
+    np.testing.assert_allclose(covered / covered.sum(), movement.covered, atol=0.01)
+
+
+def test_no_joint_distribution_with_these_marginals_is_nearer_to_the_kernel(chains, movement, marginals):
+    """Proportional fitting in double precision of the whole table ends at the same joint distribution."""
+    after_slot = chains.slots[:, 1]
+    for pair, (before, after) in enumerate(chains.slots):
+        step = probabilities(chains, movement, pair)
+        kernel = step / chains.pull[pair][:, None]
+        # Rows of K are known up to factors, which proportional fitting takes in.
+        for cluster in range(N_CLUSTERS):
+            joint = kernel[cluster].astype(np.float64)
+            for _ in range(2000):
+                joint *= (marginals[cluster, before] / joint.sum(axis=1))[:, None]
+                joint *= marginals[cluster, after] / joint.sum(axis=0)
+            found = marginals[cluster, before][:, None] * step[cluster]
+            assert np.abs(joint - found).sum() / 2 < 2e-3
+    assert len(after_slot)
+
+
+def test_cells_of_one_place_each_give_what_the_whole_table_gives(marginals, share, movement, chains, monkeypatch):
+    monkeypatch.setattr(Space, "is_exact", False)
+    by_cells = fit_chains(marginals, share, movement, SLOTS)
+    for pair in range(len(chains.slots)):
+        expected, found = (probabilities(each, movement, pair) for each in (chains, by_cells))
+        np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_coarse_cells_keep_the_marginals(train, marginals, share):
+    """Distances are then between cells, and all else is as before."""
+    coarse = movement_of(train, space_of(train.places, max_cells=4))
+    chains = fit_chains(marginals, share, coarse, SLOTS)
+    assert chains.between.shape == (4, 4) and chains.marginal_error < 1e-3
+    for pair, (before, after) in enumerate(chains.slots):
+        arrived = np.einsum("ka,kab->kb", marginals[:, before], probabilities(chains, coarse, pair))
+        assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 < 2e-3
+
+
+def test_a_period_of_one_instant_has_a_chain_that_nobody_asks(marginals, share, movement):
+    assert fit_chains(marginals, share, movement, SLOTS[:1]).slots.tolist() == [[0, 0]]
+
+
+def test_places_of_no_distance_are_all_as_near(train, marginals, share):
+    at_one_point = place_table()
+    at_one_point.latitude[:], at_one_point.longitude[:] = 35.0, 139.0
+    movement = movement_of(train, space_of(at_one_point))
+    assert len(movement.covered) == 1
+    assert fit_chains(marginals, share, movement, SLOTS).marginal_error < 1e-3
