@@ -1,0 +1,223 @@
+"""The bridge's model: what is drawn is what is scored, users of a cluster are equal, and odd data are no trouble."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.synthesizers.bridge import BridgeSettings
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
+from tests.bridge.examples import GRID, N_PLACES, PERIOD, people, place_table, traces_of
+
+N_DRAWS = 40_000
+FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(scope="module")
+def model() -> FittedModel:
+    return fit(people(), "bridge", n_clusters=2, seed=0)
+
+
+@pytest.fixture(scope="module")
+def next_places(model) -> np.ndarray:
+    """Probability of each next place, shape (users, instants, places, next places)."""
+    chain, users = model.trace_model, jnp.arange(4)
+    tables = chain.tables(users)
+    places = jnp.arange(N_PLACES)
+    over_next = jax.vmap(chain.log_next, (None, None, None, 0))
+    over_places = jax.vmap(over_next, (None, None, 0, None))
+    over_instants = jax.vmap(over_places, (None, 0, None, None))
+    log = jax.vmap(over_instants, (0, None, None, None))(tables, jnp.arange(1, PERIOD), places, places)
+    return np.exp(np.asarray(log))
+
+
+def test_groups_are_found(model):
+    cluster = np.asarray(model.trace_model.cluster)
+    # `people` makes users of two groups in turn; which comes first is open.
+    assert len(set(cluster[::2])) == len(set(cluster[1::2])) == 1 and cluster[0] != cluster[1]
+
+
+def test_probabilities_sum_to_one(model, next_places):
+    np.testing.assert_allclose(next_places.sum(axis=3), 1, rtol=1e-4)
+    np.testing.assert_allclose(model.trace_model.first.sum(axis=1), 1, rtol=1e-5)
+
+
+def test_what_is_drawn_is_what_is_scored(model, next_places):
+    keys = jax.random.split(jax.random.key(1), N_DRAWS)
+    for user, instant, place in ((0, 1, 2), (1, 3, 7)):
+        draw = jax.jit(jax.vmap(model.trace_model.sample_next, (0, None, None, None)))
+        drawn = draw(keys, jnp.array(user), jnp.array(instant), jnp.array(place))
+        seen = np.bincount(drawn, minlength=N_PLACES)
+        expected = next_places[user, instant - 1, place]
+        kept = expected * N_DRAWS > 5
+        counts = (np.append(seen[kept], seen[~kept].sum()), np.append(expected[kept], expected[~kept].sum()))
+        p = stats.chisquare(counts[0], counts[1] / counts[1].sum() * N_DRAWS).pvalue
+        assert p > FALSE_ALARM
+        # A chain of another cluster, or instant, would be told apart.
+        other = next_places[1 - user, instant - 1, place]
+        assert 0.5 * np.abs(seen / N_DRAWS - other).sum() > 0.2
+
+
+def test_every_instant_has_its_clusters_population(model, next_places):
+    at = np.asarray(model.trace_model.first)[np.asarray(model.trace_model.cluster)[:2]]
+    for step in range(PERIOD - 1):
+        at = np.einsum("ua,uab->ub", at, next_places[:2, step])
+    synthetic = synthesize(model, traces_per_user=400, seed=3)
+    last = synthetic.instant == PERIOD - 1
+    for user in (0, 1):
+        seen = np.bincount(synthetic.place[last & (synthetic.user % 2 == user)], minlength=N_PLACES)
+        # 12,000 draws of 12 places: the total variation is below sqrt(12 / (2 pi 12,000)) = 0.013 on average.
+        assert 0.5 * np.abs(seen / seen.sum() - at[user]).sum() < 3 * 0.013
+
+
+def test_users_of_a_cluster_are_equal_to_the_last_bit(model):
+    synthetic = synthesize(model, seed=1)
+    places = synthetic.place.reshape(-1, PERIOD)
+    log_likelihood = pairwise_log_likelihood(model.trace_model, np.arange(model.n_users), places)
+    cluster = model.trace_model.classes(model.n_users)
+    for number in range(2):
+        members = log_likelihood[:, cluster == number]
+        assert (members == members[:, :1]).all()
+    own = step_log_probabilities(model.trace_model, np.arange(model.n_users), places).sum(axis=1)
+    np.testing.assert_allclose(own, np.diag(log_likelihood), rtol=1e-5)
+    assert np.abs(log_likelihood[:, 0] - log_likelihood[:, 1]).min() > 0.1
+
+
+@pytest.mark.parametrize("eta", [1.0, 1e-9])
+def test_every_trace_passes_for_as_many_as_the_smallest_cluster_has(model, eta):
+    synthetic = synthesize(model, traces_per_user=2, seed=1)
+    smallest = np.bincount(np.asarray(model.trace_model.cluster)).min()
+    assert plausible_deniability_test(model, synthetic, k=int(smallest), eta=eta).passed.all()
+    verdicts = plausible_deniability_test(model, synthetic, eta=eta, count_all=True)
+    assert verdicts.plausible_users.min() >= smallest
+    # With bins so narrow, only users whose likelihood is the very same are in one.
+    if eta < 1e-6:
+        assert plausible_deniability_test(model, synthetic, k=int(smallest) + 1, eta=eta).passed.mean() < 1
+
+
+def test_a_subset_of_verifiers_passes_what_it_has_of_the_cluster(model):
+    synthetic = synthesize(model, seed=1)
+    cluster = np.asarray(model.trace_model.cluster)
+    verdicts = plausible_deniability_test(model, synthetic, n_verifiers=20, eta=1e-9, count_all=True, seed=5)
+    from ppmtf_jax.privacy.plausible_deniability import choose_verifiers
+
+    verifiers = choose_verifiers(model.n_users, 20, 5)
+    others = np.array([np.sum((cluster[verifiers] == cluster[user]) & (verifiers != user)) for user in range(60)])
+    assert (verdicts.plausible_users >= 1 + others).all()
+
+
+def test_a_model_is_the_same_after_it_is_stored(model, tmp_path):
+    model.save(tmp_path / "model")
+    loaded = FittedModel.load(tmp_path / "model")
+    assert loaded.checksum == model.checksum
+    np.testing.assert_array_equal(synthesize(loaded, seed=2).place, synthesize(model, seed=2).place)
+
+
+def test_a_seed_reproduces_a_fit(model):
+    assert fit(people(), "bridge", n_clusters=2, seed=0).checksum == model.checksum
+
+
+def test_clusters_are_of_at_least_so_many_users():
+    train = people(40)
+    for least in (1, 15, 20, 21, 100):
+        size = np.bincount(np.asarray(fit(train, "bridge", min_cluster_users=least, seed=0).trace_model.cluster))
+        assert size.min() >= min(least, train.n_users)
+
+
+@pytest.mark.parametrize("settings", [{"min_cluster_users": 0}, {"n_clusters": 0}])
+def test_impossible_settings_are_refused(settings):
+    with pytest.raises(InputError, match="at least 1"):
+        BridgeSettings(**settings)
+
+
+def one_place() -> Traces:
+    return traces_of(np.zeros((3, 4), int), np.ones((3, 4), bool), place_table(1), TimeGrid.each_instant("2024-01-01", 60, 4))
+
+
+def one_instant() -> Traces:
+    places = np.arange(30)[:, None] % 5
+    return traces_of(places, places >= 0, place_table(5), TimeGrid.each_instant("2024-01-01", 60, 1))
+
+
+def one_slot() -> Traces:
+    grid = TimeGrid("2024-01-01T00:00:00", 60, np.zeros(12, int), period=6)
+    return traces_of(np.random.default_rng(0).integers(5, size=(30, 12)), np.ones((30, 12), bool), place_table(5), grid)
+
+
+def no_moves() -> Traces:
+    places = np.tile(np.arange(30)[:, None] % 5, 12)
+    return traces_of(places, np.ones(places.shape, bool), place_table(7), GRID)
+
+
+def no_steps() -> Traces:
+    places = np.random.default_rng(0).integers(7, size=(30, 12))
+    return traces_of(places, np.tile([True, False], (30, 6)), place_table(8), GRID)
+
+
+def all_at_one_point() -> Traces:
+    table = PlaceTable(np.arange(5), np.full(5, 35.0), np.full(5, 139.0))
+    return traces_of(np.random.default_rng(0).integers(5, size=(30, 12)), np.ones((30, 12), bool), table)
+
+
+def one_user() -> Traces:
+    return traces_of(np.array([[0, 1] * 6]), np.ones((1, 12), bool), place_table(3))
+
+
+def places_nobody_visits() -> Traces:
+    return traces_of(np.random.default_rng(0).integers(3, size=(30, 12)), np.ones((30, 12), bool), place_table(9))
+
+
+def a_slot_without_events() -> Traces:
+    present = np.ones((30, 12), bool)
+    present[:, [2, 3, 8, 9]] = False
+    return traces_of(np.random.default_rng(0).integers(5, size=(30, 12)), present, place_table(5))
+
+
+ODD = (
+    one_place,
+    one_instant,
+    one_slot,
+    no_moves,
+    no_steps,
+    all_at_one_point,
+    one_user,
+    places_nobody_visits,
+    a_slot_without_events,
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_data_give_a_model_whose_numbers_are_right(odd):
+    train = odd()
+    model = fit(train, "bridge", seed=0)
+    for name, array in model.trace_model.to_arrays().items():
+        assert np.isfinite(array).all(), name
+    synthetic = synthesize(model, seed=0)
+    assert synthetic.n_events == train.n_users * model.time_grid.n_instants
+    places = synthetic.place.reshape(train.n_users, -1)
+    assert np.isfinite(step_log_probabilities(model.trace_model, np.arange(train.n_users), places)).all()
+
+
+def test_people_who_never_move_hardly_do():
+    model = fit(no_moves(), "bridge", seed=0)
+    synthetic = synthesize(model, traces_per_user=20, seed=0)
+    _, _, place, following = synthetic.transitions()
+    # 330 of 330 steps stay; the rates know of half a step more.
+    assert (place != following).mean() < 0.02
+
+
+def test_a_frame_of_check_ins_without_coordinates_spread(tmp_path):
+    frame = pd.DataFrame({"user": [1, 1, 2], "instant": [0, 1, 0], "place": [0, 1, 0]})
+    train = Traces.from_frame(frame, place_table(2), TimeGrid.each_instant("2024-01-01", 60, 2))
+    assert synthesize(fit(train, "bridge", seed=0), seed=0).n_users == 2
