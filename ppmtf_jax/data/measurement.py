@@ -33,8 +33,8 @@ class Quantity:
         One sentence.
     unit : str
         As beside an axis: "bins", "share of traces".
-    direction : {"lower", "higher"}
-        Which is better.
+    direction : {"lower", "higher", "zero", "none"}
+        Which is better: "zero" where closest to 0 is, "none" where neither is.
     good_value : str
         What to hope for.
     undefined : str
@@ -45,7 +45,7 @@ class Quantity:
     title: str
     meaning: str
     unit: str
-    direction: Literal["lower", "higher"]
+    direction: Literal["lower", "higher", "zero", "none"]
     good_value: str
     undefined: str = ""
 
