@@ -37,6 +37,7 @@ SPARSE_ROWS = 0.9
 NO_WINDOWS = f"no window of {MIN_EVENTS} events in one of the sets, or periods of their grids that differ"
 NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or periods of their grids that differ"
 NO_MOVES = "no move in one of the sets, or periods of their grids that differ"
+COARSE_SHARES = f"Most test windows have {MIN_EVENTS} events, of which a place has one or all: it says little"
 ONE_POINT = "All places are at one point: this says nothing"
 
 
@@ -432,6 +433,12 @@ def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Reading]:
     return [Reading(caveat=f"The test rows are too sparse to compare: Training itself is at {training:.2f}")]
 
 
+def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    n_events = _real_windows(comparison, comparison.test).events_per_window()
+    is_coarse = len(n_events) and np.median(n_events) <= MIN_EVENTS
+    return [Reading(caveat=COARSE_SHARES if is_coarse else "")]
+
+
 # Registered
 
 
@@ -569,4 +576,5 @@ _register(
         "of their grids that differ",
     ),
     _measure_shares,
+    reading=_read_shares,
 )
