@@ -49,6 +49,7 @@ class Stage(StrEnum):
     HELD_OUT_ZERO_VISITS = "held-out zeros of visits of a diagnosis"
     PREDICTED = "predicted cells of a diagnosis"
     UNOBSERVED = "cells that were not observed"
+    METRICS = "windows and halves that metrics compare"
 
 
 class Seed(NamedTuple):

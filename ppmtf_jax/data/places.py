@@ -10,6 +10,7 @@ import pandas as pd
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 
 NEEDED_COLUMNS = ("place", "latitude", "longitude")
+EARTH_RADIUS_KM = 6371.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +100,59 @@ class PlaceTable:
             float(self.longitude.min()),
             float(self.longitude.max()),
         )
+
+    def position_km(self) -> np.ndarray:
+        """Kilometres north and east of the middle of the places, on a plane.
+
+        A degree of longitude is as long everywhere as at the mean latitude: right to about a percent within 100 km, and
+        no measure of distances between continents. A region may lie across the 180th meridian.
+
+        Returns
+        -------
+        float64 array, shape (places, 2)
+
+        Examples
+        --------
+        A degree of latitude is 111 km; at 60 degrees one of longitude is half as long.
+
+        >>> frame = pd.DataFrame({"place": [1, 2], "latitude": [59.5, 60.5], "longitude": [179.5, -179.5]})
+        >>> PlaceTable.from_frame(frame).position_km().round(1).tolist()
+        [[-55.6, -27.8], [55.6, 27.8]]
+        """
+        longitude = np.exp(1j * np.radians(self.longitude))
+        # From the middle and not from a meridian, so that no region is torn where longitudes begin.
+        east = np.angle(longitude * longitude.sum().conj())
+        north = np.radians(self.latitude)
+        middle = north.mean()
+        return EARTH_RADIUS_KM * np.stack([north - middle, np.cos(middle) * east], axis=1)
+
+    def grid_cell(self, n_cells: int) -> np.ndarray:
+        """Which cell of a grid over the bounding box each place is in.
+
+        Parameters
+        ----------
+        n_cells : int
+            On each side of the box.
+
+        Returns
+        -------
+        int64 array, shape (places,)
+            From 0 to n_cells^2 - 1, rows of cells from south to north, each from west to east.
+
+        Examples
+        --------
+        >>> frame = pd.DataFrame(
+        ...     {"place": [1, 2, 3], "latitude": [35.0, 35.2, 36.0], "longitude": [139.0, 140.0, 139.2]}
+        ... )
+        >>> PlaceTable.from_frame(frame).grid_cell(2).tolist()
+        [0, 1, 2]
+        """
+        position = self.position_km()
+        # All places may be on one line.
+        extent = np.ptp(position, axis=0)
+        share = (position - position.min(axis=0)) / np.where(extent > 0, extent, 1)
+        row, column = np.minimum((share * n_cells).astype(np.int64), n_cells - 1).T
+        return row * n_cells + column
 
 
 def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Problem]:

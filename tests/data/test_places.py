@@ -45,3 +45,29 @@ def test_every_problem_of_a_place_table_at_once():
         "expected columns place, latitude, longitude; found columns place, lat, longitude. Missing: latitude"
     ]
     assert problems_of(frame.iloc[:0]) == ["expected at least one place; found an empty table."]
+
+
+def test_positions_are_kilometres_north_and_east_of_the_middle():
+    degree_km = 6371 * np.pi / 180
+    found = places([0, 1], latitude=[59.0, 61.0], longitude=[10.0, 12.0]).position_km()
+    # One degree from the middle, where a parallel has half the length of the equator.
+    assert found == pytest.approx(degree_km * np.array([[-1, -0.5], [1, 0.5]]))
+
+
+def test_a_region_may_lie_across_the_180th_meridian():
+    here, there = (places([0, 1], longitude=longitude) for longitude in ([179.0, -179.0], [10.0, 12.0]))
+    assert here.position_km() == pytest.approx(there.position_km())
+    assert here.grid_cell(3).tolist() == there.grid_cell(3).tolist() == [0, 8]
+
+
+def test_cells_of_a_grid_begin_in_the_south_west():
+    found = places(range(5), latitude=[0.0, 0.0, 0.05, 0.1, 0.099], longitude=[0.0, 0.1, 0.05, 0.1, 0.0])
+    assert found.grid_cell(4).tolist() == [0, 3, 2 * 4 + 2, 15, 12]
+    assert found.grid_cell(1).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("latitude", [[35.0] * 3, [35.0, 35.1, 35.2]])
+def test_places_at_one_point_or_on_a_line_have_cells(latitude):
+    found = places(range(3), latitude=latitude, longitude=[139.0] * 3)
+    assert found.grid_cell(3).tolist() == ([0, 0, 0] if latitude[0] == latitude[2] else [0, 3, 6])
+    assert found.position_km()[:, 1] == pytest.approx(0)

@@ -1,0 +1,118 @@
+"""The metrics of one period: seconds and peak memory on a city, and what they give on three data sets.
+
+    python benchmarks/metrics.py city --csv benchmarks/metrics_city.csv
+    python benchmarks/metrics.py city --users 20000 --days 7
+    python benchmarks/metrics.py values --data ../shared --csv benchmarks/metrics_values.csv
+
+`city` is the toy city with 1,000 places, four fifths of its people the training users. The synthetic set has a complete
+trace of 24 events of each of them, another day of theirs. A row for each metric, in the order in which they are done:
+the first to need the windows of a set cuts them, and those after it find them ready. `reading` is what the caveats and
+references take.
+
+`values` fits PPMTF to people flow, to check-ins in New York and to a toy city of 2,000 people, and prints what metrics
+give, with what they are to be held against.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ppmtf_jax import PPMTFSettings, evaluate, fit, synthesize, toy_city
+from ppmtf_jax.data.measurement import Comparison
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation.registry import METRICS
+
+N_PLACES, TRAIN_FRACTION = 1000, 0.8
+
+
+def city(n_users: int, n_days: int) -> tuple[Traces, Traces, Traces]:
+    """Synthetic, training and test traces; so many training users."""
+    n_all = round(n_users / TRAIN_FRACTION)
+    train, test = toy_city(n_all, n_places=N_PLACES, n_days=n_days, seed=0).traces.split_users(TRAIN_FRACTION, seed=0)
+    complete = toy_city(n_all, n_places=N_PLACES, n_days=n_days + 1, missing=0.0, seed=0).traces
+    last_day = complete.instant >= 24 * n_days
+    day = replace(
+        complete,
+        **{name: getattr(complete, name)[last_day] for name in ("user", "trace", "place")},
+        instant=complete.instant[last_day] - 24 * n_days,
+        time_grid=complete.time_grid.one_period(),
+    )
+    return day.select_users(np.flatnonzero(np.isin(day.user_ids, train.user_ids))), train, test
+
+
+def time_city(n_users: int, n_days: int) -> Iterator[dict[str, Any]]:
+    synthetic, train, test = city(n_users, n_days)
+    real = Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
+    comparison = real.of(synthetic)
+    for name, metric in METRICS.items():
+        settings = metric.settings()
+        row = {"users": train.n_users, "days": n_days, "metric": name}
+        values, row["seconds"] = _timed(metric.measure, comparison, settings)
+        row["uniform_seconds"] = _timed(metric.uniform, real, settings)[1] if metric.uniform else ""
+        row["reading_seconds"] = _timed(metric.reading, real, settings)[1] if metric.reading else ""
+        row["value"] = " ".join(f"{value:.4f}" for value in values)
+        row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        yield row | {"load": round(os.getloadavg()[0], 1)}
+
+
+def values_of_data(data: Path) -> Iterator[dict[str, Any]]:
+    checkins = read_foursquare(data / "data" / "foursquare-tsmc2014-nyc")[0]
+    city = toy_city(n_users=2000, seed=0).traces
+    sets = {
+        "people flow": (*read_people_flow(data / "reference" / "people_flow"), PPMTFSettings(), 10),
+        "New York": (*checkins.split_users(TRAIN_FRACTION, 0), PPMTFSettings(), 10),
+        "toy city": (*city.split_users(TRAIN_FRACTION, 0), PPMTFSettings(zeros="weighted"), 5),
+    }
+    for name, (train, test, settings, n_traces) in sets.items():
+        synthetic = synthesize(fit(train, "ppmtf", settings, seed=0), traces_per_user=n_traces, seed=0)
+        found = evaluate(synthetic, train, test, EvaluationSettings(attacks=False))
+        real = Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
+        for metric in METRICS.values():
+            readings = metric.reading(real, metric.settings()) if metric.reading else [None] * len(metric.quantities)
+            for quantity, reading in zip(metric.described(metric.settings()), readings, strict=True):
+                row = {"data": name, "metric": quantity.name}
+                row |= {column: round(found.value(quantity.name, column), 4) for column in found.columns}
+                row["references"] = ", ".join(f"{a} {b:.4f}" for a, b in reading.references.items()) if reading else ""
+                yield row | {"caveat": reading.caveat if reading else ""}
+
+
+def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    begin = time.perf_counter()
+    result = function(*arguments)
+    return result, round(time.perf_counter() - begin, 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["city", "values"])
+    parser.add_argument("--users", type=int, default=220_000, help="training users of the city")
+    parser.add_argument("--days", type=int, default=1, help="of the real traces of the city")
+    parser.add_argument("--data", type=Path, help="folder with data/ and reference/")
+    parser.add_argument("--csv", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    if arguments.what == "values" and not arguments.data:
+        parser.error("--data is needed")
+    is_city = arguments.what == "city"
+    rows = list(time_city(arguments.users, arguments.days) if is_city else values_of_data(arguments.data))
+    for stream in [sys.stdout, *([arguments.csv.open("w", newline="")] if arguments.csv else [])]:
+        writer = csv.DictWriter(stream, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()

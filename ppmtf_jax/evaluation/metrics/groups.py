@@ -1,0 +1,256 @@
+"""Group fidelity: whether traces made from the people of a neighbourhood are where and when these people are.
+
+A synthesizer that gives everybody the traces of an average person has the right population, and is of no use to whoever
+asks about a part of the town. So training users are grouped by the cell of a grid in which the place is that they visit
+most, and each group's distribution over cells and quarters of the period is held against that of the traces made from
+its users. These traces are first thinned to the instants of windows of the same group, drawn at random with a fixed
+seed: people check in at some hours more than at others, and complete traces are at all of them alike.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows, same_period
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.distributions import row_shares, row_variation, row_variation_from
+from ppmtf_jax.evaluation.metrics.mobility import read_places
+from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.streams import Stage, numpy_stream
+
+MIN_USERS = 20
+N_CELLS = 8
+N_QUARTERS = 4
+N_HALVES = 10
+SEED = 0
+# Of the stage's streams; `mobility` has the one without a number.
+WINDOWS, HALVES = 1, 2
+NO_GROUP = "No group has as many training users as are asked for"
+
+
+@dataclass(frozen=True)
+class GroupSettings:
+    """Settings of group fidelity.
+
+    Parameters
+    ----------
+    min_users : int
+        Training users that a group must have to count.
+    n_cells : int
+        Number of cells of the grid on each side of the bounding box of the places.
+
+    Raises
+    ------
+    InputError
+        Groups of fewer than two users, which have no halves, or no cell.
+    """
+
+    min_users: int = MIN_USERS
+    n_cells: int = N_CELLS
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.min_users < 2:
+            problems.append(Problem("min_users of at least two", repr(self.min_users)))
+        if self.n_cells < 1:
+            problems.append(Problem("n_cells of at least one cell", repr(self.n_cells)))
+        if problems:
+            raise InputError("groups", problems)
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Training users by where they are most, and where and when they are.
+
+    Parameters
+    ----------
+    windows : Windows
+        Of the training users.
+    n_cells : int
+    of_user : int array, shape (users,)
+        Number of each user's group, -1 for one whose group is too small to count.
+    n_users : int array, shape (groups,)
+        Size of each group.
+    user_counts : sparse array, shape (users, quarters * cells)
+        Events of each user in each quarter of the period and cell.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> groups = Groups.of(toy_city(n_users=200, seed=0).traces, GroupSettings(min_users=30, n_cells=2))
+    >>> bool((groups.n_users >= 30).all()), bool(groups.n_users.sum() == (groups.of_user >= 0).sum())
+    (True, True)
+    """
+
+    windows: Windows
+    n_cells: int
+    of_user: np.ndarray
+    n_users: np.ndarray
+    user_counts: sparse.csr_array
+
+    @classmethod
+    def of(cls, train: Traces, settings: GroupSettings) -> Groups:
+        """The groups of training users that are large enough, by the cell of each one's most visited place."""
+        home = train.places.grid_cell(settings.n_cells)[most_visited_place(train)]
+        n_users = np.bincount(home, minlength=settings.n_cells**2)
+        counts = n_users >= settings.min_users
+        of_user = np.where(counts[home], (np.cumsum(counts) - 1)[home], -1)
+        windows = Windows.of(train)
+        user_counts = _counts(windows, np.arange(train.n_users), train.n_users, settings.n_cells)
+        return cls(windows, settings.n_cells, of_user, n_users[counts], user_counts)
+
+    @cached_property
+    def shares(self) -> sparse.csr_array:
+        """Where and when the users of each group are, shape (groups, quarters * cells)."""
+        return self._shares_of(np.arange(len(self.of_user)))
+
+    def variation(self, windows: Windows, group: np.ndarray, *, is_synthetic: bool) -> float:
+        """How far from the users of each group traces made from them are, averaged over the groups.
+
+        Parameters
+        ----------
+        windows : Windows
+        group : int array, shape (users of the windows,)
+            Of the training user who each of their users is, -1 for one who does not count.
+        is_synthetic : bool
+            Whether windows are first thinned to the instants at which members of the group have events.
+        """
+        if is_synthetic:
+            windows = windows.thinned(self.windows, self._drawn(group[windows.user]))
+        counts = _counts(windows, group, len(self.n_users), self.n_cells)
+        return self._mean(row_variation(row_shares(counts), self.shares))
+
+    def floor(self) -> float:
+        """How far half of a group's users are from all of them: the mean over some random halves.
+
+        A half is as far from the whole, of which the other half is the rest, as the whole is from infinitely many
+        people like its members. So this is what a synthesizer gives that knows all of a group but not who is in it.
+        """
+        rank, halves = np.arange(len(self.of_user)), []
+        for number in range(N_HALVES):
+            shuffled = numpy_stream(SEED, Stage.METRICS, HALVES, number).permutation(len(rank))
+            # In the order of the groups, shuffled within; first those of no group, who do not count.
+            shuffled = shuffled[np.argsort(self.of_user[shuffled], kind="stable")]
+            group = self.of_user[shuffled]
+            is_first_half = rank - np.searchsorted(group, group) < self.n_users[group] // 2
+            halves.append(row_variation(self._shares_of(shuffled[is_first_half]), self.shares))
+        return self._mean(np.mean(halves, axis=0))
+
+    def alike(self) -> float:
+        """How far all training users together are from each group: what a synthesizer gives that makes all alike."""
+        everybody = np.asarray(self.user_counts.sum(axis=0)) / self.user_counts.sum()
+        return self._mean(row_variation_from(everybody[self.shares.tocoo().coords[1]], self.shares))
+
+    def uniform(self) -> float:
+        """How far from each group people are who are anywhere at its hours."""
+        group, column = self.shares.tocoo().coords
+        quarter, cell = np.divmod(column, self.n_cells**2)
+        group_quarter = group * N_QUARTERS + quarter
+        at_quarter = np.bincount(group_quarter, self.shares.data)[group_quarter]
+        in_cell = np.bincount(self.windows.places.grid_cell(self.n_cells), minlength=self.n_cells**2)
+        in_cell = in_cell / len(self.windows.places)
+        return self._mean(row_variation_from(at_quarter * in_cell[cell], self.shares))
+
+    def _shares_of(self, users: np.ndarray) -> sparse.csr_array:
+        """Where and when some users, given by index, of each group are."""
+        users = users[self.of_user[users] >= 0]
+        shape = (len(self.n_users), len(self.of_user))
+        members = sparse.csr_array((np.ones(len(users)), (self.of_user[users], users)), shape=shape)
+        return row_shares(members @ self.user_counts)
+
+    def _drawn(self, group: np.ndarray) -> np.ndarray:
+        """A random window of a member of each group that is asked for; any for -1."""
+        of_window = self.of_user[self.windows.user]
+        by_group = np.argsort(of_window, kind="stable")
+        first, after = (np.searchsorted(of_window[by_group], group, side=side) for side in ("left", "right"))
+        return by_group[numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(first, np.maximum(after, first + 1))]
+
+    def _mean(self, of_group: np.ndarray) -> float:
+        return float(of_group @ self.n_users / self.n_users.sum())
+
+
+def most_visited_place(traces: Traces) -> np.ndarray:
+    """The place at which each user has most events; of several, the first in the place table; shape (users,).
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> city = toy_city(n_users=100, seed=0)
+    >>> bool((most_visited_place(city.traces) == city.home).mean() > 0.9)
+    True
+    """
+    pair, count = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place, return_counts=True)
+    user, place = np.divmod(pair, traces.n_places)
+    # Stable: pairs of a user are in the order of the places.
+    most_first = np.lexsort((-count, user))
+    return place[most_first[np.searchsorted(user, np.arange(traces.n_users))]]
+
+
+def _counts(windows: Windows, row_of_user: np.ndarray, n_rows: int, n_cells: int) -> sparse.csr_array:
+    """Events in each quarter of the period and cell, shape (rows, quarters * cells); users of row -1 do not count."""
+    row = row_of_user[windows.user][windows.window]
+    counted = row >= 0
+    quarter = windows.phase[counted].astype(np.int64) * N_QUARTERS // windows.time_grid.n_instants
+    column = quarter * n_cells**2 + windows.places.grid_cell(n_cells)[windows.place[counted]]
+    shape = (n_rows, N_QUARTERS * n_cells**2)
+    return sparse.coo_array((np.ones(len(column)), (row[counted], column)), shape=shape).tocsr()
+
+
+def _groups(comparison: Comparison, settings: GroupSettings) -> Groups:
+    return comparison.statistic(Groups.of, comparison.train, settings)
+
+
+def _measure(comparison: Comparison, settings: GroupSettings) -> list[float]:
+    groups, traces, train = _groups(comparison, settings), comparison.traces, comparison.train
+    user = pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids))
+    if not (len(groups.n_users) and (user >= 0).all() and same_period(traces.time_grid, train.time_grid)):
+        return [math.nan]
+    windows = comparison.statistic(Windows.of, traces)
+    return [groups.variation(windows, groups.of_user[user], is_synthetic=not comparison.pool_traces)]
+
+
+def _uniform(comparison: Comparison, settings: GroupSettings) -> list[float]:
+    groups = _groups(comparison, settings)
+    return [groups.uniform() if len(groups.n_users) else math.nan]
+
+
+def _reading(comparison: Comparison, settings: GroupSettings) -> list[Reading]:
+    groups = _groups(comparison, settings)
+    if not len(groups.n_users):
+        return [Reading(caveat=NO_GROUP)]
+    references = {"floor": groups.floor(), "everybody alike": groups.alike()}
+    return [Reading(references, read_places(comparison, settings)[0].caveat)]
+
+
+METRICS.register(
+    Measurement(
+        "group_fidelity",
+        "utility",
+        (
+            Quantity(
+                "group_fidelity",
+                "Group-TV",
+                "Total variation between where and when the users of a group are and the traces made from them, "
+                "averaged over groups of at least {min_users} training users by where on a grid of {n_cells} x "
+                "{n_cells} cells they are most.",
+                "total variation, 0 to 1",
+                "lower",
+                "near the floor",
+                "no group with enough training users, traces of users who are not known, or periods of the grids that "
+                "differ",
+            ),
+        ),
+        _measure,
+        _uniform,
+        GroupSettings,
+        reading=_reading,
+    )
+)

@@ -1,0 +1,239 @@
+"""Group fidelity against loops, planted synthesizers, and what is undefined."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.data.measurement import Comparison
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings, most_visited_place
+from ppmtf_jax.evaluation.registry import METRICS
+from tests import support
+
+GROUPS = METRICS["group_fidelity"]
+# A place in each quarter of a square; with two cells a side, places are cells.
+PLACES = PlaceTable(np.array(["sw", "se", "nw", "ne"]), np.array([0.0, 0, 1, 1]), np.array([0.0, 1, 0, 1]))
+PERIOD = 4
+SMALL = GroupSettings(min_users=2, n_cells=2)
+
+
+def grid_of(n_instants: int, *, step_s: int = 3600) -> TimeGrid:
+    return TimeGrid("2024-01-01T00:00:00", step_s, np.arange(n_instants) % PERIOD, period=PERIOD)
+
+
+def to_traces(rows: list[support.Row], n_instants: int = PERIOD) -> Traces:
+    return support.to_traces(rows, PLACES, grid_of(n_instants))
+
+
+def days_of(days: dict[int, list[int | None]]) -> Traces:
+    """A day of each user, by her places."""
+    return to_traces([(u, 0, i, place) for u, day in days.items() for i, place in enumerate(day) if place is not None])
+
+
+def measured(traces: Traces, train: Traces, settings: GroupSettings = SMALL, *, synthetic: bool = True) -> float:
+    return GROUPS.measure(Comparison(traces, train, train, PERIOD, pool_traces=not synthetic), settings)[0]
+
+
+def references(train: Traces, settings: GroupSettings = GroupSettings()) -> tuple[float, float]:
+    (reading,) = GROUPS.reading(Comparison(train, train, train, PERIOD, pool_traces=True), settings)
+    return reading.references["floor"], reading.references["everybody alike"]
+
+
+TRAIN = days_of({0: [0, 0, 0, 1], 1: [0, 0, 0, 0], 2: [3, 3, 3, 3], 3: [3, 3, 2, 3], 4: [3, 3, 3, 3]})
+
+
+def test_numbers_of_traces_known_by_heart() -> None:
+    # Two groups, of two and of three users, who differ at instants 2 and 3 from the traces made from them.
+    made = days_of({0: [0, 0, 0, 0], 1: [0, 0, 2, 2], 2: [3, 3, 3, 3]})
+    first = (abs(1 - 1 / 2) + 1 / 2 + abs(1 / 2 - 1 / 2) + 1 / 2 + 1 / 2) / 2 / 4
+    second = (1 / 3 + 1 / 3) / 2 / 4
+    assert measured(made, TRAIN) == pytest.approx((2 * first + 3 * second) / 5)
+    floor, alike = references(TRAIN, SMALL)
+    # Everybody: 2 of 5 at 0 and 3 of 5 at 3 but at instant 2, where 2 of 5, 1 of 5 and 2 of 5 are, and at instant 3.
+    first = (3 / 5 + 3 / 5 + 3 / 5 + (1 - 1 / 5 - 1 / 5)) / 4
+    second = (2 / 5 + 2 / 5 + (1 - 2 / 5 - 1 / 5) + 2 / 5) / 4
+    assert alike == pytest.approx((2 * first + 3 * second) / 5)
+    # Either half of the first group is 1/2 from it at one of four instants; one of three of the second 1/3 or 2/3.
+    least, most = (2 * 1 / 2 + 3 * 1 / 3) / 5 / 4, (2 * 1 / 2 + 3 * 2 / 3) / 5 / 4
+    assert least <= floor <= most
+
+
+def loop_fidelity(traces: Traces, train: Traces, min_users: int, n_cells: int) -> float:
+    """Of sets that are not thinned, straight from the definition."""
+
+    def events(of: Traces) -> list[tuple[str, int, int]]:
+        columns = (of.user_ids[of.user], of.instant, of.place)
+        return [
+            (user, instant % of.time_grid.period, place)
+            for user, instant, place in zip(*(c.tolist() for c in columns), strict=True)
+        ]
+
+    cell = train.places.grid_cell(n_cells).tolist()
+    home = {}
+    for user in train.user_ids.tolist():
+        count = Counter(place for who, _, place in events(train) if who == user)
+        home[user] = cell[min(count, key=lambda place: (-count[place], place))]
+    distance, n_counted = 0.0, 0
+    for group, n_users in Counter(home.values()).items():
+        if n_users < min_users:
+            continue
+        shares = []
+        for each in (traces, train):
+            count = Counter(
+                (phase * 4 // train.time_grid.period, cell[place])
+                for user, phase, place in events(each)
+                if home[user] == group
+            )
+            shares.append({kind: n / count.total() for kind, n in count.items()})
+        kinds = set(shares[0]) | set(shares[1])
+        apart = sum(abs(shares[0].get(kind, 0) - shares[1].get(kind, 0)) for kind in kinds) / 2
+        distance, n_counted = distance + n_users * (apart if shares[0] else 1), n_counted + n_users
+    return distance / n_counted
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_it_is_that_of_a_loop(seed: int) -> None:
+    train = toy_city(n_users=80, n_places=20, n_days=2, seed=seed).traces
+    other = toy_city(n_users=80, n_places=20, n_days=1, missing=0.5, seed=seed).traces
+    other = other.select_users(np.random.default_rng(seed).permutation(80)[:30])
+    for min_users, n_cells in ((2, 3), (10, 2), (4, 8)):
+        found = measured(other, train, GroupSettings(min_users, n_cells), synthetic=False)
+        assert found == pytest.approx(loop_fidelity(other, train, min_users, n_cells)), (min_users, n_cells)
+
+
+def test_a_set_is_no_distance_from_itself() -> None:
+    train = toy_city(n_users=200, seed=0).traces
+    assert measured(train, train, GroupSettings(), synthetic=False) == 0
+
+
+def test_users_are_told_by_their_ids_and_not_by_their_order() -> None:
+    """Users 2, 3 and 4 alone, whose indices are those of others in the training set."""
+    made = days_of({2: [3, 3, 3, 3], 3: [3, 3, 2, 3], 4: [3, 3, 3, 3]})
+    # The first group has no trace, which counts as 1.
+    assert measured(made, TRAIN) == pytest.approx((2 * 1 + 3 * 0) / 5)
+
+
+def test_who_shuffles_users_among_groups_is_at_everybody_alike() -> None:
+    """The population of traces is untouched, so that no metric of the population sees it."""
+    train = toy_city(n_users=2000, missing=0.0, n_days=1, seed=0).traces
+    shuffled = train.place.reshape(2000, 24)[np.random.default_rng(0).permutation(2000)].ravel()
+    _, alike = references(train)
+    found = measured(replace(train, place=shuffled), train, GroupSettings())
+    # By the triangle inequality no farther from `alike` than each group's strangers, a sample of all, are from all.
+    groups = Groups.of(train, GroupSettings())
+    deviation = (groups.user_counts.toarray() / 24).std(axis=0).sum()
+    chance = math.sqrt(2 / math.pi) / 2 * deviation * np.average(1 / np.sqrt(groups.n_users), weights=groups.n_users)
+    assert abs(found - alike) < chance < alike / 3
+    honest = toy_city(n_users=2000, missing=0.0, n_days=2, seed=0).traces
+    second_day = honest.instant >= 24
+    # Another day of the same people.
+    another = replace(train, place=honest.place[second_day])
+    assert measured(another, train, GroupSettings()) < alike / 3
+
+
+def test_the_floor_is_what_others_like_them_give() -> None:
+    """A group's distribution from infinitely many people is as far from its members as they are said to be."""
+    rng = np.random.default_rng(0)
+    n, shares = 400, np.array([0.55, 0.25, 0.15, 0.05])
+    train = days_of({user: [0, int(rng.choice(4, p=shares)), 0, 0] for user in range(n)})
+    places = np.repeat(np.arange(4), (n * shares).round().astype(int)).tolist()
+    true = days_of({user: [0, place, 0, 0] for user, place in enumerate(places)})
+    # All are one group; they differ at one of four instants.
+    settings = GroupSettings(min_users=20, n_cells=2)
+    expected = math.sqrt(2 / math.pi) / 2 * np.sqrt(shares * (1 - shares) / n).sum() / 4
+    floor, _ = references(train, settings)
+    # A mean over ten halves, each of about four terms, has a standard error of some 0.6 / sqrt(2 * 10) of it.
+    assert floor == pytest.approx(expected, rel=5 * 0.6 / math.sqrt(20))
+    assert measured(true, train, settings, synthetic=False) < 4 * expected
+
+
+def test_hours_alone_are_no_difference() -> None:
+    """Real users have events at few hours, complete traces at all: thinned, they are where the users are."""
+    train = to_traces([(user, 0, PERIOD * day + 1, user // 3) for user in range(6) for day in range(2)], 2 * PERIOD)
+    made = days_of({user: [user // 3] * PERIOD for user in range(6)})
+    assert measured(made, train) == 0
+    # Without thinning three of four events are at other quarters.
+    assert measured(made, train, synthetic=False) == pytest.approx(3 / 4)
+
+
+def test_traces_are_thinned_to_windows_of_their_own_group() -> None:
+    """The one group is out early, the other late."""
+    early = {user: [0, 0, None, None] for user in range(3)}
+    late = {user: [None, None, 1, 1] for user in range(3, 6)}
+    made = days_of({user: [user // 3] * PERIOD for user in range(6)})
+    assert measured(made, days_of(early | late)) == 0
+
+
+def test_most_visited_place_is_the_first_of_equals() -> None:
+    assert most_visited_place(days_of({5: [2, 1, 1, 2], 7: [3, 3, 0, 3]})).tolist() == [1, 3]
+
+
+def test_uniform_is_what_many_uniform_traces_give() -> None:
+    train = toy_city(n_users=200, n_places=20, n_days=1, seed=0).traces
+    settings = GroupSettings(n_cells=3)
+    rng = np.random.default_rng(0)
+    n = 2000
+    columns = {
+        "user": np.repeat(np.arange(200), 24 * n // 200),
+        "trace": np.tile(np.repeat(np.arange(n // 200), 24), 200),
+        "instant": np.tile(np.arange(24), n),
+        "place": rng.integers(20, size=24 * n),
+    }
+    many = replace(train, **{name: column.astype(np.int32) for name, column in columns.items()})
+    (expected,) = GROUPS.uniform(Comparison(train, train, train, 24, pool_traces=True), settings)
+    # At least 200 traces and 4,000 events a group: shares in 36 kinds of events to sqrt(36 / 4000) / 2 in all.
+    assert measured(many, train, settings) == pytest.approx(expected, abs=math.sqrt(36 / 4000) / 2)
+
+
+# What is undefined, or says little
+
+
+def test_no_group_is_large_enough() -> None:
+    settings = GroupSettings(min_users=4, n_cells=2)
+    real = Comparison(TRAIN, TRAIN, TRAIN, PERIOD, pool_traces=True)
+    assert math.isnan(measured(TRAIN, TRAIN, settings))
+    assert math.isnan(GROUPS.uniform(real, settings)[0])
+    (reading,) = GROUPS.reading(real, settings)
+    assert (reading.references, reading.caveat) == ({}, "No group has as many training users as are asked for")
+
+
+@pytest.mark.parametrize("ids", [np.arange(100, 105), np.array(list("abcde"), object), np.array([0, 1, 2, 3, 9])])
+def test_traces_of_somebody_unknown_have_no_group(ids: np.ndarray) -> None:
+    assert math.isnan(measured(replace(TRAIN, user_ids=ids), TRAIN))
+
+
+def test_grids_whose_periods_differ() -> None:
+    other = replace(TRAIN, time_grid=grid_of(PERIOD, step_s=900))
+    assert math.isnan(measured(other, TRAIN))
+
+
+def test_places_at_one_point_are_told() -> None:
+    point = replace(TRAIN, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
+    (reading,) = GROUPS.reading(Comparison(point, point, point, PERIOD, pool_traces=True), SMALL)
+    assert reading.caveat == "All places are at one point: this says nothing"
+    assert reading.references == {"floor": 0, "everybody alike": 0}
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(InputError, match=r"(?s)min_users of at least two.*n_cells of at least one cell"):
+        GroupSettings(min_users=1, n_cells=0)
+
+
+def test_settings_are_told() -> None:
+    (quantity,) = GROUPS.described(GroupSettings(min_users=7, n_cells=3))
+    assert "at least 7 training users by where on a grid of 3 x 3 cells" in quantity.meaning
+
+
+def test_groups_are_numbered_and_small_ones_left_out() -> None:
+    groups = Groups.of(TRAIN, GroupSettings(min_users=3, n_cells=2))
+    assert groups.of_user.tolist() == [-1, -1, 0, 0, 0]
+    assert groups.n_users.tolist() == [3]

@@ -1,0 +1,305 @@
+"""Metrics of one period on traces known by heart, planted synthesizers, and what is undefined."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.metrics import mobility
+from ppmtf_jax.evaluation.metrics.mobility import FlowSettings, JumpSettings
+from ppmtf_jax.evaluation.registry import METRICS
+from tests import support
+
+# Places 0 to 3, so many kilometres north of the first one.
+NORTH_KM = np.array([0.0, 1.5, 3.8, 10.0])
+PLACES = PlaceTable(np.arange(4), NORTH_KM / (6371 * np.pi / 180), np.zeros(4))
+PERIOD = 4
+NAMES = [
+    "stay_share",
+    "jump_tv",
+    "od_tv",
+    "row_tv",
+    "distinct_w1",
+    "radius_w1_km",
+    "top_place_w1",
+    "move_interval_w1_h",
+    "window_vf_tv",
+]
+
+
+def grid_of(n_instants: int, *, step_s: int = 1800) -> TimeGrid:
+    return TimeGrid("2024-01-01T00:00:00", step_s, np.arange(n_instants) % PERIOD, period=PERIOD)
+
+
+def days_of(*days: list[int | None]) -> Traces:
+    """A user for each day, by her places."""
+    rows = [(u, 0, i, place) for u, day in enumerate(days) for i, place in enumerate(day) if place is not None]
+    return support.to_traces(rows, PLACES, grid_of(PERIOD))
+
+
+def measured(traces: Traces, test: Traces, train: Traces | None = None, *, synthetic: bool = True) -> dict[str, float]:
+    comparison = Comparison(traces, train or test, test, PERIOD, pool_traces=not synthetic)
+    return {name: METRICS[name].measure(comparison, METRICS[name].settings())[0] for name in NAMES}
+
+
+def uniform(name: str, test: Traces) -> float:
+    return METRICS[name].uniform(Comparison(test, test, test, PERIOD, pool_traces=True), METRICS[name].settings())[0]
+
+
+def reading(name: str, train: Traces, test: Traces) -> Reading:
+    return METRICS[name].reading(Comparison(train, train, test, PERIOD, pool_traces=True), METRICS[name].settings())[0]
+
+
+# Steps: 0-0, 0-1, 1-1; 2-3, 3-3, 3-3. Moves: 0-1 of 1.5 km and 2-3 of 6.2 km.
+TEST = days_of([0, 0, 1, 1], [2, 3, 3, 3])
+# Steps: 0-0, 0-0, 0-0; 0-2, 2-2, 2-0. Moves: 0-2 and 2-0, both of 3.8 km.
+OTHER = days_of([0, 0, 0, 0], [0, 2, 2, 0])
+
+
+def test_numbers_of_traces_known_by_heart() -> None:
+    found = measured(OTHER, TEST)
+    assert found["stay_share"] == pytest.approx(4 / 6 - 4 / 6)
+    # No length in common.
+    assert found["jump_tv"] == 1
+    assert found["distinct_w1"] == pytest.approx(abs((1 + 2) / 2 - (2 + 2) / 2))
+    # Of four events two each at two places, and three and one: half the distance, and sqrt(3) / 4 of it.
+    assert found["radius_w1_km"] == pytest.approx(
+        ((1.5 / 2 - 0) + abs((10 - 3.8) * math.sqrt(3) / 4 - 3.8 / 2)) / 2, rel=1e-3
+    )
+    # Shares 1 and 1/2 against 1/2 and 3/4.
+    assert found["top_place_w1"] == pytest.approx((0 + 1 / 4) / 2)
+    # Half-hours, in order: 1, 1, 2, 4 against 1, 2, 2, 3.
+    assert found["move_interval_w1_h"] == pytest.approx(0.5 * (0 + 1 + 0 + 1) / 4)
+    # From 0 half go to 1, against a quarter to 2; from 2 all go to 3, against half to 0; the others nobody leaves.
+    rows = [(abs(1 / 2 - 3 / 4) + 1 / 2 + 1 / 4) / 2, 1, 1, 1]
+    assert found["row_tv"] == pytest.approx(np.average(rows, weights=[2, 1, 1, 2]))
+    # Shares at 0: 1/2 against 1 and 1/2; at 2: 1/4 against 1/2; at 1 and 3 nobody is.
+    assert found["window_vf_tv"] == pytest.approx((1 / 2 + 1 + 1 + 1) / 4)
+
+
+def test_flows_are_those_of_cells() -> None:
+    # Kilometres 0, 1.5, 3.8, 10 of 10 in 8 cells: cells 0, 1, 3, 7 (of one column).
+    assert (PLACES.grid_cell(8) // 8).tolist() == [0, 1, 3, 7]
+    to_second = days_of([0, 1, None, None], [0, 1, None, None], [0, 2, None, None])
+    windows, other = Windows.of(to_second), Windows.of(days_of([0, 1, None, None], [0, 3, 3, None]))
+    assert mobility.flow_variation(windows, other) == pytest.approx(1 - 1 / 2)
+    # In 2 cells 0, 1 and 2 are one.
+    assert mobility.flow_variation(windows, other, n_cells=2) == pytest.approx(1 / 2)
+    assert mobility.flow_variation(windows, other, n_cells=1) == 0
+
+
+def test_jump_lengths_are_in_bins_of_kilometres() -> None:
+    windows = Windows.of(days_of([0, 1, 2, 3]))
+    assert mobility.jump_lengths_km(windows) == pytest.approx([1.5, 2.3, 6.2], rel=1e-6)
+    short, long = Windows.of(days_of([0, 1, None, None])), Windows.of(days_of([1, 2, None, None]))
+    assert mobility.jump_variation(short, long) == 1
+    assert mobility.jump_variation(short, long, bin_km=2.5) == 0
+
+
+def test_time_between_moves_is_as_far_as_it_is_seen() -> None:
+    """Half-hours; an event without a neighbour tells nothing, and a gap ends what is seen."""
+    hours = mobility.move_intervals_h(Windows.of(days_of([0, 0, 1, 1], [0, 0, None, 0], [0, 1, 0, 0], [3, 3, 3, 3])))
+    assert hours.tolist() == [1, 1, 1, 0.5, 0.5, 1, 2]
+
+
+def test_shares_of_windows_are_in_bins_that_are_closed_above() -> None:
+    windows = Windows.of(days_of([0, 0, 1, 2], [1, 1, 1, 1]))
+    expected = np.zeros((4, 4))
+    expected[0, 1] = expected[1, 0] = expected[2, 0] = expected[1, 3] = 1
+    assert np.array_equal(mobility.window_shares(windows).toarray(), expected)
+
+
+def test_a_place_weighs_as_many_windows_as_both_real_sets_have_of_it() -> None:
+    windows = [
+        Windows.of(days_of(*days)) for days in ([[0, 0, 1, 1]], [[0, 0, 0, 1]] * 2, [[0, 0, 1, 1]] * 3 + [[2, 2, 2, 2]])
+    ]
+    # Two training and three test windows know place 0 and place 1; place 2 is of the test users alone.
+    assert mobility.share_variation(*windows) == 0
+    never_at_1 = Windows.of(days_of([0, 0, 3, 3]))
+    assert mobility.share_variation(never_at_1, *windows[1:]) == pytest.approx((2 * 0 + 2 * 1) / 4)
+
+
+def test_a_set_is_no_distance_from_itself() -> None:
+    traces = toy_city(n_users=50, n_days=2, seed=0).traces
+    comparison = Comparison(traces, traces, traces, 24, pool_traces=True)
+    for name in NAMES:
+        assert METRICS[name].measure(comparison, METRICS[name].settings()) == [0], name
+
+
+def test_real_sets_are_not_thinned() -> None:
+    """Of two users with other hours only the one who is measured as synthetic loses events."""
+    traces, test = days_of([0, 1, 2, 3]), days_of([0, 1, None, None])
+    assert measured(traces, test, synthetic=False)["distinct_w1"] == 4 - 2
+    assert measured(traces, test)["distinct_w1"] == 2 - 2
+
+
+def test_gaps_and_hours_alone_are_no_difference() -> None:
+    """Days of which each test user shows some hours, against all of these days complete."""
+    complete = toy_city(n_users=3000, n_places=10, n_days=1, missing=0.0, seed=0).traces
+    shown = toy_city(n_users=3000, n_places=10, n_days=1, missing=0.7, seed=0).traces
+    found = {name: {} for name in NAMES}
+    for synthetic in (True, False):
+        comparison = Comparison(complete, shown, shown, 24, pool_traces=not synthetic)
+        for name in NAMES:
+            found[name][synthetic] = METRICS[name].measure(comparison, METRICS[name].settings())[0]
+    # Two samples of 2,991 windows, 6,390 steps (0.82 stay) and 1,125 moves in some 15 bins of lengths. Within 5
+    # standard errors, the number of places having a standard deviation of 0.86; total variation at most twice its
+    # expectation.
+    assert abs(found["stay_share"][True]) < 5 * math.sqrt(2 * 0.82 * 0.18 / 6390)
+    assert found["distinct_w1"][True] < 5 * 0.86 * math.sqrt(2 / 2991)
+    assert found["jump_tv"][True] < 2 * math.sqrt(15 / (math.pi * 1125))
+    # Whoever forgets to thin sees a difference where there is none.
+    assert found["distinct_w1"][False] > 10 * 0.86 * math.sqrt(2 / 2991)
+    assert found["move_interval_w1_h"][True] < found["move_interval_w1_h"][False] / 20
+
+
+def test_a_synthesizer_that_stays_is_found_out() -> None:
+    """Every trace remains where it begins with probability 0.9 a step: what the published metrics do not show."""
+    test = toy_city(n_users=300, n_days=1, missing=0.5, seed=1).traces
+    honest = toy_city(n_users=300, n_days=1, missing=0.0, seed=2).traces
+    moves = np.random.default_rng(0).random((300, 24)) < 0.1
+    moves[:, 0] = True
+    place = honest.place.reshape(300, 24)
+    last = np.maximum.accumulate(np.where(moves, np.arange(24), 0), axis=1)
+    stays = replace(honest, place=np.take_along_axis(place, last, axis=1).ravel())
+    good, bad = (measured(traces, test) for traces in (honest, stays))
+    assert abs(good["stay_share"]) < 0.05 < bad["stay_share"]
+    for name in ("distinct_w1", "move_interval_w1_h", "top_place_w1"):
+        assert bad[name] > 2 * good[name], name
+
+
+def test_the_draw_is_the_same_every_time() -> None:
+    train, test = toy_city(n_users=60, seed=0).traces.split_users(0.5, seed=0)
+    assert measured(train, test) == measured(train, test)
+
+
+# Uniform traces
+
+
+def test_uniform_is_what_many_uniform_traces_give() -> None:
+    train, test = toy_city(n_users=100, n_places=8, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    rng = np.random.default_rng(0)
+    n = 50_000
+    columns = {"user": np.repeat(np.arange(n), 24), "instant": np.tile(np.arange(24), n), "trace": np.zeros(24 * n)}
+    columns["place"] = rng.integers(8, size=24 * n)
+    many = replace(
+        train,
+        **{name: column.astype(np.int32) for name, column in columns.items()},
+        user_ids=np.arange(n),
+        friendships=None,
+    )
+    comparison = Comparison(many, train, test, 24)
+    for name in ("stay_share", "od_tv", "row_tv"):
+        metric = METRICS[name]
+        # 900,000 steps: shares to 0.001, and a total variation over at most 64 flows to 0.01.
+        (expected,) = metric.uniform(comparison.of(train, pool_traces=True), metric.settings())
+        assert metric.measure(comparison, metric.settings())[0] == pytest.approx(expected, abs=0.01), name
+
+
+def test_uniform_numbers_of_traces_known_by_heart() -> None:
+    assert uniform("stay_share", TEST) == pytest.approx(1 / 4 - 4 / 6)
+    # Two of the twelve ordered pairs of places, in four cells, have all of the test users' moves.
+    assert uniform("od_tv", TEST) == pytest.approx(1 - 2 / 12)
+    # Rows (1/2, 1/2), 1, 1 and 1 have 1/4 in common with a uniform one for each place that they know.
+    assert uniform("row_tv", TEST) == pytest.approx(1 - np.average([2 / 4, 1 / 4, 1 / 4, 1 / 4], weights=[2, 1, 1, 2]))
+
+
+# What is undefined, or says little
+
+
+def test_nobody_moves() -> None:
+    still = days_of([0, 0, 0, 0], [1, 1, 1, 1])
+    for found in (measured(still, TEST), measured(TEST, still)):
+        assert [name for name, value in found.items() if math.isnan(value)] == ["jump_tv", "od_tv"]
+    assert measured(still, TEST)["stay_share"] == pytest.approx(1 - 4 / 6)
+    assert measured(still, TEST)["move_interval_w1_h"] > 0
+    assert math.isnan(uniform("od_tv", still))
+
+
+def test_no_two_events_at_consecutive_instants() -> None:
+    gaps = days_of([0, None, 1, None], [1, None, 1, None])
+    found = measured(TEST, gaps)
+    defined = {name: value for name, value in found.items() if not math.isnan(value)}
+    assert list(defined) == ["distinct_w1", "radius_w1_km", "top_place_w1", "window_vf_tv"]
+    assert math.isnan(uniform("stay_share", gaps))
+    assert math.isnan(uniform("row_tv", gaps))
+    # Training has no number, and so no caveat.
+    assert reading("row_tv", gaps, gaps) == Reading()
+
+
+@pytest.mark.parametrize("which", ["traces", "test"])
+def test_windows_of_single_events_leave_all_undefined(which: str) -> None:
+    alone = days_of([0, None, None, None], [None, 1, None, None])
+    found = measured(alone, TEST, synthetic=False) if which == "traces" else measured(TEST, alone)
+    assert all(math.isnan(value) for value in found.values())
+
+
+def test_what_thinning_leaves_nothing_of_is_undefined() -> None:
+    found = measured(days_of([0, 1, None, None]), days_of([None, None, 0, 1]))
+    assert all(math.isnan(value) for value in found.values())
+
+
+def test_grids_whose_periods_differ_leave_all_undefined() -> None:
+    quarters = support.random_traces(0, range(3), PLACES, grid_of(PERIOD, step_s=900))
+    assert all(math.isnan(value) for value in measured(quarters, TEST).values())
+    longer = support.random_traces(0, range(3), PLACES, grid_of(3 * PERIOD))
+    assert not any(math.isnan(value) for value in measured(longer, TEST).values())
+
+
+def test_one_place() -> None:
+    place = PlaceTable(np.array([7]), np.array([35.0]), np.array([139.0]))
+    traces = support.random_traces(0, range(4), place, grid_of(PERIOD))
+    found = measured(traces, traces)
+    assert math.isnan(found.pop("jump_tv"))
+    assert math.isnan(found.pop("od_tv"))
+    assert set(found.values()) == {0}
+    assert uniform("stay_share", traces) == uniform("row_tv", traces) == 0
+    assert math.isnan(uniform("od_tv", traces))
+
+
+@pytest.mark.parametrize("name", ["jump_tv", "od_tv", "radius_w1_km"])
+def test_places_at_one_point_are_told(name: str) -> None:
+    point = replace(TEST, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
+    assert reading(name, point, point).caveat == "All places are at one point: this says nothing"
+    assert reading(name, TEST, TEST) == Reading()
+    assert measured(point, point)[name] == 0
+
+
+def test_rows_that_even_training_does_not_have_are_told() -> None:
+    strangers = days_of([0, 2, 0, 2])
+    assert reading("row_tv", strangers, TEST).caveat == (
+        "The test rows are too sparse to compare: Training itself is at 1.00"
+    )
+    assert reading("row_tv", TEST, TEST) == Reading()
+
+
+def test_windows_of_two_events_are_told() -> None:
+    pairs = days_of([0, 1, None, None], [0, 1, None, None], [0, 1, 2, 3])
+    assert reading("window_vf_tv", TEST, pairs).caveat.startswith("Most test windows have 2 events")
+    assert reading("window_vf_tv", pairs, TEST) == Reading()
+
+
+def test_settings_that_mean_nothing_are_refused() -> None:
+    for bin_km in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(InputError, match="bin_km above 0"):
+            JumpSettings(bin_km)
+    with pytest.raises(InputError, match="at least one cell"):
+        FlowSettings(0)
+
+
+def test_settings_are_used_and_told() -> None:
+    jumps, flows = METRICS["jump_tv"], METRICS["od_tv"]
+    assert "bins of 2.5 km" in jumps.described(JumpSettings(2.5))[0].meaning
+    assert "grid of 3 x 3" in flows.described(FlowSettings(3))[0].meaning
+    comparison = Comparison(OTHER, TEST, TEST, PERIOD)
+    assert jumps.measure(comparison, JumpSettings(100.0)) == flows.measure(comparison, FlowSettings(1)) == [0]
