@@ -21,7 +21,7 @@ STAGES = (
     {"noise"},
     {"data"},
     {"datasets"},
-    {"gibbs", "trace_models"},
+    {"gibbs", "trace_models", "bridge"},
     {"synthesizers"},
     {"privacy"},
     {"attacks", "colocation"},
