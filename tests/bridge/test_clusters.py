@@ -132,7 +132,12 @@ def sweep_by_loop(visits: Visits, weight: np.ndarray, theta: np.ndarray) -> tupl
     return of_users, of_places
 
 
-@pytest.mark.parametrize("space", [in_line(8), in_line(8, 3)], ids=["a cell each", "shared cells"])
+def mixed_up(space: SimpleNamespace) -> SimpleNamespace:
+    """Places whose cells are in no order."""
+    return SimpleNamespace(cell=np.random.default_rng(5).permutation(space.cell), km=space.km)
+
+
+@pytest.mark.parametrize("space", [in_line(8), mixed_up(in_line(8, 3))], ids=["a cell each", "shared cells"])
 @pytest.mark.parametrize("blur_km", [0.0, 1.5])
 def test_a_sweep_of_em_is_that_of_plain_loops(space, blur_km):
     visits, grid, smoothing = random_visits(0), minutes(3), SMOOTHING._replace(blur_km=blur_km)
@@ -242,10 +247,17 @@ def test_random_clusters_would_not_pass(monkeypatch):
 
 def test_em_on_some_users_finds_the_clusters_of_all(monkeypatch):
     visits, cluster = planted_visits(600, 4, (3, 30))
+    seen = []
+
+    def entries(some: Visits) -> Entries:
+        seen.append(some.n_users)
+        return Entries(some)
+
+    monkeypatch.setattr(module, "Entries", entries)
     monkeypatch.setattr(module, "EM_USERS", 200)
     monkeypatch.setattr(module, "KMEANS_USERS", 100)
     found = fitted(visits, ClusterSmoothing(4, 0.0, 1.0, 0.0), min_users=20)
-    assert len(found.of_user) == 600
+    assert (seen, len(found.of_user)) == ([200], 600)
     assert adjusted_rand_score(cluster, found.of_user) > 0.95
 
 
@@ -259,6 +271,26 @@ def test_kmeans_tells_apart_who_visits_when(n_regions, index, monkeypatch):
     visits = visits_of(user, slot, 8 * ((slot // 2 + cluster[user]) % 2), (60, 4, 9))
     start = starting_clusters(visits, in_line(9, 4), 0.3, 2, np.random.default_rng(0))
     assert adjusted_rand_score(cluster, start) == pytest.approx(index, abs=0.05)
+
+
+@pytest.mark.parametrize(("blur_km", "is_found"), [(8.0, True), (0.0, False)], ids=["", "without blur"])
+def test_kmeans_sees_that_places_are_near_each_other(blur_km, is_found):
+    """Users are at places of their own, half of them in the west and half in the east."""
+    user = np.arange(40)
+    visits = visits_of(user, 0 * user, user, (40, 1, 40))
+    start = starting_clusters(visits, in_line(40), blur_km, 2, np.random.default_rng(0))
+    assert (adjusted_rand_score(user // 20, start) > 0.8) == is_found
+
+
+def test_rounds_after_em_bring_users_to_likelier_clusters(monkeypatch):
+    visits = random_visits(2, (80, 2, 10), 500)
+    found = []
+    for n_rounds in (0, 1, 3):
+        monkeypatch.setattr(module, "CLASSIFICATION_ROUNDS", n_rounds)
+        clusters = fitted(visits, min_users=5)
+        scores = log_likelihoods(visits, clusters) + np.log(clusters.share)
+        found.append(scores[np.arange(80), clusters.of_user].sum())
+    assert found[0] < found[1] < found[2]
 
 
 # What always holds
