@@ -14,13 +14,14 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import Visits, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
@@ -43,17 +44,6 @@ RAKING_TOLERANCE, MAX_RAKING_ROUNDS = 1e-5, 100
 SMALLEST_WEIGHT = 1e-12
 # Fixed, so that results do not depend on the number of threads.
 ENTRIES_AT_A_TIME, COLUMNS_AT_A_TIME = 8192, 128
-
-
-@runtime_checkable
-class Distances(Protocol):
-    """What clusters need to know of places: the cell of each, and kilometres between cells."""
-
-    @property
-    def cell(self) -> Int[np.ndarray, " place"]: ...
-
-    @property
-    def km(self) -> Float[np.ndarray, "cell cell"]: ...
 
 
 class ClusterSmoothing(NamedTuple):
@@ -99,7 +89,7 @@ class Clusters:
 def fit_clusters(
     visits: Visits,
     population: Float[np.ndarray, "slot place"],
-    space: Distances,
+    space: Space,
     smoothing: ClusterSmoothing,
     *,
     time_grid: TimeGrid,
@@ -121,7 +111,7 @@ def fit_clusters(
     visits : Visits
     population : float array, shape (slots, places)
         Share of the people at each place in each slot, positive, as `population` makes it.
-    space : Distances
+    space : Space
     smoothing : ClusterSmoothing
     time_grid : TimeGrid
         Of the visits.
@@ -144,7 +134,6 @@ def fit_clusters(
     --------
     Five users commute to place 1, five stay at place 0:
 
-    >>> from types import SimpleNamespace
     >>> grid = TimeGrid.each_instant("2024-01-01T08:00:00", 3600, 2)
     >>> user, slot = np.divmod(np.arange(20, dtype=np.int32), 2)
     >>> place = np.where((user < 5) & (slot == 1), 1, 0).astype(np.int32)
@@ -152,7 +141,7 @@ def fit_clusters(
     >>> visits = Visits(user, slot, place, one, n_users=10, n_slots=2, n_places=3)
     >>> population = visits.total() + 1
     >>> population /= population.sum(axis=1, keepdims=True)
-    >>> space = SimpleNamespace(cell=np.arange(3), km=np.zeros((3, 3), np.float32))
+    >>> space = Space(cell=np.arange(3, dtype=np.int32), km=np.zeros((3, 3), np.float32))
     >>> smoothing = ClusterSmoothing(n_clusters=2, blur_km=0.0, population_mass=0.1, slot_bandwidth=0.0)
     >>> random = np.random.default_rng(0)
     >>> clusters = fit_clusters(visits, population, space, smoothing, time_grid=grid, min_users=4, random=random)
@@ -171,10 +160,16 @@ def fit_clusters(
         for _ in range(CLASSIFICATION_ROUNDS):
             theta = profiles.theta(counts_of_clusters(visits, of_user))[0]
             of_user = assign(_scores(visits, theta, shares_of_users(of_user)), min_users)
-        theta, share = profiles.theta(counts_of_clusters(visits, of_user))[0], shares_of_users(of_user)
-        raked = rake(theta.T.reshape(-1, *population.shape), share, population)
     # Processors of several kinds may round in several ways.
-    return Clusters(of_first_process(of_user), of_first_process(share), of_first_process(raked))
+    return clusters_of_users(visits, profiles, of_first_process(of_user))
+
+
+def clusters_of_users(visits: Visits, profiles: Profiles, of_user: Int[np.ndarray, " user"]) -> Clusters:
+    """Given clusters, numbered 0, 1, ... without gaps, with their distributions: smoothed, and raked."""
+    with threadpool_limits(1):
+        theta, share = profiles.theta(counts_of_clusters(visits, of_user))[0], shares_of_users(of_user)
+        raked = rake(theta.T.reshape(-1, *profiles.population.shape), share, profiles.population)
+    return Clusters(of_user, share, of_first_process(raked))
 
 
 def log_likelihoods(visits: Visits, clusters: Clusters) -> Float[np.ndarray, "user cluster"]:
@@ -205,7 +200,7 @@ class Profiles:
     def __init__(
         self,
         population: Float[np.ndarray, "slot place"],
-        space: Distances,
+        space: Space,
         smoothing: ClusterSmoothing,
         time_grid: TimeGrid,
     ):
@@ -248,7 +243,7 @@ class Profiles:
 
 
 def starting_clusters(
-    visits: Visits, space: Distances, blur_km: float, n_clusters: int, random: np.random.Generator
+    visits: Visits, space: Space, blur_km: float, n_clusters: int, random: np.random.Generator
 ) -> Int[np.ndarray, " user"]:
     """Clusters by k-means on square roots of the shares of a user's visits, blurred, in each quarter of the slots.
 
@@ -422,13 +417,13 @@ def _some_users(visits: Visits, n_users: int, random: np.random.Generator) -> Vi
     return visits.of_users(np.sort(random.choice(visits.n_users, n_users, replace=False)))
 
 
-def _space_kernel(space: Distances, blur_km: float) -> Float[np.ndarray, "cell cell"]:
+def _space_kernel(space: Space, blur_km: float) -> Float[np.ndarray, "cell cell"]:
     weights = np.exp(-0.5 * (space.km.astype(np.float32) / np.float32(blur_km)) ** 2)
     weights[weights < SMALLEST_WEIGHT] = 0
     return weights
 
 
-def _features(visits: Visits, space: Distances, blur_km: float) -> Float[np.ndarray, "user feature"]:
+def _features(visits: Visits, space: Space, blur_km: float) -> Float[np.ndarray, "user feature"]:
     """What k-means compares."""
     n_cells = len(space.km)
     cell = space.cell[visits.place]

@@ -2,8 +2,8 @@
 
 Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
 others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
-after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error of
-the best, and for moves the strongest smoothing: fewer clusters and moves of more users give away less.
+after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error
+of the best, and for moves the strongest smoothing: fewer clusters and moves of more users give away less.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ POPULATION_GRID = PopulationSmoothing(
 )
 POPULATION_START = PopulationSmoothing(1.0, 1, 1.0, 1.0, 0.3)
 MOVE_GRID = MoveSmoothing(
-    (2, 3, 5),
+    (3, 5),
     (5.0, 20.0, 50.0, 100.0, 300.0),
     (10.0, 50.0, 200.0, 1000.0, 5000.0),
     (10.0, 50.0, 200.0, 1000.0),
     BANDWIDTHS,
 )
 MOVE_START = MoveSmoothing(3, 20.0, 200.0, 200.0, 1.0)
-CLUSTER_NUMBERS = (1, 2, 4, 8, 16, 32, 64)
+CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 CLUSTER_MASSES = (1.0, 3.0, 10.0, 30.0)
 # Blur of the places, in parts of how far the visits are spread.
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
@@ -81,6 +81,8 @@ class Choice(NamedTuple):
 
 def choose_population(visits: Visits, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:
     """The smoothing of the population under which visits of held-out users are most probable."""
+    if visits.n_users < 2:
+        return POPULATION_START
     folds = [_Fold.of(visits, held_out) for held_out in random_folds(visits.n_users, N_FOLDS, random)]
 
     def score(smoothing: PopulationSmoothing) -> Float[np.ndarray, " user"]:
@@ -121,7 +123,7 @@ def choose_moves(
     random: np.random.Generator,
 ) -> MoveSmoothing:
     """The smoothing of moves and stays under which steps of held-out users are most probable."""
-    if not len(steps):
+    if not len(steps) or visits.n_users < 2:
         return MOVE_START
     parts = []
     for held_out in random_folds(visits.n_users, N_FOLDS, random):

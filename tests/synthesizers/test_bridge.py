@@ -13,7 +13,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
 from ppmtf_jax.synthesizers.bridge import BridgeSettings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -45,7 +45,8 @@ def next_places(model) -> np.ndarray:
 def test_groups_are_found(model):
     cluster = np.asarray(model.trace_model.cluster)
     # `people` makes users of two groups in turn; which comes first is open.
-    assert len(set(cluster[::2])) == len(set(cluster[1::2])) == 1 and cluster[0] != cluster[1]
+    assert len(set(cluster[::2])) == len(set(cluster[1::2])) == 1
+    assert cluster[0] != cluster[1]
 
 
 def test_probabilities_sum_to_one(model, next_places):
@@ -110,8 +111,6 @@ def test_a_subset_of_verifiers_passes_what_it_has_of_the_cluster(model):
     synthetic = synthesize(model, seed=1)
     cluster = np.asarray(model.trace_model.cluster)
     verdicts = plausible_deniability_test(model, synthetic, n_verifiers=20, eta=1e-9, count_all=True, seed=5)
-    from ppmtf_jax.privacy.plausible_deniability import choose_verifiers
-
     verifiers = choose_verifiers(model.n_users, 20, 5)
     others = np.array([np.sum((cluster[verifiers] == cluster[user]) & (verifiers != user)) for user in range(60)])
     assert (verdicts.plausible_users >= 1 + others).all()
@@ -142,7 +141,9 @@ def test_impossible_settings_are_refused(settings):
 
 
 def one_place() -> Traces:
-    return traces_of(np.zeros((3, 4), int), np.ones((3, 4), bool), place_table(1), TimeGrid.each_instant("2024-01-01", 60, 4))
+    return traces_of(
+        np.zeros((3, 4), int), np.ones((3, 4), bool), place_table(1), TimeGrid.each_instant("2024-01-01", 60, 4)
+    )
 
 
 def one_instant() -> Traces:
