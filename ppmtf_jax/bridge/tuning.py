@@ -169,6 +169,9 @@ def choose_clusters(
     spread_km : float
         How far the visits are spread.
     """
+    if visits.n_users < 2 * min_users or n_clusters == 1:
+        # One cluster is the population, however it is smoothed.
+        return ClusterSmoothing(1, 0.0, CLUSTER_MASSES[0], 0.0), {}
     held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     others = np.setdiff1d(np.arange(visits.n_users), held_out)
     learned, arrived = visits.of_users(others), arrivals.of_users(held_out)

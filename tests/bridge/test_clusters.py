@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -31,6 +30,7 @@ from ppmtf_jax.bridge.clusters import (
     rake,
     starting_clusters,
 )
+from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import Visits, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
@@ -40,12 +40,12 @@ from tests.support import minutes
 SMOOTHING = ClusterSmoothing(n_clusters=4, blur_km=1.5, population_mass=2.0, slot_bandwidth=0.8)
 
 
-def in_line(n_places: int, n_cells: int | None = None) -> SimpleNamespace:
+def in_line(n_places: int, n_cells: int | None = None) -> Space:
     """Places a kilometre apart, neighbours in one cell where there are more places than cells."""
     cell = np.arange(n_places) * (n_cells or n_places) // n_places
     centre = np.bincount(cell, np.arange(n_places)) / np.bincount(cell)
     km = np.abs(centre[:, None] - centre).astype(np.float32)
-    return SimpleNamespace(cell=cell.astype(np.int32), km=km, has_distances=bool(km.any()))
+    return Space(cell.astype(np.int32), km)
 
 
 def visits_of(user: np.ndarray, slot: np.ndarray, place: np.ndarray, shape: tuple[int, int, int]) -> Visits:
@@ -97,7 +97,7 @@ def fitted(
 
 
 def theta_by_loop(
-    counts: np.ndarray, population: np.ndarray, space: SimpleNamespace, smoothing: ClusterSmoothing, grid: TimeGrid
+    counts: np.ndarray, population: np.ndarray, space: Space, smoothing: ClusterSmoothing, grid: TimeGrid
 ) -> np.ndarray:
     """From counts (slots, places, clusters), in double precision."""
     n_slots, n_places, n_clusters = counts.shape
@@ -132,9 +132,9 @@ def sweep_by_loop(visits: Visits, weight: np.ndarray, theta: np.ndarray) -> tupl
     return of_users, of_places
 
 
-def mixed_up(space: SimpleNamespace) -> SimpleNamespace:
+def mixed_up(space: Space) -> Space:
     """Places whose cells are in no order."""
-    return SimpleNamespace(cell=np.random.default_rng(5).permutation(space.cell), km=space.km)
+    return Space(np.random.default_rng(5).permutation(space.cell), space.km)
 
 
 @pytest.mark.parametrize("space", [in_line(8), mixed_up(in_line(8, 3))], ids=["a cell each", "shared cells"])
@@ -376,7 +376,7 @@ def test_raked_clusters_add_up_to_the_population():
 def test_places_without_distances_are_no_trouble(monkeypatch):
     monkeypatch.setattr(module, "N_REGIONS", 3)
     visits = random_visits(0)
-    nowhere = SimpleNamespace(cell=np.arange(8), km=np.zeros((8, 8), np.float32), has_distances=False)
+    nowhere = Space(np.arange(8, dtype=np.int32), np.zeros((8, 8), np.float32))
     options = {"time_grid": minutes(3), "min_users": 3}
     for blur_km in (0.0, 1.0):
         smoothing = SMOOTHING._replace(blur_km=blur_km)
