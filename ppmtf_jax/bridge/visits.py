@@ -51,8 +51,8 @@ class Visits:
         code, count = np.unique(code, return_counts=True)
         rest, place = np.divmod(code, n_places)
         user, slot = np.divmod(rest, n_slots)
-        columns = (column.astype(np.int32) for column in (user, slot, place))
-        return cls(*columns, count.astype(np.float32), traces.n_users, n_slots, n_places)
+        user, slot, place = (column.astype(np.int32) for column in (user, slot, place))
+        return cls(user, slot, place, count.astype(np.float32), traces.n_users, n_slots, n_places)
 
     @property
     def cell(self) -> Int[np.ndarray, " cell"]:
@@ -64,8 +64,8 @@ class Visits:
         number = np.full(self.n_users, -1, np.int32)
         number[users] = np.arange(len(users), dtype=np.int32)
         kept = number[self.user] >= 0
-        columns = (self.slot[kept], self.place[kept], self.count[kept])
-        return Visits(number[self.user[kept]], *columns, len(users), self.n_slots, self.n_places)
+        slot, place, count = self.slot[kept], self.place[kept], self.count[kept]
+        return Visits(number[self.user[kept]], slot, place, count, len(users), self.n_slots, self.n_places)
 
     def total(self, count: Float[np.ndarray, " cell"] | None = None) -> Float[np.ndarray, "slot place"]:
         """The counts of all users together."""

@@ -38,7 +38,11 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-CHOSEN = (*PopulationSmoothing._fields, *MoveSmoothing._fields, *ClusterSmoothing._fields)
+CHOSEN = tuple(
+    f"{part} {name}".replace("_", " ")
+    for part, kind in (("population", PopulationSmoothing), ("moves", MoveSmoothing), ("clusters", ClusterSmoothing))
+    for name in kind._fields
+)
 """What the numbers of `ClusterBridge.chosen` are."""
 
 
@@ -89,6 +93,10 @@ class ClusterBridge(ScoredTraceModel):
     stay, pull, log_total : float arrays, shapes (pairs, places), (pairs, clusters, places) and the same
     leaving, arriving : float arrays, shape (slots, places)
     between : float array, shape (cells, cells)
+    chosen : float array, shape (settings,)
+        The settings that were chosen, see `CHOSEN`.
+    tried, gain : int and float arrays, shape (numbers of clusters,)
+        Those that were tried, and by how much more probable an arrival of a held-out user was than with one, in nats.
     """
 
     cluster: Int[Array, " user"]
@@ -106,6 +114,8 @@ class ClusterBridge(ScoredTraceModel):
     arriving: Float[Array, "slot place"]
     between: Float[Array, "cell cell"]
     chosen: Float[Array, " setting"]
+    tried: Int[Array, " number"]
+    gain: Float[Array, " number"]
     # How many moves were seen from the place that has most.
     longest: int = field(metadata={"static": True})
 
@@ -135,8 +145,22 @@ class ClusterBridge(ScoredTraceModel):
 
     def classes(self, n_users: int) -> np.ndarray:
         """Users of a cluster are one class."""
-        del n_users
-        return np.asarray(self.cluster)
+        return np.asarray(self.cluster)[:n_users]
+
+    def summary(self) -> list[str]:
+        sizes = np.sort(np.bincount(np.asarray(self.cluster)))
+        chosen = dict(zip(CHOSEN, np.asarray(self.chosen).tolist(), strict=True))
+        lines = [
+            f"{len(sizes)} clusters of {sizes[0]} to {sizes[-1]} users: every trace passes the privacy test with k up to "
+            f"{sizes[0]}",
+            "chosen by held-out likelihood of training users: "
+            + ", ".join(f"{name} {value:g}" for name, value in chosen.items()),
+        ]
+        tried, gain = np.asarray(self.tried), np.asarray(self.gain)
+        if len(tried):
+            each = ", ".join(f"{number} {nats:.3f}" for number, nats in zip(tried, gain, strict=True))
+            lines.append(f"gain over one cluster by the number looked for, nats an arrival of a held-out user: {each}")
+        return lines
 
     def phases(self, n_instants: int) -> np.ndarray:
         return np.asarray(self.pair_of_instant)[:n_instants]
@@ -183,6 +207,10 @@ class ClusterBridge(ScoredTraceModel):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> ClusterBridge:
+        cluster, pairs, cells = len(arrays["first"]), len(arrays["stay"]), len(arrays["between"])
+        for name, n_known in (("cluster", cluster), ("pair_of_instant", pairs), ("cell", cells)):
+            if arrays[name].max() >= n_known:
+                raise ValueError(f"{name} beyond the last")
         if arrays["move_start"][-1] >= len(arrays["next_place"]):
             raise ValueError("moves that end beyond the last")
         longest = max(1, int(np.diff(arrays["move_start"]).max()))
@@ -210,6 +238,8 @@ class ClusterBridge(ScoredTraceModel):
             "arriving": weights(slots, places),
             "between": weights("cells", "cells"),
             "chosen": StoredArray((len(CHOSEN),)),
+            "tried": StoredArray(("numbers",), "int", 1),
+            "gain": StoredArray(("numbers",)),
         }
 
 
@@ -308,6 +338,8 @@ def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.nda
         "leaving": chains.leaving,
         "arriving": chains.arriving,
         "between": chains.between,
+        "tried": np.array(list(choice.gains), np.int32),
+        "gain": np.array(list(choice.gains.values()), np.float32),
         "chosen": np.array([*choice.population, *choice.moves, *choice.clusters], np.float32),
     }
     return ClusterBridge.from_arrays(arrays)
