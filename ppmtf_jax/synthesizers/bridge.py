@@ -53,12 +53,13 @@ class BridgeSettings:
     Parameters
     ----------
     min_cluster_users : int
-        Users that each cluster has at least: a trace is equally probable for so many. Larger protects better.
+        Users that each cluster has at least: a trace is equally probable for so many. Larger protects better. Twice
+        the k of the privacy test, so that half of the users as verifiers find k.
     n_clusters : int, optional
         How many clusters are looked for; small ones are dissolved. Chosen by held-out likelihood where not given.
     """
 
-    min_cluster_users: int = 10
+    min_cluster_users: int = 20
     n_clusters: int | None = None
 
     def __post_init__(self) -> None:
