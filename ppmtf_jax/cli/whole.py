@@ -121,9 +121,9 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
 
 def _run_and_show(config: JobConfig, quiet: bool) -> None:
     result = run_job(config, progress=not quiet, say=tell)
-    note = "All: the synthetic traces before the privacy test."
+    note = "" if result.n_released == result.n_traces else "All: the synthetic traces before the privacy test. "
     if config.compared:
-        note += f" {', '.join(config.compared)}: traces of another system that passed it."
+        note += f"{', '.join(config.compared).capitalize()}: traces of another system that passed the privacy test."
     console.print(format_table(result.evaluation, note=note))
     if result.n_released:
         tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")

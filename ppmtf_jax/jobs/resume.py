@@ -63,8 +63,8 @@ class JobResult:
     ----------
     out : Path
     evaluation : Evaluation
-        Columns released (where any was) and all synthetic traces, what passed of each compared system, training and
-        uniform.
+        Columns released (where any was) and all synthetic traces (where not all were released), what passed of each
+        compared system, training and uniform.
     n_traces, n_released : int
     pictures : list of Path
     skipped : list of str
@@ -319,7 +319,8 @@ class _Job:
     def _evaluate(self) -> None:
         train, test = self._load("data/train"), self._load("data/test")
         sets = {"released": self._released(train)} if self.release.is_dir() else {}
-        sets["all"] = self._load("synthetic")
+        if not PlausibleDeniability.load(self.private / "verdicts").passed.all():
+            sets["all"] = self._load("synthetic")
         for system in self.config.compared:
             passed = PlausibleDeniability.load(self._compared(system) / "verdicts").passed
             if passed.any():

@@ -151,9 +151,9 @@ class ClusterBridge(ScoredTraceModel):
     def summary(self) -> list[str]:
         sizes = np.sort(np.bincount(np.asarray(self.cluster)))
         chosen = dict(zip(CHOSEN, np.asarray(self.chosen).tolist(), strict=True))
+        least, most = sizes[0], sizes[-1]
         lines = [
-            f"{len(sizes)} clusters of {sizes[0]} to {sizes[-1]} users: every trace passes the privacy test with k up to "
-            f"{sizes[0]}",
+            f"{len(sizes)} clusters of {least} to {most} users: traces pass the privacy test up to k = {least}",
             "chosen by held-out likelihood of training users: "
             + ", ".join(f"{name} {value:g}" for name, value in chosen.items()),
         ]
