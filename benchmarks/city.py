@@ -51,7 +51,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import SWEEPS_PER_CALL, share_cells
-from ppmtf_jax.privacy import plausible_deniability
+from ppmtf_jax.privacy import plausible_users
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.runtime.devices import mesh_of, n_cores, use_all_cores
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -161,12 +161,12 @@ def _clock_of_rounds() -> Iterator[list[tuple[np.ndarray, int]]]:
         finished.append((_now(), 0))
         yield lambda n: finished.append((_now(), n))
 
-    bar = plausible_deniability.progress_bar
-    plausible_deniability.progress_bar = clock
+    bar = plausible_users.progress_bar
+    plausible_users.progress_bar = clock
     try:
         yield finished
     finally:
-        plausible_deniability.progress_bar = bar
+        plausible_users.progress_bar = bar
 
 
 STAGES: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {

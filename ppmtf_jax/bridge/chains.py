@@ -227,7 +227,7 @@ def fit_chains(
             if number < N_ROUNDS - 1:
                 more_stays *= _odds_ratio(stays.in_slot[slots[:, 1]], found.stays)
                 in_bin = found.in_bin.sum(axis=0)
-                by_distance *= _ratio(movement.covered, in_bin / in_bin.sum())
+                by_distance *= _ratio(movement.covered, in_bin / max(in_bin.sum(), TINY))
                 by_distance /= by_distance.mean()
     return Chains(
         slots.astype(np.int32),

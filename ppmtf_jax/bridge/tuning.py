@@ -2,8 +2,8 @@
 
 Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
 others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
-after the other, twice around. Of the numbers of clusters the smallest is taken that is within one standard error of the
-best: fewer clusters give away less.
+after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error
+of the best, and for moves the strongest smoothing: fewer clusters and moves of more users give away less.
 """
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ POPULATION_GRID = PopulationSmoothing(
 )
 POPULATION_START = PopulationSmoothing(1.0, 1, 1.0, 1.0, 0.3)
 MOVE_GRID = MoveSmoothing(
-    (2, 3, 5), (5.0, 20.0, 80.0, 300.0), (10.0, 50.0, 200.0, 1000.0, 5000.0), (10.0, 50.0, 200.0, 1000.0), BANDWIDTHS
+    (3, 5),
+    (5.0, 20.0, 50.0, 100.0, 300.0),
+    (10.0, 50.0, 200.0, 1000.0, 5000.0),
+    (10.0, 50.0, 200.0, 1000.0),
+    BANDWIDTHS,
 )
 MOVE_START = MoveSmoothing(3, 20.0, 200.0, 200.0, 1.0)
-CLUSTER_NUMBERS = (1, 2, 4, 8, 16, 32, 64)
+CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 CLUSTER_MASSES = (1.0, 3.0, 10.0, 30.0)
 # Blur of the places, in parts of how far the visits are spread.
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
@@ -77,6 +81,8 @@ class Choice(NamedTuple):
 
 def choose_population(visits: Visits, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:
     """The smoothing of the population under which visits of held-out users are most probable."""
+    if visits.n_users < 2:
+        return POPULATION_START
     folds = [_Fold.of(visits, held_out) for held_out in random_folds(visits.n_users, N_FOLDS, random)]
 
     def score(smoothing: PopulationSmoothing) -> Float[np.ndarray, " user"]:
@@ -117,7 +123,7 @@ def choose_moves(
     random: np.random.Generator,
 ) -> MoveSmoothing:
     """The smoothing of moves and stays under which steps of held-out users are most probable."""
-    if not len(steps):
+    if not len(steps) or visits.n_users < 2:
         return MOVE_START
     parts = []
     for held_out in random_folds(visits.n_users, N_FOLDS, random):
@@ -134,7 +140,7 @@ def choose_moves(
             total += np.bincount(held_out.user, movement.log_probabilities(held_out), visits.n_users)
         return total
 
-    return _search(score, MOVE_GRID, MOVE_START)
+    return _strongest(score, MOVE_GRID, _search(score, MOVE_GRID, MOVE_START))
 
 
 def choose_clusters(
@@ -163,6 +169,9 @@ def choose_clusters(
     spread_km : float
         How far the visits are spread.
     """
+    if visits.n_users < 2 * min_users or n_clusters == 1:
+        # One cluster is the population, however it is smoothed.
+        return ClusterSmoothing(1, 0.0, CLUSTER_MASSES[0], 0.0), {}
     held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     others = np.setdiff1d(np.arange(visits.n_users), held_out)
     learned, arrived = visits.of_users(others), arrivals.of_users(held_out)
@@ -206,11 +215,12 @@ def fewest_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
     0
     """
     best = max(scores, key=np.sum)
-    for number, each in enumerate(scores):
-        apart = best - each
-        if apart.sum() <= apart.std() * np.sqrt(len(apart)):
-            return number
-    return len(scores) - 1
+    return next(number for number, each in enumerate(scores) if _within_error(best, each))
+
+
+def _within_error(best: Float[np.ndarray, " user"], other: Float[np.ndarray, " user"]) -> bool:
+    apart = best - other
+    return bool(apart.sum() <= apart.std() * np.sqrt(len(apart)))
 
 
 def _search(
@@ -232,6 +242,15 @@ def _search(
             changes = (dict(zip(names, each, strict=True)) for each in product(*(values[name] for name in names)))
             best = max((best._replace(**change) for change in changes), key=total)  # type: ignore[attr-defined]
     return best
+
+
+def _strongest(score: Score, grid: Smoothing, best: Smoothing) -> Smoothing:
+    """From the best of a grid on, each setting in turn as high as stays within one standard error of the best."""
+    of_best, chosen = score(best), best
+    for name, values in grid._asdict().items():  # type: ignore[attr-defined]
+        candidates = [chosen._replace(**{name: value}) for value in reversed(values)]  # type: ignore[attr-defined]
+        chosen = next((each for each in candidates if _within_error(of_best, score(each))), chosen)
+    return chosen
 
 
 def n_clusterings(n_clusters: int | None) -> int:

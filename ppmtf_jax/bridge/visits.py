@@ -71,7 +71,8 @@ class Visits:
         """The counts of all users together."""
         shape = (self.n_slots, self.n_places)
         weights = self.count if count is None else count
-        return np.bincount(self.cell, weights, self.n_slots * self.n_places).reshape(shape)
+        # Without events, `bincount` counts in whole numbers.
+        return np.bincount(self.cell, weights, self.n_slots * self.n_places).astype(np.float64).reshape(shape)
 
     def users_per_place(self) -> Int[np.ndarray, " place"]:
         """How many users were at each place."""
@@ -150,7 +151,7 @@ def population(visits: Visits, smoothing: PopulationSmoothing, time_grid: TimeGr
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> traces = toy_city(n_users=20, seed=0).traces
-    >>> shares = population(Visits.of(traces), PopulationSmoothing(1, 1, 0, 0.1, 0.3), traces.time_grid)
+    >>> shares = population(Visits.of(traces), PopulationSmoothing(1.0, 1, 0.0, 0.1, 0.3), traces.time_grid)
     >>> bool((shares > 0).all()), bool(np.allclose(shares.sum(axis=1), 1))
     (True, True)
     """
@@ -174,6 +175,6 @@ def smoothed_population(
 
 
 def random_folds(n_users: int, n_folds: int, random: np.random.Generator) -> Iterator[Int[np.ndarray, " user"]]:
-    """Users in folds of equal size, as sorted indices."""
-    for part in np.array_split(random.permutation(n_users), n_folds):
+    """Users in folds of equal size, none of them empty, as sorted indices."""
+    for part in np.array_split(random.permutation(n_users), min(n_folds, n_users)):
         yield np.sort(part)

@@ -9,11 +9,8 @@ and several traces of the same user are not covered.
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,46 +18,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.memory import require_memory
-from ppmtf_jax.runtime.progress import progress_bar
-from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
+from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 from ppmtf_jax.synthesizers.synthesis import SMALL_CONSTANT_BYTES
 from ppmtf_jax.trace_models.base import ScoredTraceModel
-from ppmtf_jax.trace_models.likelihoods import (
-    Steps,
-    distinct_steps,
-    empty_step_table,
-    log_step_table,
-    padded_size,
-    step_log_probabilities,
-    sum_of_rows,
-)
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
 VERDICTS, VERDICTS_FILE = "verdicts", "verdicts.parquet"
 # Number of the trace that an event belongs to, and its log-probability twice.
 TESTED_EVENT_BYTES = 8 + 2 * 8
-# The privacy test takes traces in groups of so many events, and makes, in each thread, a table with a row for each
-# distinct step of a group, at most one for each event.
-EVENTS_TESTED_TOGETHER = 6 << 20
-STEP_BYTES = 64 * 4
-# Verifiers whose table of steps is made at once.
-VERIFIERS_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
-TRACES_AT_A_TIME = 512
-# Traces leave the test between rounds of this many verifiers, on however many cores.
-VERIFIERS_IN_A_ROUND = 256
-# The steps of those that stay are collected anew once so few of those that they were collected for are left.
-COLLECT_ANEW = 0.7
 
 
 @dataclass(frozen=True)
@@ -131,7 +109,7 @@ class PlausibleDeniability:
         What k' must reach: k, or k with noise.
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
-        `verifiers` are those that were looked at.
+        `verifiers` are those that were looked at, class by class; see `count_plausible_users`.
     """
 
     settings: PrivacyTestSettings
@@ -230,6 +208,12 @@ def plausible_deniability_test(
     e^(-noise_epsilon (k - t)))-differentially private for every whole t from 1 to k - 1. Of several traces of one user
     the budgets add up. The noise is OpenDP's, which has no seed.
 
+    In some models many users are equal (`ScoredTraceModel.classes`): all of SGD without copied events, all that share a
+    chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c, whatever eta:
+    its likelihood is the same number for all of them, and a number lies in one bin. So they count without being asked,
+    and rounding cannot part them. Of a random subset of verifiers, k' >= 1 + the subset's other members of the class: a
+    promise that every trace passes needs a subset with k - 1 others of every class.
+
     Several processes share the traces, and all get the same outcome; see `join_processes`.
 
     Parameters
@@ -306,141 +290,6 @@ def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarra
     array([0, 1, 2, 3])
     """
     return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
-
-
-def count_plausible_users(
-    model: ScoredTraceModel,
-    verifiers: np.ndarray,
-    users: np.ndarray,
-    places: np.ndarray,
-    own: np.ndarray,
-    eta: float,
-    stop_at: np.ndarray | None = None,
-    progress: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count, for each trace, the users for whom it is as probable as for its own, eqs. (6)-(7).
-
-    Parameters
-    ----------
-    verifiers : int array, shape (verifiers,)
-        Users that are asked.
-    users, places : int arrays, shapes (traces,) and (traces, instants)
-    own : float array, shape (traces,)
-        Log-likelihood of each trace under its own user.
-    eta : float
-    stop_at : int array, shape (traces,), optional
-        Where to stop counting; without it all verifiers are asked.
-
-    Returns
-    -------
-    plausible_users : int array, shape (traces,)
-        At most `stop_at`; the own user counts.
-    verifiers : int array, shape (traces,)
-        How many were looked at.
-    """
-    own_bin = np.asarray(likelihood_bin(own, eta))
-    stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
-    count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)
-    size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
-    groups = [slice(first, first + size) for first in range(0, len(users), size)]
-    with progress_bar("testing plausible deniability", len(groups) * len(verifiers), show=progress) as advance:
-        for group in groups:
-            count[group], asked[group] = _count_of_group(
-                model, verifiers, users[group], places[group], own_bin[group], stop_at[group], eta, advance
-            )
-    return np.minimum(count, np.maximum(stop_at, 1)), asked
-
-
-def _count_of_group(
-    model: ScoredTraceModel,
-    verifiers: np.ndarray,
-    users: np.ndarray,
-    places: np.ndarray,
-    own_bin: np.ndarray,
-    stop_at: np.ndarray,
-    eta: float,
-    advance: Callable[[int], None],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Plausible users of each trace, not cut at `stop_at`, and verifiers looked at.
-
-    Nothing of the size traces x verifiers is stored: a block of verifiers gives the log-probabilities of all distinct
-    steps of the traces that are left, and of those sums the number that lie in the trace's bin.
-    """
-    count, asked = np.ones(len(users), np.int64), np.zeros(len(users), np.int64)
-    active, n_collected = np.flatnonzero(count < stop_at), 0
-    for first in range(0, len(verifiers), VERIFIERS_IN_A_ROUND):
-        in_round = verifiers[first : first + VERIFIERS_IN_A_ROUND]
-        if len(active):
-            if first == 0 or len(active) < COLLECT_ANEW * n_collected:
-                collected, n_collected = active, len(active)
-                under_test = _TracesUnderTest(model, users[active], places[active], own_bin[active])
-            found = under_test.count(in_round, eta)[:n_collected]
-            count[active] += found[np.isin(collected, active, assume_unique=True)]
-            asked[active] += len(in_round)
-            active = active[count[active] < stop_at[active]]
-        advance(len(in_round))
-    return count, asked
-
-
-class _TracesUnderTest:
-    """Some traces as what every block of verifiers is asked about."""
-
-    def __init__(self, model: ScoredTraceModel, users: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
-        steps, rows = distinct_steps(model, places)
-        size = padded_size(len(users))
-        size = -(-size // TRACES_AT_A_TIME) * TRACES_AT_A_TIME if size > TRACES_AT_A_TIME else size
-        tiles = (
-            np.resize(array, (size, *array.shape[1:])).reshape(-1, min(size, TRACES_AT_A_TIME), *array.shape[1:])
-            for array in (rows, own_bin, users)
-        )
-        self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
-        self._n_verifiers = VERIFIERS_AT_A_TIME[own_bin.dtype.name]
-        # Tables of steps that no block uses at the moment: of each device as many as blocks are counted at once.
-        self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
-
-    def count(self, verifiers: np.ndarray, eta: float) -> np.ndarray:
-        """How many of the verifiers put each trace into its bin."""
-        blocks = np.split(verifiers, np.arange(self._n_verifiers, len(verifiers), self._n_verifiers))
-        return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))
-
-    def _count_of_block(self, verifiers: np.ndarray, eta: float) -> np.ndarray:
-        model, about = self._local_copy()
-        padding = self._n_verifiers - len(verifiers)
-        padded = jnp.asarray(np.pad(verifiers, (0, padding), constant_values=-1))
-        (device,) = padded.devices()
-        spare = self._spare[device]
-        table = spare.pop() if spare else empty_step_table(model, self._n_verifiers, about[0])
-        count, table = _count_in_bin(model, padded, *about, eta, table)
-        spare.append(table)
-        return np.asarray(count).ravel()
-
-
-@partial(jax.jit, donate_argnames="table")
-def _count_in_bin(
-    model: ScoredTraceModel,
-    verifiers: Int[Array, " verifier"],
-    steps: Steps,
-    rows: Int[Array, "tile trace instant"],
-    own_bin: Float[Array, "tile trace"],
-    users: Int[Array, "tile trace"],
-    eta: float | Float[Array, ""],
-    table: Float[Array, "row verifier"],
-) -> tuple[Int[Array, "tile trace"], Float[Array, "row verifier"]]:
-    table = log_step_table(model, jnp.maximum(verifiers, 0), steps, table)
-
-    def of_tile(tile: tuple[Array, Array, Array]) -> Array:
-        rows, own_bin, users = tile
-        same_bin = likelihood_bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
-        return jnp.sum(same_bin & (verifiers >= 0) & (verifiers != users[:, None]), axis=1)
-
-    return jax.lax.map(of_tile, (rows, own_bin, users)), table
-
-
-def likelihood_bin(
-    log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]
-) -> Float[Array, "..."]:
-    """i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
-    return jnp.floor(-log_likelihood / eta)
 
 
 def _in_precision(model: ScoredTraceModel, precision: str) -> ScoredTraceModel:

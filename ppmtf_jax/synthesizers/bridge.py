@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.chains import Chains, fit_chains
-from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, fit_clusters
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, Profiles, clusters_of_users, fit_clusters
 from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps
 from ppmtf_jax.bridge.space import Space, positions_km, space_of
 from ppmtf_jax.bridge.tuning import (
@@ -222,41 +222,43 @@ def fit_trace_model(
 ) -> ClusterBridge:
     """Choose the smoothing, find the clusters, and fit their chains."""
     del checkpoints
-    grid, space = train.time_grid, space_of(train.places)
-    visits, steps = Visits.of(train), Steps.of(train)
-    choice = _choose(train, visits, steps, space, settings, seed, progress)
-    shares = population(visits, choice.population, grid)
-    random = numpy_stream(seed, Stage.FIT)
+    space, visits = space_of(train.places), Visits.of(train)
+    choice = choose(train, visits, space, settings, seed, progress)
     clusters = fit_clusters(
         visits,
-        shares,
+        population(visits, choice.population, train.time_grid),
         space,
         choice.clusters,
-        time_grid=grid,
+        time_grid=train.time_grid,
         min_users=settings.min_cluster_users,
-        random=random,
+        random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    movement = Movement.of(steps, shares, choice.moves, slot_kernel(grid, choice.moves.slot_bandwidth), space)
+    return fit_to_clusters(train, clusters.of_user, choice, progress)
+
+
+def fit_to_clusters(
+    train: Traces, of_user: Int[np.ndarray, " user"], choice: Choice, progress: bool = False
+) -> ClusterBridge:
+    """Fit the chains of given clusters, which are numbered 0, 1, ... without gaps."""
+    grid, space, visits = train.time_grid, space_of(train.places), Visits.of(train)
+    shares = population(visits, choice.population, grid)
+    clusters = clusters_of_users(visits, Profiles(shares, space, choice.clusters, grid), of_user)
+    kernel = slot_kernel(grid, choice.moves.slot_bandwidth)
+    movement = Movement.of(Steps.of(train), shares, choice.moves, kernel, space)
     slots = grid.one_period().slot_of_instant
     chains = fit_chains(clusters.visits, clusters.share, movement, slots, progress=progress)
     return _model(clusters, chains, movement, slots, choice)
 
 
-def _choose(
-    train: Traces,
-    visits: Visits,
-    steps: Steps,
-    space: Space,
-    settings: BridgeSettings,
-    seed: int,
-    progress: bool,
+def choose(
+    train: Traces, visits: Visits, space: Space, settings: BridgeSettings, seed: int, progress: bool = False
 ) -> Choice:
-    """All settings, from some of the users where there are many."""
+    """Choose the smoothing of everything, on some of the users where there are many; see `bridge.tuning`."""
     random = numpy_stream(seed, Stage.TUNING)
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     arrivals = Visits.of(train, arrivals_only=True).of_users(users)
-    visits, steps, grid = visits.of_users(users), steps.of_users(users), train.time_grid
+    visits, steps, grid = visits.of_users(users), Steps.of(train).of_users(users), train.time_grid
     n_steps = n_clusterings(settings.n_clusters)
     with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
         of_population = choose_population(visits, grid, random)

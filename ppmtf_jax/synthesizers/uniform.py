@@ -34,6 +34,10 @@ class Uniform(ScoredTraceModel):
         """The log-probability of every place."""
         return jnp.full(users.shape, -jnp.log(float(self.n_places)))
 
+    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        """Everybody."""
+        return np.zeros(n_users, int)
+
     def log_first(self, tables: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
         return tables
 

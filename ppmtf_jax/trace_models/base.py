@@ -114,6 +114,13 @@ class ScoredTraceModel(TraceModel):
 
     # The rest is for speed: a model that can do better than the default overrides it.
 
+    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        """A number for each user; where two users have the same, every trace is equally probable for both.
+
+        The plausible-deniability test takes a model at its word: users of one class count for each other unasked.
+        """
+        return np.arange(n_users)
+
     def phases(self, n_instants: int) -> np.ndarray:
         """A number for each instant; where two have the same, steps at them are equally probable for every user."""
         return np.arange(n_instants)

@@ -17,6 +17,21 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel
 # Users whose tables are made together, and steps looked at together: what is made in between fits a core's cache.
 USERS_AT_A_TIME = 64
 CHUNK = 512
+# Traces that a thread takes at a time, of users whose tables were made together.
+TRACES_AT_A_TIME = 64 * USERS_AT_A_TIME
+
+
+def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
+    """For each user the first one of her class (`ScoredTraceModel.classes`), who can stand for her.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.synthesizers.uniform import Uniform
+    >>> representatives(Uniform(n_places=5), 3)
+    array([0, 0, 0])
+    """
+    _, first, number = np.unique(model.classes(n_users), return_index=True, return_inverse=True)
+    return first[number]
 
 
 def step_log_probabilities(
@@ -34,28 +49,29 @@ def step_log_probabilities(
     float array, shape (traces, instants)
         Its sum over instants is the trace's log-likelihood.
     """
-    order = np.argsort(users, kind="stable")
-    sorted_users = users[order]
-    # Blocks of users, and never part of a user's traces: tables are made once for each user.
-    distinct, begin = np.unique(sorted_users, return_index=True)
-    begin = np.append(begin, len(users))
-    blocks = list(in_batches(np.arange(len(distinct)), USERS_AT_A_TIME))
+    # One user of each class stands for all of them.
+    distinct, number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
+    order = np.argsort(number, kind="stable")
+    tile = number[order] // USERS_AT_A_TIME
+    blocks = [
+        block
+        for of_tile in np.split(order, np.flatnonzero(np.diff(tile)) + 1)
+        for block in in_batches(of_tile, TRACES_AT_A_TIME)
+    ]
     # All blocks of one size, so that one program is compiled.
-    size = padded_size(int(max(begin[block[-1] + 1] - begin[block[0]] for block in blocks)))
+    size = padded_size(max(map(len, blocks)))
     local_copy = on_each_device(model)
 
     def of_block(block: np.ndarray) -> np.ndarray:
-        rows = order[begin[block[0]] : begin[block[-1] + 1]]
-        which = np.searchsorted(distinct[block], users[rows])
-        padded = np.resize(np.arange(len(rows)), size)
-        ids = np.resize(distinct[block], USERS_AT_A_TIME)
-        steps = _own_steps(
-            local_copy(), jnp.asarray(ids), jnp.asarray(which[padded]), jnp.asarray(places[rows[padded]])
-        )
-        return np.asarray(steps)[: len(rows)]
+        padded = np.resize(block, size)
+        first = number[block[0]] // USERS_AT_A_TIME * USERS_AT_A_TIME
+        ids = np.resize(distinct[first : first + USERS_AT_A_TIME], USERS_AT_A_TIME)
+        which = number[padded] - first
+        steps = _own_steps(local_copy(), jnp.asarray(ids), jnp.asarray(which), jnp.asarray(places[padded]))
+        return np.asarray(steps)[: len(block)]
 
     computed = []
-    with progress_bar("likelihoods of the traces", len(distinct), show=progress) as advance:
+    with progress_bar("likelihoods of the traces", len(users), show=progress) as advance:
         for block, steps in zip(blocks, map_in_threads(of_block, blocks), strict=True):
             computed.append(steps)
             advance(len(block))

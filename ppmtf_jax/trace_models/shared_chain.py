@@ -67,6 +67,10 @@ class SharedChain(ScoredTraceModel):
         """The users' copied events: all that distinguishes them."""
         return self.copied[users].T
 
+    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        """Users with the same copied events; without copied events, everybody."""
+        return np.unique(np.asarray(self.copied[:n_users]), axis=0, return_inverse=True)[1]
+
     def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
         # `float` is JAX's default: a quotient of int32 would stay in single precision where double was asked for.

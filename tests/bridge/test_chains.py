@@ -109,7 +109,8 @@ def test_coarse_cells_keep_the_marginals(train, marginals, share):
     """Distances are then between cells, and all else is as before."""
     coarse = movement_of(train, space_of(train.places, max_cells=4))
     chains = fit_chains(marginals, share, coarse, SLOTS)
-    assert chains.between.shape == (4, 4) and chains.marginal_error < 1e-3
+    assert chains.between.shape == (4, 4)
+    assert chains.marginal_error < 1e-3
     for pair, (before, after) in enumerate(chains.slots):
         arrived = np.einsum("ka,kab->kb", marginals[:, before], probabilities(chains, coarse, pair))
         assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 < 2e-3

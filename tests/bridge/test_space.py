@@ -27,7 +27,8 @@ def test_distances_are_those_on_the_sphere(west):
     longitude = (west + 0.3 * rng.random(40) + 180) % 360 - 180
     places = places_at(35 + 0.3 * rng.random(40), longitude)
     space = space_of(places)
-    assert space.is_exact and space.has_distances
+    assert space.is_exact
+    assert space.has_distances
     # The plane touches at the middle: over 30 km the cosine of latitude changes by less than 0.3 percent.
     np.testing.assert_allclose(space.km, on_sphere_km(places), rtol=3e-3, atol=0.01)
 
@@ -37,7 +38,9 @@ def test_cells_hold_equally_many_near_places():
     places = places_at(35 + rng.random(1000), 139 + rng.random(1000))
     space = space_of(places, max_cells=64)
     size = np.bincount(space.cell)
-    assert len(space.km) == 64 and size.min() >= 1000 // 64 and size.max() <= -(-1000 // 64)
+    assert len(space.km) == 64
+    assert size.min() >= 1000 // 64
+    assert size.max() <= -(-1000 // 64)
     position = positions_km(places)
     apart = np.hypot(*(position[:, None] - position).transpose(2, 0, 1))
     of_cells = space.km[space.cell[:, None], space.cell]
@@ -56,4 +59,5 @@ def test_places_at_one_point_have_no_distances():
     assert not space_of(places_at([35.0] * 3, [139.0] * 3)).has_distances
     assert not space_of(places_at([35.0], [139.0])).has_distances
     many = space_of(places_at([35.0] * 50, [139.0] * 50), max_cells=8)
-    assert not many.has_distances and len(many.km) == 8
+    assert not many.has_distances
+    assert len(many.km) == 8

@@ -52,7 +52,7 @@ def test_tempered_counts_weigh_a_regular_less(traces):
 def test_population_is_the_formula(traces):
     smoothing = PopulationSmoothing(1.0, 1, 0.0, 0.5, 0.3)
     shares = population(Visits.of(traces), smoothing, GRID)
-    # Of place 0, where one user was, nothing is kept; of place 1, where two were, half. Slot 0 has 1 there, slot 1 has 2.
+    # Of place 0, where one user was, nothing is kept; of place 1, where two were, half.
     kept = np.array([[0, 0.5, 0], [0, 1, 0]])
     anywhere = kept.sum(axis=0) + (6 - 1.5) / 3 + 0.3 * 6 / 3
     expected = kept + 0.5 * 3 * anywhere / anywhere.sum()
@@ -69,4 +69,5 @@ def test_slots_are_near_each_other_across_the_end_only_where_they_come_round():
 
 def test_folds_share_out_all_users():
     folds = list(random_folds(10, 4, np.random.default_rng(0)))
-    assert sorted(np.concatenate(folds).tolist()) == list(range(10)) and {len(fold) for fold in folds} == {2, 3}
+    assert sorted(np.concatenate(folds).tolist()) == list(range(10))
+    assert {len(fold) for fold in folds} == {2, 3}

@@ -105,6 +105,33 @@ def test_log_probabilities_have_the_precision_that_is_asked_for(train, precision
         assert step_log_probabilities(model, np.arange(USERS), np.zeros((USERS, PERIOD), np.int32)).dtype == precision
 
 
+def with_equal_copies(train: Traces) -> Traces:
+    """User 2 begins every day where user 0 does, user 3 has nothing at the second instant."""
+    frame = train.to_frame()
+    of_user_0 = frame[frame.user == 0]
+    return Traces.from_frame(
+        pd.concat([frame[frame.user != 2], of_user_0.assign(user=2)]), train.places, train.time_grid
+    )
+
+
+@pytest.mark.usefixtures("float64")
+@pytest.mark.parametrize("n_copied", [0, 1, 2, 4])
+def test_classes_are_the_users_with_the_same_copied_events(train, n_copied):
+    train = with_equal_copies(train)
+    model = fit(train, "sgd", SGDSettings(n_copied)).trace_model
+    copied = copied_events(train, n_copied)
+    rows = [[copied.get((user, instant)) for instant in range(n_copied)] for user in range(USERS)]
+    classes = model.classes(USERS)
+    np.testing.assert_array_equal(classes[:, None] == classes, [[a == b for b in rows] for a in rows])
+    assert classes[0] == classes[2]
+    assert len(set(classes.tolist())) == (1 if n_copied == 0 else len({tuple(row) for row in rows}))
+    for user in range(USERS):
+        twin = np.flatnonzero(classes == classes[user])[0]
+        for ours, equal in zip(all_log_probabilities(model, user), all_log_probabilities(model, twin), strict=True):
+            np.testing.assert_array_equal(ours, equal)
+    np.testing.assert_array_equal(model.classes(1), [0])
+
+
 def chi_square_ratio(drawn: np.ndarray, probability: np.ndarray) -> float:
     """Pearson's statistic in units of its quantile; what is impossible must not occur."""
     observed = np.bincount(drawn, minlength=PLACES)
@@ -190,6 +217,7 @@ def test_uniform(train):
     first, step = all_log_probabilities(fitted.trace_model, 0)
     np.testing.assert_allclose(first, 1 / PLACES, rtol=1e-6)
     np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
+    assert len(set(fitted.trace_model.classes(USERS))) == 1
     drawn = draw_everywhere(fitted.trace_model)
     for probability in drawn.reshape(-1, N_DRAWS):
         assert chi_square_ratio(probability, np.full(PLACES, 1 / PLACES)) < 1

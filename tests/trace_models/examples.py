@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +13,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel, TraceModel
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 # More than one tile of users, and not a whole number of them.
@@ -42,3 +44,64 @@ def random_chains(shared: bool = True) -> MetropolisHastings:
 
 def fitted(system: str, trace_model: TraceModel) -> FittedModel:
     return FittedModel(system, {"rank": 3}, 7, IDS, TABLE, GRID, trace_model)
+
+
+class ScoredOnly(ScoredTraceModel):
+    """A model that is neither sampled nor stored."""
+
+    def sample_first(self, key, user):
+        raise NotImplementedError
+
+    def sample_next(self, key, user, instant, place):
+        raise NotImplementedError
+
+    def to_arrays(self):
+        raise NotImplementedError
+
+    @classmethod
+    def from_arrays(cls, arrays):
+        raise NotImplementedError
+
+    @classmethod
+    def stored_arrays(cls, sizes):
+        raise NotImplementedError
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class ChainOfEach(ScoredOnly):
+    """Probabilities of first places, shape (places, users), and of next places, shape (places, places, users)."""
+
+    first: jax.Array
+    next: jax.Array
+
+    def tables(self, users):
+        return self.first[:, users], self.next[..., users]
+
+    def log_first(self, tables, place):
+        return jnp.log(tables[0][place])
+
+    def log_next(self, tables, instant, place, next_place):
+        return jnp.log(tables[1][place, next_place])
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class ChainOfEachClass(ChainOfEach):
+    """The same, with classes in the place of users; a class's first user alone knows it, so no other can be asked."""
+
+    class_of_user: jax.Array
+
+    def classes(self, n_users):
+        return np.asarray(self.class_of_user[:n_users])
+
+    def tables(self, users):
+        numbers = self.class_of_user[users]
+        first_user = jnp.argmax(self.class_of_user == numbers[:, None], axis=1)
+        return jax.tree.map(lambda table: jnp.where(users == first_user, table, jnp.nan), super().tables(numbers))
+
+
+def random_class_model(rng: np.random.Generator, class_of_user: np.ndarray, n_places: int) -> ChainOfEachClass:
+    first = rng.dirichlet(np.ones(n_places), len(class_of_user)).T
+    following = np.moveaxis(rng.dirichlet(np.ones(n_places), (len(class_of_user), n_places)), 0, -1)
+    return ChainOfEachClass(jnp.asarray(first), jnp.asarray(following), jnp.asarray(class_of_user))

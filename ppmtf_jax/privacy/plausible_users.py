@@ -1,0 +1,214 @@
+"""Counting the users for whom a trace is as probable as for its own: the engine of the plausible-deniability test."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
+from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.likelihoods import (
+    Steps,
+    distinct_steps,
+    empty_step_table,
+    log_step_table,
+    padded_size,
+    representatives,
+    sum_of_rows,
+)
+
+# Traces are taken in groups of so many events, of whose distinct steps, at most one for each event, every thread makes
+# a table.
+EVENTS_TESTED_TOGETHER = 6 << 20
+STEP_BYTES = 64 * 4
+# Classes whose table of steps is made at once.
+CLASSES_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
+TRACES_AT_A_TIME = 512
+# Traces leave the test between rounds of this many classes, on however many cores.
+CLASSES_IN_A_ROUND = 256
+# The steps of those that stay are collected anew once so few of those that they were collected for are left.
+COLLECT_ANEW = 0.7
+
+
+class Classes(NamedTuple):
+    """Classes of users for whom every trace is equally probable.
+
+    Attributes
+    ----------
+    user : int array, shape (classes,)
+        The first user of each, who is asked for all; it need not be a verifier.
+    n_verifiers : int array, shape (classes,)
+        For how many verifiers it is asked.
+    """
+
+    user: np.ndarray
+    n_verifiers: np.ndarray
+
+
+def count_plausible_users(
+    model: ScoredTraceModel,
+    verifiers: np.ndarray,
+    users: np.ndarray,
+    places: np.ndarray,
+    own: np.ndarray,
+    eta: float,
+    stop_at: np.ndarray | None = None,
+    progress: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Count, for each trace, the users for whom it is as probable as for its own, eqs. (6)-(7).
+
+    Verifiers of the own user's class count unasked: what is equal lies in one bin, and rounding is not to part it. Of
+    every other class one user is asked for all its verifiers.
+
+    Parameters
+    ----------
+    verifiers : int array, shape (verifiers,)
+        Distinct users.
+    users, places : int arrays, shapes (traces,) and (traces, instants)
+    own : float array, shape (traces,)
+        Log-likelihood of each trace under its own user.
+    eta : float
+    stop_at : int array, shape (traces,), optional
+        Where to stop counting; without it all verifiers are asked.
+
+    Returns
+    -------
+    plausible_users : int array, shape (traces,)
+        At most `stop_at`; the own user counts.
+    verifiers : int array, shape (traces,)
+        How many were looked at: all verifiers of the classes that were taken until the trace left the test, which it
+        does between rounds of `CLASSES_IN_A_ROUND` classes, the largest first. 0 where the own class was enough.
+    """
+    own_bin = np.asarray(likelihood_bin(own, eta))
+    stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
+    representative = representatives(model, int(max(verifiers.max(), users.max())) + 1)
+    classes, own_class = _classes_of(representative[verifiers]), representative[users]
+    in_own_class = np.bincount(representative[verifiers], minlength=len(representative))[own_class]
+    count = 1 + in_own_class - np.isin(users, verifiers)
+    asked = np.zeros(len(users), np.int64)
+    size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
+    groups = [slice(first, first + size) for first in range(0, len(users), size)]
+    with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
+        for group in groups:
+            others, asked[group] = _count_of_group(
+                model,
+                classes,
+                own_class[group],
+                places[group],
+                own_bin[group],
+                stop_at[group] - count[group],
+                eta,
+                advance,
+            )
+            count[group] += others
+    return np.minimum(count, np.maximum(stop_at, 1)), asked
+
+
+def _classes_of(verifiers: np.ndarray) -> Classes:
+    """The classes of verifiers, each given by the first user of hers; the largest first."""
+    user, n_verifiers = np.unique(verifiers, return_counts=True)
+    order = np.argsort(-n_verifiers, kind="stable")
+    return Classes(user[order], n_verifiers[order])
+
+
+def _count_of_group(
+    model: ScoredTraceModel,
+    classes: Classes,
+    own_class: np.ndarray,
+    places: np.ndarray,
+    own_bin: np.ndarray,
+    needed: np.ndarray,
+    eta: float,
+    advance: Callable[[int], None],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Plausible users of other classes, not cut at how many are `needed`, and verifiers looked at, of each trace.
+
+    Nothing of the size traces x classes is stored: a block of classes gives the log-probabilities of all distinct steps
+    of the traces that are left, and of those sums the number that lie in the trace's bin.
+    """
+    count, asked = np.zeros(len(own_class), np.int64), np.zeros(len(own_class), np.int64)
+    active, n_collected = np.flatnonzero(count < needed), 0
+    for first in range(0, len(classes.user), CLASSES_IN_A_ROUND):
+        in_round = Classes(*(column[first : first + CLASSES_IN_A_ROUND] for column in classes))
+        if len(active):
+            if first == 0 or len(active) < COLLECT_ANEW * n_collected:
+                collected, n_collected = active, len(active)
+                under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active])
+            found = under_test.count(in_round, eta)[:n_collected]
+            count[active] += found[np.isin(collected, active, assume_unique=True)]
+            asked[active] += in_round.n_verifiers.sum()
+            active = active[count[active] < needed[active]]
+        advance(len(in_round.user))
+    return count, asked
+
+
+class _TracesUnderTest:
+    """Some traces as what every block of classes is asked about."""
+
+    def __init__(self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
+        steps, rows = distinct_steps(model, places)
+        size = padded_size(len(own_class))
+        size = -(-size // TRACES_AT_A_TIME) * TRACES_AT_A_TIME if size > TRACES_AT_A_TIME else size
+        tiles = (
+            np.resize(array, (size, *array.shape[1:])).reshape(-1, min(size, TRACES_AT_A_TIME), *array.shape[1:])
+            for array in (rows, own_bin, own_class)
+        )
+        self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
+        self._n_classes = CLASSES_AT_A_TIME[own_bin.dtype.name]
+        # Tables of steps that no block uses at the moment: of each device as many as blocks are counted at once.
+        self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
+
+    def count(self, classes: Classes, eta: float) -> np.ndarray:
+        """How many verifiers of the classes, but for its own, put each trace into its bin."""
+        cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
+        blocks = map(Classes, *(np.split(column, cuts) for column in classes))
+        return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))
+
+    def _count_of_block(self, classes: Classes, eta: float) -> np.ndarray:
+        model, about = self._local_copy()
+        padding = (0, self._n_classes - len(classes.user))
+        # Whom no verifier stands behind changes no count.
+        padded = jax.tree.map(lambda column: jnp.asarray(np.pad(column, padding)), classes)
+        (device,) = padded.user.devices()
+        spare = self._spare[device]
+        table = spare.pop() if spare else empty_step_table(model, self._n_classes, about[0])
+        count, table = _count_in_bin(model, padded, *about, eta, table)
+        spare.append(table)
+        return np.asarray(count).ravel()
+
+
+@partial(jax.jit, donate_argnames="table")
+def _count_in_bin(
+    model: ScoredTraceModel,
+    classes: Classes,
+    steps: Steps,
+    rows: Int[Array, "tile trace instant"],
+    own_bin: Float[Array, "tile trace"],
+    own_class: Int[Array, "tile trace"],
+    eta: float | Float[Array, ""],
+    table: Float[Array, "row class"],
+) -> tuple[Int[Array, "tile trace"], Float[Array, "row class"]]:
+    table = log_step_table(model, classes.user, steps, table)
+
+    def of_tile(tile: tuple[Array, Array, Array]) -> Array:
+        rows, own_bin, own_class = tile
+        same_bin = likelihood_bin(sum_of_rows(table, rows), eta) == own_bin[:, None]
+        others = same_bin & (classes.user != own_class[:, None])
+        return jnp.sum(jnp.where(others, classes.n_verifiers, 0), axis=1)
+
+    return jax.lax.map(of_tile, (rows, own_bin, own_class)), table
+
+
+def likelihood_bin(
+    log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]
+) -> Float[Array, "..."]:
+    """i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
+    return jnp.floor(-log_likelihood / eta)

@@ -1,0 +1,457 @@
+"""Clusters of users: each step against plain loops, planted clusters, and that none is ever too small."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+from sklearn.metrics import adjusted_rand_score
+
+from ppmtf_jax.bridge import clusters as module
+from ppmtf_jax.bridge.clusters import (
+    PRIOR_VISITS,
+    RAKING_TOLERANCE,
+    START_SPREAD,
+    Clusters,
+    ClusterSmoothing,
+    Entries,
+    Profiles,
+    assign,
+    counts_of_clusters,
+    expectation_maximization,
+    fit_clusters,
+    log_likelihoods,
+    rake,
+    starting_clusters,
+)
+from ppmtf_jax.bridge.space import Space
+from ppmtf_jax.bridge.visits import Visits, slot_kernel
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.runtime import devices, threads
+from tests.support import minutes
+
+SMOOTHING = ClusterSmoothing(n_clusters=4, blur_km=1.5, population_mass=2.0, slot_bandwidth=0.8)
+
+
+def in_line(n_places: int, n_cells: int | None = None) -> Space:
+    """Places a kilometre apart, neighbours in one cell where there are more places than cells."""
+    cell = np.arange(n_places) * (n_cells or n_places) // n_places
+    centre = np.bincount(cell, np.arange(n_places)) / np.bincount(cell)
+    km = np.abs(centre[:, None] - centre).astype(np.float32)
+    return Space(cell.astype(np.int32), km)
+
+
+def visits_of(user: np.ndarray, slot: np.ndarray, place: np.ndarray, shape: tuple[int, int, int]) -> Visits:
+    """Of single events."""
+    table = np.zeros(shape, np.float32)
+    np.add.at(table, (user, slot, place), 1)
+    at = np.nonzero(table)
+    return Visits(*(index.astype(np.int32) for index in at), table[at], *shape)
+
+
+def random_visits(seed: int, shape: tuple[int, int, int] = (30, 3, 8), n_events: int = 300) -> Visits:
+    """Events anywhere; the last place and, where there are several users, the last of them have none."""
+    rng = np.random.default_rng(seed)
+    most = (max(shape[0] - 1, 1), shape[1], max(shape[2] - 1, 1))
+    return visits_of(*(rng.integers(n, size=n_events) for n in most), shape)
+
+
+def planted_visits(
+    n_users: int, n_clusters: int, shape: tuple[int, int], n_events: int = 24
+) -> tuple[Visits, np.ndarray]:
+    """Users of equal clusters, four fifths of whose visits in each slot are at three places of their cluster."""
+    rng = np.random.default_rng(7)
+    n_slots, n_places = shape
+    cluster = rng.permutation(n_users) % n_clusters
+    own = rng.integers(n_places, size=(n_clusters, n_slots, 3))
+    user = np.repeat(np.arange(n_users), 24)
+    slot = rng.integers(n_slots, size=len(user))
+    at_own = own[cluster[user], slot, rng.integers(3, size=len(user))]
+    place = np.where(rng.random(len(user)) < 0.8, at_own, rng.integers(n_places, size=len(user)))
+    return visits_of(user, slot, place, (n_users, *shape)), cluster
+
+
+def shares(visits: Visits, mass: float = 1) -> np.ndarray:
+    """A population that is positive everywhere."""
+    counts = visits.total() + mass
+    return counts / counts.sum(axis=1, keepdims=True)
+
+
+def fitted(
+    visits: Visits, smoothing: ClusterSmoothing = SMOOTHING, *, min_users: int = 3, seed: int = 0, n_sweeps: int = 8
+) -> Clusters:
+    """Clusters of visits at places in line."""
+    space, grid, rng = in_line(visits.n_places), minutes(visits.n_slots), np.random.default_rng(seed)
+    options = {"time_grid": grid, "min_users": min_users, "random": rng, "n_sweeps": n_sweeps}
+    return fit_clusters(visits, shares(visits), space, smoothing, **options)
+
+
+# One step against plain loops
+
+
+def theta_by_loop(
+    counts: np.ndarray, population: np.ndarray, space: Space, smoothing: ClusterSmoothing, grid: TimeGrid
+) -> np.ndarray:
+    """From counts (slots, places, clusters), in double precision."""
+    n_slots, n_places, n_clusters = counts.shape
+    over_slots, smooth, theta = (
+        slot_kernel(grid, smoothing.slot_bandwidth),
+        np.zeros(counts.shape),
+        np.zeros(counts.shape),
+    )
+    for s in range(n_slots):
+        for r in range(n_slots):
+            for a in range(n_places):
+                for b in range(n_places):
+                    apart = float(space.km[space.cell[a], space.cell[b]])
+                    near = np.exp(-0.5 * (apart / smoothing.blur_km) ** 2) if smoothing.blur_km else float(a == b)
+                    smooth[s, a] += over_slots[s, r] * near * counts[r, b]
+    share = counts.sum(axis=(0, 1)) / counts.sum()
+    mass = smoothing.population_mass
+    for s in range(n_slots):
+        for b in range(n_places):
+            for k in range(n_clusters):
+                theta[s, b, k] = population[s, b] * (smooth[s, b, k] + mass * share[k]) / (smooth[s, b].sum() + mass)
+    return theta / theta.sum(axis=1, keepdims=True)
+
+
+def sweep_by_loop(visits: Visits, weight: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Expected counts of users (users, clusters) and of places (slots, places, clusters)."""
+    of_users, of_places = np.zeros(weight.shape), np.zeros(theta.shape)
+    for n, s, b, count in zip(visits.user, visits.slot, visits.place, visits.count, strict=True):
+        share = weight[n] * theta[s, b]
+        of_users[n] += count * share / share.sum()
+        of_places[s, b] += count * share / share.sum()
+    return of_users, of_places
+
+
+def mixed_up(space: Space) -> Space:
+    """Places whose cells are in no order."""
+    return Space(np.random.default_rng(5).permutation(space.cell), space.km)
+
+
+@pytest.mark.parametrize("space", [in_line(8), mixed_up(in_line(8, 3))], ids=["a cell each", "shared cells"])
+@pytest.mark.parametrize("blur_km", [0.0, 1.5])
+def test_a_sweep_of_em_is_that_of_plain_loops(space, blur_km):
+    visits, grid, smoothing = random_visits(0), minutes(3), SMOOTHING._replace(blur_km=blur_km)
+    population = shares(visits)
+    start = np.random.default_rng(1).integers(4, size=30)
+    found, found_share = expectation_maximization(visits, Profiles(population, space, smoothing, grid), start, 4, 1)
+
+    weight = START_SPREAD / 4 + (1 - START_SPREAD) * np.eye(4)[start]
+    counts = np.zeros((3, 8, 4))
+    np.add.at(counts, (visits.slot, visits.place), visits.count[:, None] * weight[visits.user])
+    theta = theta_by_loop(counts, population, space, smoothing, grid)
+    of_users, of_places = sweep_by_loop(visits, weight, theta)
+    theta = theta_by_loop(of_places, population, space, smoothing, grid)
+    # Single precision, sums of some hundred terms.
+    np.testing.assert_allclose(found, theta.reshape(24, 4), rtol=1e-4)
+    np.testing.assert_allclose(found_share, of_users.sum(axis=0) / of_users.sum(), rtol=1e-5)
+
+
+def test_users_counts_are_weighed_with_the_prior():
+    """Two sweeps: the second sees the weights that the first made."""
+    visits, grid, smoothing, space = random_visits(0), minutes(3), SMOOTHING, in_line(8)
+    population, start = shares(visits), np.random.default_rng(1).integers(4, size=30)
+    profiles = Profiles(population, space, smoothing, grid)
+    found = expectation_maximization(visits, profiles, start, 4, 2)[0]
+    weight = START_SPREAD / 4 + (1 - START_SPREAD) * np.eye(4)[start]
+    counts = np.zeros((3, 8, 4))
+    np.add.at(counts, (visits.slot, visits.place), visits.count[:, None] * weight[visits.user])
+    for _ in range(2):
+        theta = theta_by_loop(counts, population, space, smoothing, grid)
+        of_users, counts = sweep_by_loop(visits, weight, theta)
+        weight = of_users + PRIOR_VISITS * 4 * of_users.sum(axis=0) / of_users.sum()
+        weight /= weight.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        found, theta_by_loop(counts, population, space, smoothing, grid).reshape(24, 4), rtol=2e-4
+    )
+
+
+def test_log_likelihoods_are_those_of_a_loop():
+    visits = random_visits(0)
+    clusters = fitted(visits)
+    expected = np.zeros((30, len(clusters.share)))
+    for n, s, b, count in zip(visits.user, visits.slot, visits.place, visits.count, strict=True):
+        expected[n] += count * np.log(clusters.visits[:, s, b].astype(float))
+    found = log_likelihoods(visits, clusters)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert not found[29].any(), "a user without visits"
+
+
+def test_counts_of_clusters_are_those_of_their_users():
+    visits = random_visits(0)
+    of_user = np.arange(30, dtype=np.int32) % 3
+    expected = [visits.of_users(np.flatnonzero(of_user == k)).total().ravel() for k in range(3)]
+    np.testing.assert_array_equal(counts_of_clusters(visits, of_user), np.stack(expected, axis=1))
+
+
+# What it finds
+
+
+def log_likelihood(visits: Visits, weight: np.ndarray, theta: np.ndarray) -> float:
+    return float(visits.count @ np.log((weight[visits.user].astype(float) * theta[visits.cell]).sum(axis=1)))
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_the_likelihood_never_falls_without_smoothing(bug):
+    """With next to no mass of the population, no smoothing and no prior this is EM as in the textbook."""
+    visits = random_visits(3, n_events=600)
+    counts = visits.total()
+    profiles = Profiles(
+        counts / counts.sum(axis=1, keepdims=True), in_line(8), ClusterSmoothing(4, 0.0, 1e-9, 0.0), minutes(3)
+    )
+    rng, entries = np.random.default_rng(0), Entries(visits)
+    weight = rng.dirichlet(np.ones(4), size=30).astype(np.float32)
+    theta = profiles.theta(entries.sums_of_places(visits.count, weight))[0]
+    found = []
+    for _ in range(20):
+        found.append(log_likelihood(visits, weight, theta))
+        of_users, of_places = entries.expected_counts(weight, theta)
+        of_users[29] = 1  # who has no visits
+        weight = of_users / of_users.sum(axis=1, keepdims=True)
+        theta = profiles.theta(1 / (1 + of_places) if bug else of_places)[0]
+    # Single precision rounds sums of some hundred terms.
+    rounding = 1e-5 * abs(found[0])
+    assert (np.diff(found) > -rounding).all() != bug
+    assert bug or found[-1] > found[0] + 100 * rounding
+
+
+@pytest.mark.parametrize("blur_km", [0.0, 1.0])
+def test_planted_clusters_are_found(blur_km):
+    visits, cluster = planted_visits(400, 5, (4, 40))
+    found = fitted(visits, ClusterSmoothing(5, blur_km, 1.0, 0.0), min_users=20)
+    assert adjusted_rand_score(cluster, found.of_user) > 0.95
+    np.testing.assert_array_equal(found.share, np.bincount(found.of_user) / 400)
+    # Visits are likelier under them than under the population, by more than half a nat each.
+    likelihood = logsumexp(log_likelihoods(visits, found) + np.log(found.share), axis=1)
+    of_population = np.log(shares(visits)[visits.slot, visits.place])
+    assert likelihood.sum() > visits.count @ (of_population + 0.5)
+
+
+def test_random_clusters_would_not_pass(monkeypatch):
+    """The twin: everything but what finds them."""
+    visits, cluster = planted_visits(400, 5, (4, 40))
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr(module, "assign", lambda scores, _: rng.permutation(len(scores)).astype(np.int32) % 5)
+    found = fitted(visits, ClusterSmoothing(5, 0.0, 1.0, 0.0), min_users=20)
+    assert adjusted_rand_score(cluster, found.of_user) < 0.1
+
+
+def test_em_on_some_users_finds_the_clusters_of_all(monkeypatch):
+    visits, cluster = planted_visits(600, 4, (3, 30))
+    seen = []
+
+    def entries(some: Visits) -> Entries:
+        seen.append(some.n_users)
+        return Entries(some)
+
+    monkeypatch.setattr(module, "Entries", entries)
+    monkeypatch.setattr(module, "EM_USERS", 200)
+    monkeypatch.setattr(module, "KMEANS_USERS", 100)
+    found = fitted(visits, ClusterSmoothing(4, 0.0, 1.0, 0.0), min_users=20)
+    assert (seen, len(found.of_user)) == ([200], 600)
+    assert adjusted_rand_score(cluster, found.of_user) > 0.95
+
+
+@pytest.mark.parametrize(("n_regions", "index"), [(256, 1), (1, 0)], ids=["", "one region"])
+def test_kmeans_tells_apart_who_visits_when(n_regions, index, monkeypatch):
+    """Two kinds of users are at the same two places, but in other halves of the slots."""
+    monkeypatch.setattr(module, "N_REGIONS", n_regions)
+    cluster = np.arange(60) % 2
+    user = np.repeat(np.arange(60), 4)
+    slot = np.tile(np.arange(4), 60)
+    visits = visits_of(user, slot, 8 * ((slot // 2 + cluster[user]) % 2), (60, 4, 9))
+    start = starting_clusters(visits, in_line(9, 4), 0.3, 2, np.random.default_rng(0))
+    assert adjusted_rand_score(cluster, start) == pytest.approx(index, abs=0.05)
+
+
+@pytest.mark.parametrize(("blur_km", "is_found"), [(8.0, True), (0.0, False)], ids=["", "without blur"])
+def test_kmeans_sees_that_places_are_near_each_other(blur_km, is_found):
+    """Users are at places of their own, half of them in the west and half in the east."""
+    user = np.arange(40)
+    visits = visits_of(user, 0 * user, user, (40, 1, 40))
+    start = starting_clusters(visits, in_line(40), blur_km, 2, np.random.default_rng(0))
+    assert (adjusted_rand_score(user // 20, start) > 0.8) == is_found
+
+
+def test_rounds_after_em_bring_users_to_likelier_clusters(monkeypatch):
+    visits = random_visits(2, (80, 2, 10), 500)
+    found = []
+    for n_rounds in (0, 1, 3):
+        monkeypatch.setattr(module, "CLASSIFICATION_ROUNDS", n_rounds)
+        clusters = fitted(visits, min_users=5)
+        scores = log_likelihoods(visits, clusters) + np.log(clusters.share)
+        found.append(scores[np.arange(80), clusters.of_user].sum())
+    assert found[0] < found[1] < found[2]
+
+
+# What always holds
+
+
+def holds(visits: Visits, found: Clusters, min_users: int) -> None:
+    """Sizes, shares, distributions and the population."""
+    size = np.bincount(found.of_user)
+    assert len(found.of_user) == visits.n_users
+    assert size.min() >= min(min_users, visits.n_users)
+    np.testing.assert_array_equal(found.share, size / visits.n_users)
+    assert found.visits.shape == (len(size), visits.n_slots, visits.n_places)
+    assert np.isfinite(found.visits).all()
+    assert (found.visits > 0).all()
+    np.testing.assert_allclose(found.visits.sum(axis=2, dtype=float), 1, rtol=1e-5)
+
+
+@settings(max_examples=50)
+@given(
+    shape=st.tuples(st.integers(1, 25), st.integers(1, 5), st.integers(1, 6)),
+    n_events=st.integers(1, 80),
+    min_users=st.integers(1, 12),
+    smoothing=st.builds(
+        ClusterSmoothing,
+        st.integers(1, 30),
+        st.sampled_from([0.0, 0.01, 2.0]),
+        st.sampled_from([1e-6, 1.0, 1e3]),
+        st.sampled_from([0.0, 1.0]),
+    ),
+    alike=st.booleans(),
+    seed=st.integers(0, 3),
+)
+def test_no_cluster_is_ever_too_small(shape, n_events, min_users, smoothing, alike, seed):
+    visits = random_visits(seed, shape, n_events)
+    if alike:
+        everybody = np.repeat(np.arange(shape[0]), 2)
+        visits = visits_of(everybody, 0 * everybody, 0 * everybody, shape)
+    found = fitted(visits, smoothing, min_users=min_users, seed=seed, n_sweeps=2)
+    holds(visits, found, min_users)
+    if shape[0] < 2 * min_users:
+        assert len(found.share) == 1
+
+
+@given(
+    shape=st.tuples(st.integers(1, 40), st.integers(1, 8)),
+    min_users=st.integers(1, 12),
+    seed=st.integers(0, 10),
+)
+def test_the_smallest_cluster_goes_first_and_its_users_to_their_best(shape, min_users, seed):
+    scores = np.random.default_rng(seed).normal(size=shape).round(1)
+    expected, left = scores.argmax(axis=1), list(range(shape[1]))
+    while len(left) > 1:
+        sizes = [int((expected == k).sum()) for k in left]
+        if min(sizes) >= min_users:
+            break
+        gone = left.pop(int(np.argmin(sizes)))
+        for n in np.flatnonzero(expected == gone):
+            expected[n] = max(left, key=lambda k: (scores[n, k], -k))
+    np.testing.assert_array_equal(assign(scores, min_users), np.unique(expected, return_inverse=True)[1])
+
+
+def test_raked_clusters_add_up_to_the_population():
+    visits, _ = planted_visits(300, 4, (3, 30))
+    population = shares(visits)
+    rng = np.random.default_rng(0)
+    theta = rng.dirichlet(np.full(30, 0.3), size=(4, 3)).astype(np.float32) + np.float32(1e-4)
+    share = np.array([0.1, 0.2, 0.3, 0.4])
+
+    def off(distributions: np.ndarray) -> float:
+        return float(np.abs(np.tensordot(share, distributions.astype(float), 1) - population).sum(axis=1).max()) / 2
+
+    raked = rake(theta, share, population)
+    np.testing.assert_allclose(raked.sum(axis=2), 1, rtol=1e-5)
+    # Single precision rounds each share by at most a part in 2**24.
+    assert off(raked) < RAKING_TOLERANCE + 2**-24 < 0.1 < off(theta)
+    # Odds between clusters and places stay as they were: nothing else is changed.
+    odds = np.log(raked.astype(float) / theta)
+    np.testing.assert_allclose(odds - odds[:, :, :1] - odds[:1] + odds[:1, :, :1], 0, atol=1e-4)
+    found = fitted(visits)
+    assert np.abs(np.tensordot(found.share, found.visits.astype(float), 1) - population).sum(axis=1).max() / 2 < 2e-5
+
+
+def test_places_without_distances_are_no_trouble(monkeypatch):
+    monkeypatch.setattr(module, "N_REGIONS", 3)
+    visits = random_visits(0)
+    nowhere = Space(np.arange(8, dtype=np.int32), np.zeros((8, 8), np.float32))
+    options = {"time_grid": minutes(3), "min_users": 3}
+    for blur_km in (0.0, 1.0):
+        smoothing = SMOOTHING._replace(blur_km=blur_km)
+        found = fit_clusters(visits, shares(visits), nowhere, smoothing, random=np.random.default_rng(0), **options)
+        holds(visits, found, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "expected"),
+    [
+        ({"n_clusters": 0}, {}, "n_clusters"),
+        ({"population_mass": 0.0}, {}, "positive population_mass"),
+        ({"population_mass": float("nan")}, {}, "positive population_mass"),
+        ({"blur_km": -1.0}, {}, "blur_km"),
+        ({"slot_bandwidth": float("nan")}, {}, "slot_bandwidth"),
+        ({}, {"min_users": 0}, "min_users"),
+        ({}, {"n_sweeps": 0}, "n_sweeps"),
+        ({}, {}, "positive everywhere"),
+    ],
+)
+def test_what_makes_no_clusters_is_refused(change, options, expected):
+    visits = random_visits(0)
+    population = shares(visits, 0 if change == options else 1)
+    given_options = {"time_grid": minutes(3), "min_users": 3, "random": np.random.default_rng(0)} | options
+    with pytest.raises(InputError, match=expected):
+        fit_clusters(visits, population, in_line(8), SMOOTHING._replace(**change), **given_options)
+
+
+# The same whatever works on it
+
+
+def same(one: Clusters, other: Clusters) -> bool:
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in ("of_user", "share", "visits"))
+
+
+@pytest.fixture
+def small_pieces(monkeypatch) -> Visits:
+    """Visits that are worked on in many pieces."""
+    monkeypatch.setattr(module, "ENTRIES_AT_A_TIME", 50)
+    monkeypatch.setattr(module, "COLUMNS_AT_A_TIME", 3)
+    return planted_visits(60, 4, (3, 12))[0]
+
+
+def test_clusters_do_not_depend_on_threads_and_pieces(small_pieces, monkeypatch):
+    found = []
+    for n_threads, n_entries in ((1, 50), (3, 50), (2, 7), (2, 10**6)):
+        monkeypatch.setattr(threads, "n_threads", lambda n_threads=n_threads: n_threads)
+        monkeypatch.setattr(module, "ENTRIES_AT_A_TIME", n_entries)
+        found.append(fitted(small_pieces))
+    assert all(same(found[0], other) for other in found[1:])
+    assert not same(found[0], fitted(small_pieces, seed=1)), "the generator makes no difference"
+
+
+@pytest.mark.parametrize("n_processes", [2, 3])
+def test_clusters_do_not_depend_on_the_number_of_processes(n_processes, small_pieces, monkeypatch):
+    alone = fitted(small_pieces)
+    alone_likelihoods = log_likelihoods(small_pieces, alone)
+    own, barrier, passed = threading.local(), threading.Barrier(n_processes, timeout=60), [np.zeros(0)] * n_processes
+
+    def exchange(array: np.ndarray) -> np.ndarray:
+        passed[own.process] = array
+        barrier.wait()
+        result = np.stack(passed)
+        barrier.wait()
+        return result
+
+    def call(process: int) -> tuple[Clusters, np.ndarray]:
+        own.process = process
+        found = fitted(small_pieces)
+        return found, log_likelihoods(small_pieces, found)
+
+    monkeypatch.setattr(jax, "process_count", lambda: n_processes)
+    monkeypatch.setattr(jax, "process_index", lambda: own.process)
+    monkeypatch.setattr(devices, "of_each_process", exchange)
+    with ThreadPoolExecutor(n_processes) as pool:
+        for found, likelihoods in pool.map(call, range(n_processes)):
+            assert same(found, alone)
+            np.testing.assert_array_equal(likelihoods, alone_likelihoods)
