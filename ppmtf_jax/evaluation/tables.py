@@ -72,7 +72,7 @@ def _rounded(value: float) -> str:
 
 
 def _good_value(row: Row, usual: str) -> str:
-    """What to hope for, which is better where that is unusual and not said by it, and what to hold the numbers against."""
+    """What to hope for, which is better where that is unusual and goes unsaid, and what to hold the numbers against."""
     better, good = row.quantity.better, row.quantity.good_value
     if better not in ("", usual) and (better, good) != ("closest to 0", "near 0"):
         good += f" ({better})"
