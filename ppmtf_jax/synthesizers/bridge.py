@@ -31,6 +31,7 @@ from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
@@ -306,7 +307,22 @@ def choose(
             random=random,
             advance=advance,
         )
-    return Choice(of_population, of_moves, of_clusters, gains)
+    return _of_first_process(Choice(of_population, of_moves, of_clusters, gains))
+
+
+def _of_first_process(choice: Choice) -> Choice:
+    """What the first process chose: processors of several kinds may round, and then choose, in several ways."""
+
+    def same(values: tuple) -> list:
+        found = of_first_process(np.array(values, np.float64)).tolist()
+        return [type(value)(each) for value, each in zip(values, found, strict=True)]
+
+    return Choice(
+        PopulationSmoothing(*same(choice.population)),
+        MoveSmoothing(*same(choice.moves)),
+        ClusterSmoothing(*same(choice.clusters)),
+        dict(zip(choice.gains, same(tuple(choice.gains.values())), strict=True)),
+    )
 
 
 def _spread_km(train: Traces) -> float:
