@@ -33,8 +33,8 @@ class Visits:
     n_places: int
 
     @classmethod
-    def of(cls, traces: Traces, *, arrivals_only: bool = False) -> Visits:
-        """Count the events of some traces; only those that do not stay where the instant before was, if so wished.
+    def of(cls, traces: Traces) -> Visits:
+        """Count the events of some traces.
 
         Examples
         --------
@@ -45,9 +45,6 @@ class Visits:
         """
         n_slots, n_places = traces.time_grid.n_slots, traces.n_places
         code = (traces.user.astype(np.int64) * n_slots + traces.slot) * n_places + traces.place
-        if arrivals_only:
-            event, _, place, next_place = traces.transitions()
-            code = np.delete(code, event[place == next_place])
         code, count = np.unique(code, return_counts=True)
         rest, place = np.divmod(code, n_places)
         user, slot = np.divmod(rest, n_slots)

@@ -98,7 +98,7 @@ class ClusterBridge(ScoredTraceModel):
     chosen : float array, shape (settings,)
         The settings that were chosen, see `CHOSEN`.
     tried, gain : int and float arrays, shape (numbers of clusters,)
-        Those that were tried, and by how much more probable an arrival of a held-out user was than with one, in nats.
+        Those that were tried, and by how much more probable a visit of a held-out user was than with one, in nats.
     """
 
     cluster: Int[Array, " user"]
@@ -161,7 +161,7 @@ class ClusterBridge(ScoredTraceModel):
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)
         if len(tried):
             each = ", ".join(f"{number} {nats:.3f}" for number, nats in zip(tried, gain, strict=True))
-            lines.append(f"gain over one cluster by the number looked for, nats an arrival of a held-out user: {each}")
+            lines.append(f"gain over one cluster by the number looked for, nats a visit of a held-out user: {each}")
         return lines
 
     def phases(self, n_instants: int) -> np.ndarray:
@@ -289,7 +289,6 @@ def choose(
     """Choose the smoothing of everything, on some of the users where there are many; see `bridge.tuning`."""
     random = numpy_stream(seed, Stage.TUNING)
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
-    arrivals = Visits.of(train, arrivals_only=True).of_users(users)
     visits, steps, grid = visits.of_users(users), Steps.of(train).of_users(users), train.time_grid
     n_steps = n_clusterings(settings.n_clusters)
     with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
@@ -297,7 +296,6 @@ def choose(
         of_moves = choose_moves(steps, visits, of_population, space, grid, random)
         of_clusters, gains = choose_clusters(
             visits,
-            arrivals,
             of_population,
             space,
             grid,
