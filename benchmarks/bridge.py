@@ -215,7 +215,7 @@ def tuning_rows(shared: Path) -> Iterator[Row]:
     for data in DATA:
         for seed in SEEDS:
             train, test = split(data, shared, 0)
-            visits, space, arrivals = Visits.of(train), space_of(train.places), Visits.of(test, arrivals_only=True)
+            visits, space, others = Visits.of(train), space_of(train.places), Visits.of(test)
             with cpu_seconds(bridge, "choose_population", "choose_moves", "choose_clusters") as taken:
                 choice = bridge.choose(train, visits, space, BridgeSettings(), seed)
             shares = population(visits, choice.population, train.time_grid)
@@ -224,7 +224,7 @@ def tuning_rows(shared: Path) -> Iterator[Row]:
             for start in SEEDS:
                 random = np.random.default_rng(start)
                 found = fit_clusters(visits, shares, space, choice.clusters, random=random, **options)
-                gains.append(gain_of(arrivals, found, shares))
+                gains.append(gain_of(others, found, shares))
             yield (
                 {"data": data, "seed": seed}
                 | {f"{name.removeprefix('choose_')}_s": round(seconds, 1) for name, seconds in taken.items()}

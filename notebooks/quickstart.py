@@ -202,7 +202,7 @@ print(report)
 # ## 8. Release
 #
 # What was made so far is secret, the model and the verdicts too. A *release* is not: it holds the traces that passed,
-# under random numbers in a random order, and nothing that tells whose they are. Which number stands for whom is in the
+# under new ids, numbered in a random order, and nothing that tells whose they are. Which id stands for whom is in the
 # *key*, a folder of its own.
 
 # %%

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ppmtf_jax.errors import InputError, Problem
@@ -27,7 +27,7 @@ Entry = TypeVar("Entry", bound=Named)
 
 
 class Registry(Mapping[str, Entry]):
-    """Entries by name, in the order of their names.
+    """Entries by name; those that are to come first, then the others in the order of their names.
 
     Parameters
     ----------
@@ -35,6 +35,8 @@ class Registry(Mapping[str, Entry]):
         What an entry is, for messages: "synthesizer".
     package : str
         The package whose modules register entries; they are imported at the first look.
+    first : sequence of str
+        Names of entries, in an order that a reader expects. Whoever adds one need not name it here.
 
     Examples
     --------
@@ -43,10 +45,15 @@ class Registry(Mapping[str, Entry]):
     >>> cat = animals.register(SimpleNamespace(name="cat", legs=4))
     >>> animals["cat"].legs, list(animals)
     (4, ['cat'])
+    >>> pets = Registry("pet", "ppmtf_jax.noise", first=["dog"])
+    >>> for name in ("cat", "dog", "ant"):
+    ...     _ = pets.register(SimpleNamespace(name=name))
+    >>> list(pets)
+    ['dog', 'ant', 'cat']
     """
 
-    def __init__(self, what: str, package: str):
-        self.what, self.package = what, package
+    def __init__(self, what: str, package: str, first: Sequence[str] = ()):
+        self.what, self.package, self.first = what, package, first
         self._entries: dict[str, Entry] = {}
         self._discovered = False
 
@@ -83,7 +90,9 @@ class Registry(Mapping[str, Entry]):
 
     def __iter__(self) -> Iterator[str]:
         self._discover()
-        return iter(sorted(self._entries))
+        return iter(
+            [*(name for name in self.first if name in self._entries), *sorted({*self._entries} - {*self.first})]
+        )
 
     def __len__(self) -> int:
         self._discover()

@@ -42,7 +42,7 @@ FILES = dict(
         flags=re.DOTALL | re.MULTILINE,
     )
 )
-ENTRIES = [(DATA_SETS, "bus-cards"), (SYNTHESIZERS, "magnet"), (METRICS, "stay_share"), (ATTACKS, "home_guess")]
+ENTRIES = [(DATA_SETS, "bus-cards"), (SYNTHESIZERS, "magnet"), (METRICS, "return_share"), (ATTACKS, "home_guess")]
 JOB = """
 [import]
 source = "bus-cards"
@@ -171,7 +171,7 @@ print(markdown_tables())
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert "| bus-cards | Taps of bus cards at stops. |" in done.stdout
     assert "| magnet | Everybody at the most visited place, and now and then anywhere |" in done.stdout
-    assert "| Stay share | " in done.stdout
+    assert "| Return share | " in done.stdout
     assert "| Home guess | " in done.stdout
 
 
@@ -238,15 +238,16 @@ def test_they_are_rows_of_what_evaluate_shows(made, evaluation):
     console = Console(width=200, file=io.StringIO())
     console.print(format_table(evaluation))
     for text in (shown, console.file.getvalue()):
-        assert re.search(r"^ *Stay share( +\d\.\d{4}){3} +near Training", text, flags=re.MULTILINE)
+        assert re.search(r"^ *Return share( +\d\.\d{4}){3} +near Training", text, flags=re.MULTILINE)
         assert re.search(r"^ *Home guess( +\d\.\d{4}){3} +near Uniform", text, flags=re.MULTILINE)
 
 
 def test_their_numbers(made, evaluation):
     train, test = (Traces.load(made / "data" / name) for name in ("train", "test"))
-    steps = test.transitions()
-    stays = np.mean(steps.place == steps.next_place)
-    assert evaluation.value("stay_share", "uniform") == pytest.approx(abs(1 / 10 - stays))
+    at = {(user, instant): place for user, _, instant, place in test.to_frame().itertuples(index=False)}
+    in_a_row = [(u, i) for u, i in at if (u, i + 1) in at and (u, i + 2) in at]
+    returns = np.mean([at[u, i] == at[u, i + 2] for u, i in in_a_row])
+    assert evaluation.value("return_share", "uniform") == pytest.approx(abs(1 / 10 - returns))
     assert evaluation.value("home_guess", "training") == 1
     frame = train.to_frame()
     homes = frame.groupby("user")["place"].agg(lambda places: places.value_counts().idxmax())
@@ -257,23 +258,24 @@ def test_their_numbers(made, evaluation):
 
 def test_numbers_of_traces_known_by_heart(added):
     places, grid = places_in_line(4), minutes(4)
-    traces = to_traces([(0, 0, 0, 1), (0, 0, 1, 1), (0, 0, 2, 2), (1, 0, 0, 3), (1, 0, 2, 3)], places, grid)
-    stays, homes = added["evaluation/metrics/stays.py"], added["attacks/home_guess.py"]
-    assert stays.stay_share(traces) == 0.5  # of 1 to 1 and 1 to 2; the second user has a gap
-    assert np.isnan(stays.stay_share(traces.select_users(np.array([1]))))
+    first = [(0, 0, instant, place) for instant, place in enumerate([1, 1, 2, 1])]
+    traces = to_traces([*first, (1, 0, 0, 3), (1, 0, 1, 3), (1, 0, 3, 3)], places, grid)
+    returns, homes = added["evaluation/metrics/returns.py"], added["attacks/home_guess.py"]
+    assert returns.return_share(traces) == 0.5  # of 1, 1, 2 and 1, 2, 1; the second user has a gap
+    assert np.isnan(returns.return_share(traces.select_users(np.array([1]))))
     assert homes.most_visited(traces.user, traces.place).tolist() == [1, 3]
     assert homes.most_visited(np.array([0, 0]), np.array([2, 1])).tolist() == [1]
 
 
 def test_they_have_a_panel_each(evaluation):
     axes = {ax.get_title().partition("\n")[0]: ax for ax in utility_bars(evaluation).axes}
-    assert axes["Stay share"].get_ylabel() == "share of steps, 0 to 1"
+    assert axes["Return share"].get_ylabel() == "share of steps, 0 to 1"
     assert axes["Home guess"].get_title() == "Home guess\nlower is better"
 
 
 def test_list_has_all_four(added):
     text = works("list")
-    assert [name for name in ("bus-cards", "magnet", "Stay share", "Home guess") if name not in text] == []
+    assert [name for name in ("bus-cards", "magnet", "Return share", "Home guess") if name not in text] == []
 
 
 # A job
@@ -285,7 +287,7 @@ def test_a_job_knows_all_four(added, taps, monkeypatch):
     file.write_text(JOB, encoding="utf-8")
     result = run(JobConfig.load(file))
     assert result.n_released == result.n_traces == 32
-    assert {"stay_share", "home_guess"} <= set(result.evaluation.metrics)
+    assert {"return_share", "home_guess"} <= set(result.evaluation.metrics)
     assert "Made by magnet" in (taps / "job" / "release" / "PRIVACY.txt").read_text(encoding="utf-8")
     text = shown_help("run")
     assert '[import] source="bus-cards": path (a file or folder), n_stops=200, train_fraction=0.8' in text

@@ -65,8 +65,8 @@ def test_what_processes_say_to_each_other_is_not_protected():
 def test_every_step_has_a_command_line():
     steps = [words[0] for words in command_lines()]
     assert set(COMMANDS) - {"demo"} <= set(steps)  # `make demo` is the demo
-    # Shown in the order of their use, before anything else is.
-    line = ["import", "fit", "diagnose", "synthesize", "test", "release", "evaluate"]
+    # Shown in the order of their use, before anything else is. A model of the default system has nothing to diagnose.
+    line = ["import", "fit", "synthesize", "test", "release", "evaluate"]
     assert steps[: len(line)] == line
 
 
@@ -80,8 +80,8 @@ def test_job_is_a_configuration(tmp_path):
     file = tmp_path / "job.toml"
     file.write_text(content, encoding="utf-8")
     config = JobConfig.load(file)
-    assert (config.source, config.system, config.seed) == ("foursquare", "ppmtf", None)
-    assert config.fitting.zeros == "weighted"
+    assert (config.source, config.system, config.seed) == ("foursquare", "bridge", None)
+    assert config.compared["ppmtf"].zeros == "weighted"
     assert (config.testing.k, config.testing.eta) == (10, 1.0)
 
 

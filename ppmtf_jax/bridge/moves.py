@@ -74,8 +74,8 @@ class Steps:
         return count.reshape(self.n_slots, self.n_places).astype(np.float64)
 
     def _where(self, keep: np.ndarray) -> Steps:
-        columns = (column[keep] for column in (self.user, self.slot, self.place, self.next_place))
-        return Steps(*columns, self.n_slots, self.n_places)
+        user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
+        return Steps(user, slot, place, next_place, self.n_slots, self.n_places)
 
 
 class Stays(NamedTuple):

@@ -71,8 +71,8 @@ class Choice(NamedTuple):
     moves : MoveSmoothing
     clusters : ClusterSmoothing
     gains : dict of int to float
-        For each number of clusters that was tried, by how much more probable an arrival of a held-out user is than
-        with one for everybody, in nats; the mean over arrivals.
+        For each number of clusters that was tried, by how much more probable a visit of a held-out user is than with
+        one for everybody, in nats; the mean over visits.
     """
 
     population: PopulationSmoothing
@@ -147,7 +147,6 @@ def choose_moves(
 
 def choose_clusters(
     visits: Visits,
-    arrivals: Visits,
     smoothing: PopulationSmoothing,
     space: Space,
     time_grid: TimeGrid,
@@ -158,14 +157,12 @@ def choose_clusters(
     random: np.random.Generator,
     advance: Callable[[int], None],
 ) -> tuple[ClusterSmoothing, dict[int, float]]:
-    """The number of clusters and their smoothing under which arrivals of held-out users are most probable.
+    """The number of clusters and their smoothing under which visits of held-out users are most probable.
 
     A held-out user is of each cluster with the probability of its share: no part of her decides which.
 
     Parameters
     ----------
-    visits, arrivals : Visits
-        All events, and those that do not stay where the one before was: hours at one place tell of it but once.
     n_clusters : int, optional
         Where it is given.
     spread_km : float
@@ -176,9 +173,9 @@ def choose_clusters(
         return ClusterSmoothing(1, 0.0, CLUSTER_MASSES[0], 0.0), {}
     held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     others = np.setdiff1d(np.arange(visits.n_users), held_out)
-    learned, arrived = visits.of_users(others), arrivals.of_users(held_out)
+    learned, predicted = visits.of_users(others), visits.of_users(held_out)
     shares = population(learned, smoothing, time_grid)
-    everybody = np.bincount(arrived.user, np.log(shares).ravel()[arrived.cell] * arrived.count, len(held_out))
+    everybody = np.bincount(predicted.user, np.log(shares).ravel()[predicted.cell] * predicted.count, len(held_out))
     most = max(1, len(others) // min_users)
     numbers = (n_clusters,) if n_clusters else tuple(n for n in CLUSTER_NUMBERS if n <= most)
     blurs = tuple(part * spread_km for part in BLURS) if space.has_distances else (0.0,)
@@ -191,7 +188,7 @@ def choose_clusters(
             start = np.random.default_rng(seed)
             options = {"time_grid": time_grid, "min_users": min_users, "random": start, "n_sweeps": N_SWEEPS}
             found = fit_clusters(learned, shares, space, candidate, **options)
-            by_cluster = log_likelihoods(arrived, found) + np.log(found.share)
+            by_cluster = log_likelihoods(predicted, found) + np.log(found.share)
             gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
             advance(1)
         return gains[candidate]
@@ -202,8 +199,8 @@ def choose_clusters(
     best = _search(gain, grid, start, n_rounds=1)
     by_number = [gain(best._replace(n_clusters=number)) for number in numbers]
     chosen = best._replace(n_clusters=numbers[fewest_within_error(by_number)])
-    n_arrivals = arrived.count.sum()
-    return chosen, {number: float(each.sum() / n_arrivals) for number, each in zip(numbers, by_number, strict=True)}
+    n_visits = predicted.count.sum()
+    return chosen, {number: float(each.sum() / n_visits) for number, each in zip(numbers, by_number, strict=True)}
 
 
 def fewest_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:

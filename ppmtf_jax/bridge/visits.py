@@ -33,8 +33,8 @@ class Visits:
     n_places: int
 
     @classmethod
-    def of(cls, traces: Traces, *, arrivals_only: bool = False) -> Visits:
-        """Count the events of some traces; only those that do not stay where the instant before was, if so wished.
+    def of(cls, traces: Traces) -> Visits:
+        """Count the events of some traces.
 
         Examples
         --------
@@ -45,14 +45,11 @@ class Visits:
         """
         n_slots, n_places = traces.time_grid.n_slots, traces.n_places
         code = (traces.user.astype(np.int64) * n_slots + traces.slot) * n_places + traces.place
-        if arrivals_only:
-            event, _, place, next_place = traces.transitions()
-            code = np.delete(code, event[place == next_place])
         code, count = np.unique(code, return_counts=True)
         rest, place = np.divmod(code, n_places)
         user, slot = np.divmod(rest, n_slots)
-        columns = (column.astype(np.int32) for column in (user, slot, place))
-        return cls(*columns, count.astype(np.float32), traces.n_users, n_slots, n_places)
+        user, slot, place = (column.astype(np.int32) for column in (user, slot, place))
+        return cls(user, slot, place, count.astype(np.float32), traces.n_users, n_slots, n_places)
 
     @property
     def cell(self) -> Int[np.ndarray, " cell"]:
@@ -64,8 +61,8 @@ class Visits:
         number = np.full(self.n_users, -1, np.int32)
         number[users] = np.arange(len(users), dtype=np.int32)
         kept = number[self.user] >= 0
-        columns = (self.slot[kept], self.place[kept], self.count[kept])
-        return Visits(number[self.user[kept]], *columns, len(users), self.n_slots, self.n_places)
+        slot, place, count = self.slot[kept], self.place[kept], self.count[kept]
+        return Visits(number[self.user[kept]], slot, place, count, len(users), self.n_slots, self.n_places)
 
     def total(self, count: Float[np.ndarray, " cell"] | None = None) -> Float[np.ndarray, "slot place"]:
         """The counts of all users together."""

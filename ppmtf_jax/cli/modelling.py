@@ -24,15 +24,15 @@ from ppmtf_jax.jobs.resume import fit_resumably
 from ppmtf_jax.jobs.steps import diagnose_fit, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command(
-        rich_help_panel=STEPS, epilog=example("ppmtf fit city/train --set rank=16 --set zeros=weighted --out model")
-    )(fit)
+    app.command(rich_help_panel=STEPS, epilog=example("ppmtf fit city/train --system ppmtf --set rank=16 --out model"))(
+        fit
+    )
     app.command(rich_help_panel=STEPS, epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(
         diagnose
     )
@@ -61,7 +61,7 @@ Systems, with what --set can change and the defaults:
 def fit(
     train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
     out: Out,
-    system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = "ppmtf",
+    system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = DEFAULT_SYSTEM,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the system; may be given several times."),
@@ -74,6 +74,8 @@ def fit(
     chosen = build_settings(SYNTHESIZERS[system].settings, parse_assignments(settings or [], "--set"), "--set")
     model = fit_resumably(train, out, system, chosen, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
+        for sentence in model.summary():
+            tell(f"- {sentence}")
         tell(f"{system} model of {model.n_users} users in {out}")
 
 

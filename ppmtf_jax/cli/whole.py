@@ -18,7 +18,7 @@ from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.resume import run as run_job
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 
 
 def add_to(app: typer.Typer) -> None:
@@ -42,7 +42,8 @@ The smallest file has two lines, `[import]` and `source = "toy-city"`. All that 
 
 - before the tables: seed (drawn, and kept in `private`), out='name of the file'
 {listed}
-- `[fit]`: system=ppmtf, and the system's settings: see `ppmtf fit --help`
+- `[fit]`: system={DEFAULT_SYSTEM}, and the system's settings: see `ppmtf fit --help`
+- `[[compare]]`, as many as wanted: a system, and its settings, to be measured beside it
 """
 
 
@@ -63,12 +64,12 @@ def demo(
     quiet: Quiet = False,
 ) -> None:
     """Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test."""
-    # Homes are many and users each have one, so the toy city takes a higher rank than the published data.
     content = {
         "out": str(out),
         "seed": seed,
         "import": {"source": "toy-city", "n_users": 2500},
-        "fit": {"rank": 32, "zeros": "weighted", "n_zeros": 300},
+        # Homes are many and users each have one, so the toy city takes a higher rank than the published data.
+        "compare": [{"system": "ppmtf", "rank": 32, "zeros": "weighted", "n_zeros": 300}],
     }
     _run_and_show(JobConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)
 
@@ -120,10 +121,13 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
 
 def _run_and_show(config: JobConfig, quiet: bool) -> None:
     result = run_job(config, progress=not quiet, say=tell)
-    console.print(format_table(result.evaluation, note="All: the synthetic traces before the privacy test."))
+    note = "" if result.n_released == result.n_traces else "All: the synthetic traces before the privacy test. "
+    if config.compared:
+        note += f"{', '.join(config.compared).capitalize()}: traces of another system that passed the privacy test."
+    console.print(format_table(result.evaluation, note=note))
     if result.n_released:
         tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
         tell(f"To hand to anyone: {result.out / 'release'} (read PRIVACY.txt). To keep: {result.out / 'private'}")
     else:
-        tell(f"None of {result.n_traces} traces passed the privacy test. Lower k, raise eta or lower noise_precision.")
+        tell(f"None of {result.n_traces} traces passed the privacy test. Lower k, or raise eta.")
     tell(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'private' / 'pictures'}")

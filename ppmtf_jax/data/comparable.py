@@ -90,7 +90,7 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     index = _index_of_users(released, train)
     if (index < 0).any():
         examples = first_examples(released.user_ids[index < 0].tolist())
-        way_out = "Give the training set that the synthetic traces were made from"
+        way_out = "Give the training set that they were made from; read a release with its key (load_with_key)"
         raise InputError("synthetic traces", [Problem("users of the training set", "others", 0, examples, way_out)])
     return index
 

@@ -97,7 +97,8 @@ class EvaluationSettings:
     --------
     >>> settings = EvaluationSettings(attacks=False, settings={"tm_emd": {"n_bins": 10}})
     >>> [chosen.measurement.name for chosen in settings.chosen()]
-    ['tm_emd', 'tp_tv', 'vf_tv']
+    ['tp_tv', 'tm_emd', 'vf_tv', 'stay_share', 'move_interval_w1_h', 'jump_tv', 'radius_w1_km', 'od_tv', 'row_tv',
+     'distinct_w1', 'top_place_w1', 'window_vf_tv', 'group_fidelity']
     """
 
     attacks: bool = True
@@ -139,8 +140,8 @@ class EvaluationSettings:
 
         Examples
         --------
-        >>> list(EvaluationSettings(attacks=False).quantities())
-        ['tm_emd_y', 'tm_emd_x', 'tp_tv', 'tp_tv_top50', 'vf_tv']
+        >>> list(EvaluationSettings(attacks=False).quantities())[:5]
+        ['tp_tv', 'tp_tv_top50', 'tm_emd_y', 'tm_emd_x', 'vf_tv']
         """
         return {quantity.name: quantity for each in self.chosen() for quantity in each.quantities}
 

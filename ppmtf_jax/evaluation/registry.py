@@ -5,7 +5,25 @@ from __future__ import annotations
 from ppmtf_jax.data.measurement import Measurement
 from ppmtf_jax.registry import Registry
 
-METRICS: Registry[Measurement] = Registry("metric", "ppmtf_jax.evaluation.metrics")
+PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
+"""The metrics of Murakami et al. 2021, in the order of the paper."""
+
+ONE_PERIOD = (
+    "stay_share",
+    "move_interval_w1_h",
+    "jump_tv",
+    "radius_w1_km",
+    "od_tv",
+    "row_tv",
+    "distinct_w1",
+    "top_place_w1",
+    "window_vf_tv",
+    "group_fidelity",
+)
+"""How people move within one period: whether and how long they stay, how far they go, where to, how many places they
+see, and whether each group is where it should be."""
+
+METRICS: Registry[Measurement] = Registry("metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD))
 
 NEAR_TRAINING = "near Training"
 """A good value of what real traces set the limit of."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
@@ -44,10 +45,12 @@ def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
     for name in evaluation.columns:
         table.add_column(name[:1].upper() + name[1:], justify="right", no_wrap=True)
     table.add_column("A good value")
-    for row in rows:
-        numbers = [row.quantity.text(value) for value in row.values]
-        style = "dim" if row.reading.caveat else None
-        table.add_row(row.title, *numbers, _good_value(row, usual), style=style)
+    for _, of_kind in groupby(rows, key=lambda row: row.kind):
+        for row in of_kind:
+            numbers = [row.quantity.text(value) for value in row.values]
+            style = "dim" if row.reading.caveat else None
+            table.add_row(row.title, *numbers, _good_value(row, usual), style=style)
+        table.add_section()
     return table
 
 
@@ -69,9 +72,10 @@ def _rounded(value: float) -> str:
 
 
 def _good_value(row: Row, usual: str) -> str:
-    """What to hope for, which is better where that is unusual, and what to hold the numbers against."""
-    better = row.quantity.better
-    good = row.quantity.good_value + (f" ({better})" if better not in ("", usual) else "")
+    """What to hope for, which is better where that is unusual and goes unsaid, and what to hold the numbers against."""
+    better, good = row.quantity.better, row.quantity.good_value
+    if better not in ("", usual) and (better, good) != ("closest to 0", "near 0"):
+        good += f" ({better})"
     return "; ".join(filter(None, [good, references_text(row.reading)]))
 
 

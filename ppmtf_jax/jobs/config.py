@@ -6,7 +6,7 @@ import os
 import tomllib
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import check_seed
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
 # Tables whose settings do not depend on a choice of theirs. [import] and [fit] have those of their source and system.
@@ -46,18 +46,21 @@ class JobConfig:
     seed : int or None
         None: drawn from the operating system before the first step, and kept with the private files.
     synthesizing, testing, releasing, evaluating : settings of the other steps
+    compared : dict of str to settings
+        Other synthesizers, by name, that are measured beside it: fitted to the same data, their traces tested alike.
     """
 
     out: Path
     source: str
     importing: Any
     fitting: Any
-    system: str = "ppmtf"
+    system: str = DEFAULT_SYSTEM
     seed: int | None = None
     synthesizing: SynthesisSettings = SynthesisSettings()
     testing: PrivacyTestSettings = PrivacyTestSettings()
     releasing: ReleaseSettings = ReleaseSettings()
     evaluating: EvaluationSettings = EvaluationSettings()
+    compared: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def load(cls, file: str | os.PathLike[str]) -> JobConfig:
@@ -78,8 +81,8 @@ class JobConfig:
     def from_mapping(cls, content: Mapping[str, Any], base: Path, *, default_out: str, subject: str) -> JobConfig:
         """Build from the tables of a configuration file."""
         names = ["import", "fit", *TABLES]
-        expected = f"out, seed, {', '.join(f'[{name}]' for name in names)} and nothing else"
-        unknown = content.keys() - {"out", "seed", *names}
+        expected = f"out, seed, {', '.join(f'[{name}]' for name in names)}, [[compare]] and nothing else"
+        unknown = content.keys() - {"out", "seed", "compare", *names}
         problems: list[Problem | str] = [Problem(expected, repr(name)) for name in sorted(unknown)]
         out, seed = content.get("out", default_out), content.get("seed")
         if not isinstance(out, str):
@@ -95,7 +98,7 @@ class JobConfig:
             else:
                 problems.append(Problem(f"[{name}] as a table", repr(table)))
         source = tables.get("import", {}).pop("source", None)
-        system = tables.get("fit", {}).pop("system", "ppmtf")
+        system = tables.get("fit", {}).pop("system", DEFAULT_SYSTEM)
         kinds: dict[str, Any] = dict(TABLES)
         kinds["import"] = _collect(problems, "[import] ", lambda: _named_source(source).settings)
         kinds["fit"] = _collect(problems, "[fit] ", lambda: SYNTHESIZERS[system].settings)
@@ -104,12 +107,34 @@ class JobConfig:
             for name in tables
             if kinds[name]
         }
+        compared = _compared(content.get("compare", []), system, problems)
         if problems:
             raise InputError(subject, problems)
         importing = built["import"]
         moved = {name: base / path for name, path in input_paths(importing).items()}
-        steps = [built[name] for name in TABLES]
-        return cls(base / out, source, replace(importing, **moved), built["fit"], system, seed, *steps)
+        importing = replace(importing, **moved)
+        synthesizing, testing, releasing, evaluating = (built[name] for name in TABLES)
+        steps = {"synthesizing": synthesizing, "testing": testing, "releasing": releasing, "evaluating": evaluating}
+        return cls(base / out, source, importing, built["fit"], system, seed, compared=compared, **steps)
+
+
+def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[str, Any]:
+    """Settings of each [[compare]]; what is wrong with them is added to the problems."""
+    if not isinstance(tables, list) or not all(isinstance(table, Mapping) and "system" in table for table in tables):
+        problems.append(Problem("[[compare]] with a system in each", repr(tables)))
+        return {}
+    found: dict[str, Any] = {}
+    for table in tables:
+        name, settings = table["system"], {key: value for key, value in table.items() if key != "system"}
+        if name == system or name in found:
+            problems.append(Problem("[[compare]] of another system each", repr(name)))
+            continue
+        found[name] = _collect(
+            problems,
+            f"[[compare]] {name}: ",
+            lambda name=name, settings=settings: build_settings(SYNTHESIZERS[name].settings, settings, name),
+        )
+    return found
 
 
 def input_paths(settings: Any) -> dict[str, Path]:

@@ -44,11 +44,15 @@ from ppmtf_jax.runtime.files import as_input_error, clear_leftovers, create_priv
 from ppmtf_jax.runtime.folders import check_output_folder
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 
-STEPS = ("import", "fit", "synthesize", "test", "release", "evaluate", "pictures")
+LINE_STEPS, LINE = ("fit", "synthesize", "test"), ("model", "synthetic", "verdicts")
+"""What is done with every system, and the folder that each of these makes."""
+STEPS = ("import", *LINE_STEPS, "release", "evaluate", "pictures")
 METRICS_FILE = "metrics.json"
 # What a job writes into its private folder.
 PRIVATE_NAMES = ("data", "model", "synthetic", "verdicts", "key", METRICS_FILE, "pictures", "seed.json")
+COMPARED = "compared"
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,8 @@ class JobResult:
     ----------
     out : Path
     evaluation : Evaluation
-        Columns released (where any was) and all synthetic traces, training and uniform.
+        Columns released (where any was) and all synthetic traces (where not all were released), what passed of each
+        compared system, training and uniform.
     n_traces, n_released : int
     pictures : list of Path
     skipped : list of str
@@ -98,7 +103,7 @@ def run(config: JobConfig, *, progress: bool = False, say: Callable[[str], None]
 def fit_resumably(
     train: PathLike,
     out: PathLike,
-    system: str = "ppmtf",
+    system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
     seed: AnySeed = None,
@@ -175,19 +180,18 @@ class _Job:
 
     def run(self) -> JobResult:
         config = self.config
-        clear_leftovers(config.out, ["release"])
-        clear_leftovers(self.private, PRIVATE_NAMES)
-        clear_leftovers(self.stamps, [*STEPS, *(path.name.split(".partial")[0][1:] for path in self._checkpoints("."))])
-        self._do("import", self._import, (config.source, self._importing_with_content()), None, ["private/data"])
-        self._do("fit", self._fit, (config.system, config.fitting), "import", ["private/model"])
-        # Only now: a job that is killed before the stamp is there goes on from the last checkpoint.
+        self._clear_leftovers()
+        self._do("import", self._import, (config.source, self._importing_with_content()), [], ["private/data"])
+        self._make(config.system, config.fitting, self.private)
+        self._do("release", self._release, config.releasing, ["test"], ["release", "private/key"])
+        for system, settings in config.compared.items():
+            self._make(system, settings, self._compared(system), f" {system}")
+        # Only now: a job that is killed before a fit's stamp is there goes on from its last checkpoint.
         for checkpoint in self._checkpoints(""):
             remove(checkpoint)
-        self._do("synthesize", self._synthesize, config.synthesizing, "fit", ["private/synthetic"])
-        self._do("test", self._test, config.testing, "synthesize", ["private/verdicts"])
-        self._do("release", self._release, config.releasing, "test", ["release", "private/key"])
-        self._do("evaluate", self._evaluate, config.evaluating, "release", [f"private/{METRICS_FILE}"])
-        self._do("pictures", self._pictures, None, "evaluate", ["private/pictures"])
+        measured = ["release", *(f"test {system}" for system in config.compared)]
+        self._do("evaluate", self._evaluate, config.evaluating, measured, [f"private/{METRICS_FILE}"])
+        self._do("pictures", self._pictures, None, ["evaluate"], ["private/pictures"])
         passed = PlausibleDeniability.load(self.private / "verdicts").passed
         return JobResult(
             config.out,
@@ -198,8 +202,34 @@ class _Job:
             self.skipped,
         )
 
-    def _do(self, name: str, action: Callable[[], None], settings: Any, after: str | None, outputs: list[str]) -> None:
-        """Do a step unless it was done before. It depends on the step `after` it, hence on all before that."""
+    def _clear_leftovers(self) -> None:
+        """What a killed run left unfinished, and what was made of systems that are no longer compared."""
+        clear_leftovers(self.config.out, ["release"])
+        clear_leftovers(self.private, PRIVATE_NAMES)
+        for system in SYNTHESIZERS:
+            if system in self.config.compared:
+                clear_leftovers(self._compared(system), LINE)
+            else:
+                remove(self._compared(system))
+        stamps = [*STEPS, *(f"{step} {system}" for step in LINE_STEPS for system in SYNTHESIZERS)]
+        clear_leftovers(
+            self.stamps, [*stamps, *(path.name.split(".partial")[0][1:] for path in self._checkpoints("."))]
+        )
+
+    def _compared(self, system: str) -> Path:
+        return self.private / COMPARED / system
+
+    def _make(self, system: str, settings: Any, folder: Path, of_system: str = "") -> None:
+        """Fit a system, and synthesize and test traces, into a folder of the private one."""
+        folder.mkdir(parents=True, exist_ok=True)
+        outputs = [[str((folder / name).relative_to(self.config.out))] for name in LINE]
+        fit, synthesize, test = (f"{step}{of_system}" for step in LINE_STEPS)
+        self._do(fit, lambda: self._fit(system, settings, folder, fit), (system, settings), ["import"], outputs[0])
+        self._do(synthesize, lambda: self._synthesize(folder), self.config.synthesizing, [fit], outputs[1])
+        self._do(test, lambda: self._test(folder), self.config.testing, [synthesize], outputs[2])
+
+    def _do(self, name: str, action: Callable[[], None], settings: Any, after: list[str], outputs: list[str]) -> None:
+        """Do a step unless it was done before. It depends on the steps `after` it, hence on all before those."""
         fingerprint = self.fingerprints[name] = self._fingerprint(name, settings, after)
         stamp = self.stamps / name
         if stamp.is_file() and stamp.read_text() == f"{fingerprint} {self._hash_outputs(outputs)}":
@@ -212,9 +242,9 @@ class _Job:
         write_text(stamp, f"{fingerprint} {self._hash_outputs(outputs)}")
         self.say(f"  done in {time.perf_counter() - begin:.1f} s")
 
-    def _fingerprint(self, name: str, settings: Any, after: str | None) -> str:
-        before = self.fingerprints[after] if after else ""
-        content = [name, version("ppmtf_jax"), repr(self.seed), repr(settings), before]
+    def _fingerprint(self, name: str, settings: Any, after: list[str]) -> str:
+        before = [self.fingerprints[step] for step in after]
+        content = [name, version("ppmtf_jax"), repr(self.seed), repr(settings), *before]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def _importing_with_content(self) -> Any:
@@ -243,28 +273,31 @@ class _Job:
         )
         self.say(indent(imported.report, "  "))
 
-    def _fit(self) -> None:
-        fit_model(
+    def _fit(self, system: str, settings: Any, folder: Path, step: str) -> None:
+        model = fit_model(
             self.private / "data" / "train",
-            self.private / "model",
-            self.config.system,
-            self.config.fitting,
+            folder / "model",
+            system,
+            settings,
             seed=self.seed,
-            checkpoint=self.stamps / f"fit-{self.fingerprints['fit'][:16]}.npz",
+            checkpoint=self.stamps / f"fit-{self.fingerprints[step][:16]}.npz",
             overwrite=True,
             progress=self.progress,
         )
+        for sentence in model.summary():
+            self.say(f"  {sentence}")
 
-    def _synthesize(self) -> None:
-        model, out = self.private / "model", self.private / "synthetic"
+    def _synthesize(self, folder: Path) -> None:
         settings = self.config.synthesizing
-        synthesize_traces(model, out, settings, seed=self.seed, overwrite=True, progress=self.progress)
+        synthesize_traces(
+            folder / "model", folder / "synthetic", settings, seed=self.seed, overwrite=True, progress=self.progress
+        )
 
-    def _test(self) -> None:
+    def _test(self, folder: Path) -> None:
         verdicts = run_privacy_test(
-            self.private / "model",
-            self.private / "synthetic",
-            self.private / "verdicts",
+            folder / "model",
+            folder / "synthetic",
+            folder / "verdicts",
             self.config.testing,
             seed=self.seed,
             overwrite=True,
@@ -286,7 +319,12 @@ class _Job:
     def _evaluate(self) -> None:
         train, test = self._load("data/train"), self._load("data/test")
         sets = {"released": self._released(train)} if self.release.is_dir() else {}
-        sets["all"] = self._load("synthetic")
+        if not PlausibleDeniability.load(self.private / "verdicts").passed.all():
+            sets["all"] = self._load("synthetic")
+        for system in self.config.compared:
+            passed = PlausibleDeniability.load(self._compared(system) / "verdicts").passed
+            if passed.any():
+                sets[system] = self._load(f"{COMPARED}/{system}/synthetic").select_traces(passed)
         evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
         write_text(self.private / METRICS_FILE, evaluation.to_json(), secret=True)
 

@@ -43,6 +43,7 @@ from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.convergence import diagnose_model
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 
 IMPORTED, DIAGNOSIS, PICTURES = "imported data", "diagnosis", "pictures"
@@ -90,7 +91,7 @@ def import_data(
 def fit_model(
     train: PathLike,
     out: PathLike,
-    system: str = "ppmtf",
+    system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
     seed: AnySeed = None,

@@ -1,8 +1,8 @@
 """What may leave the house: a release folder, and the key that stays.
 
 The privacy test protects the link between a trace and its input user. So a release carries no user ids, but fresh
-numbers in a random order, and nothing else that tells the link: no verdicts, likelihoods, seeds or withheld traces. The
-key from released traces to input users is a folder of its own, for `evaluate` and the attacks.
+ones numbered in a random order, and nothing else that tells the link: no verdicts, likelihoods, seeds or withheld
+traces. The key from released traces to input users is a folder of its own, for `evaluate` and the attacks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
@@ -57,11 +57,12 @@ class Release(NamedTuple):
     Attributes
     ----------
     traces : Traces
-        Users are numbers in a random order that belong to nobody.
+        Users have ids that are nobody's, "released 07", numbered in a random order.
     statement : dict
         What is protected and what is not, see `privacy_statement`.
     key : DataFrame
-        Secret. Columns number and released_trace, and the user and synthetic_trace behind them; a row for each trace.
+        Secret. Columns released_user and released_trace, and the user and synthetic_trace behind them; a row for each
+        trace.
     seed : Seed
         Secret, of the numbers.
     origin : Origin
@@ -83,7 +84,7 @@ def make_release(
     seed: int | Seed | None = None,
     **named_settings: Any,
 ) -> Release:
-    """The traces that passed, under fresh random numbers in random order.
+    """The traces that passed, under ids of nobody that are numbered in random order.
 
     Places are listed in the order of their ids, since that of the training data is one of popularity. The date of the
     time grid becomes a nominal one, of the same day of the week, since the training data's is that of somebody's event.
@@ -111,8 +112,8 @@ def make_release(
     >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
     >>> synthetic = synthesize(model)
     >>> release = make_release(synthetic, plausible_deniability_test(model, synthetic, k=2))
-    >>> release.traces.user_ids[:3].tolist(), list(release.key)
-    ([0, 1, 2], ['number', 'released_trace', 'user', 'synthetic_trace'])
+    >>> release.traces.user_ids[:2].tolist(), list(release.key)
+    (['released 00', 'released 01'], ['released_user', 'released_trace', 'user', 'synthetic_trace'])
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     own_seed = draw_seed(seed)
@@ -128,18 +129,19 @@ def make_release(
     new_place[place_order] = np.arange(len(place_order), dtype=np.int32)
     place = new_place[synthetic.place.reshape(len(passed), -1)[passed][order]]
     n_instants = place.shape[1]
+    user_ids = _ids_of_nobody(int(number[-1]) + 1, synthetic.user_ids)
     traces = Traces(
         np.repeat(number, n_instants).astype(np.int32),
         np.repeat(released_trace, n_instants).astype(np.int32),
         np.tile(np.arange(n_instants, dtype=np.int32), len(place)),
         place.ravel(),
-        np.arange(number[-1] + 1),
+        user_ids,
         _in_order(synthetic.places, place_order),
         _nominal(synthetic.time_grid),
     )
     key = pd.DataFrame(
         {
-            "number": number,
+            "released_user": user_ids[number],
             "released_trace": released_trace,
             "user": synthetic.user_ids[user[order]],
             "synthetic_trace": trace[order],
@@ -281,7 +283,7 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
     number, trace = released.trace_table()
     # Looked up once a trace, and not once an event.
-    row = pd.MultiIndex.from_frame(key[["number", "released_trace"]]).get_indexer(
+    row = pd.MultiIndex.from_frame(key[["released_user", "released_trace"]]).get_indexer(
         pd.MultiIndex.from_arrays([released.user_ids[number], trace])
     )[released.trace_of_event()]
     frame = released.to_frame().assign(user=key["user"].to_numpy()[row], trace=key["synthetic_trace"].to_numpy()[row])
@@ -324,6 +326,19 @@ def _fresh_numbers(user: np.ndarray, settings: ReleaseSettings, seed: int) -> tu
     first = np.searchsorted(number, number)
     # Counted anew: the numbers of withheld traces would be missing.
     return number, np.arange(len(number)) - first, order
+
+
+def _ids_of_nobody(n_users: int, known: np.ndarray) -> np.ndarray:
+    """Ids in the order of their numbers that no input user has.
+
+    Plain numbers may be ids of training users: whoever compared the release with these would take strangers for them.
+    """
+    known_text, prefix = pd.Series(known).astype(str), "released"
+    # Whoever trains on a release has users of that name.
+    while known_text.str.startswith(prefix).any():
+        prefix += " again"
+    number = pd.Series(np.arange(n_users)).astype(str)
+    return id_array(f"{prefix} " + number.str.zfill(len(str(n_users - 1))))
 
 
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:

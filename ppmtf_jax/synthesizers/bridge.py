@@ -32,6 +32,7 @@ from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
@@ -39,7 +40,11 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-CHOSEN = (*PopulationSmoothing._fields, *MoveSmoothing._fields, *ClusterSmoothing._fields)
+CHOSEN = tuple(
+    f"{part} {name}".replace("_", " ")
+    for part, kind in (("population", PopulationSmoothing), ("moves", MoveSmoothing), ("clusters", ClusterSmoothing))
+    for name in kind._fields
+)
 """What the numbers of `ClusterBridge.chosen` are."""
 
 
@@ -50,12 +55,13 @@ class BridgeSettings:
     Parameters
     ----------
     min_cluster_users : int
-        Users that each cluster has at least: a trace is equally probable for so many. Larger protects better.
+        Users that each cluster has at least: a trace is equally probable for so many. Larger protects better. Twice
+        the k of the privacy test, so that half of the users as verifiers find k.
     n_clusters : int, optional
         How many clusters are looked for; small ones are dissolved. Chosen by held-out likelihood where not given.
     """
 
-    min_cluster_users: int = 10
+    min_cluster_users: int = 20
     n_clusters: int | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +96,10 @@ class ClusterBridge(ScoredTraceModel):
     stay, pull, log_total : float arrays, shapes (pairs, places), (pairs, clusters, places) and the same
     leaving, arriving : float arrays, shape (slots, places)
     between : float array, shape (cells, cells)
+    chosen : float array, shape (settings,)
+        The settings that were chosen, see `CHOSEN`.
+    tried, gain : int and float arrays, shape (numbers of clusters,)
+        Those that were tried, and by how much more probable a visit of a held-out user was than with one, in nats.
     """
 
     cluster: Int[Array, " user"]
@@ -107,6 +117,8 @@ class ClusterBridge(ScoredTraceModel):
     arriving: Float[Array, "slot place"]
     between: Float[Array, "cell cell"]
     chosen: Float[Array, " setting"]
+    tried: Int[Array, " number"]
+    gain: Float[Array, " number"]
     # How many moves were seen from the place that has most.
     longest: int = field(metadata={"static": True})
 
@@ -136,8 +148,22 @@ class ClusterBridge(ScoredTraceModel):
 
     def classes(self, n_users: int) -> np.ndarray:
         """Users of a cluster are one class."""
-        del n_users
-        return np.asarray(self.cluster)
+        return np.asarray(self.cluster)[:n_users]
+
+    def summary(self) -> list[str]:
+        sizes = np.sort(np.bincount(np.asarray(self.cluster)))
+        chosen = dict(zip(CHOSEN, np.asarray(self.chosen).tolist(), strict=True))
+        least, most = sizes[0], sizes[-1]
+        lines = [
+            f"{len(sizes)} clusters of {least} to {most} users: traces pass the privacy test up to k = {least}",
+            "chosen by held-out likelihood of training users: "
+            + ", ".join(f"{name} {value:g}" for name, value in chosen.items()),
+        ]
+        tried, gain = np.asarray(self.tried), np.asarray(self.gain)
+        if len(tried):
+            each = ", ".join(f"{number} {nats:.3f}" for number, nats in zip(tried, gain, strict=True))
+            lines.append(f"gain over one cluster by the number looked for, nats a visit of a held-out user: {each}")
+        return lines
 
     def phases(self, n_instants: int) -> np.ndarray:
         return np.asarray(self.pair_of_instant)[:n_instants]
@@ -184,6 +210,10 @@ class ClusterBridge(ScoredTraceModel):
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> ClusterBridge:
+        cluster, pairs, cells = len(arrays["first"]), len(arrays["stay"]), len(arrays["between"])
+        for name, n_known in (("cluster", cluster), ("pair_of_instant", pairs), ("cell", cells)):
+            if arrays[name].max() >= n_known:
+                raise ValueError(f"{name} beyond the last")
         if arrays["move_start"][-1] >= len(arrays["next_place"]):
             raise ValueError("moves that end beyond the last")
         longest = max(1, int(np.diff(arrays["move_start"]).max()))
@@ -211,6 +241,8 @@ class ClusterBridge(ScoredTraceModel):
             "arriving": weights(slots, places),
             "between": weights("cells", "cells"),
             "chosen": StoredArray((len(CHOSEN),)),
+            "tried": StoredArray(("numbers",), "int", 1),
+            "gain": StoredArray(("numbers",)),
         }
 
 
@@ -259,7 +291,6 @@ def choose(
     """Choose the smoothing of everything, on some of the users where there are many; see `bridge.tuning`."""
     random = numpy_stream(seed, Stage.TUNING)
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
-    arrivals = Visits.of(train, arrivals_only=True).of_users(users)
     visits, steps, grid = visits.of_users(users), Steps.of(train).of_users(users), train.time_grid
     n_steps = n_clusterings(settings.n_clusters)
     with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
@@ -267,7 +298,6 @@ def choose(
         of_moves = choose_moves(steps, visits, of_population, space, grid, random)
         of_clusters, gains = choose_clusters(
             visits,
-            arrivals,
             of_population,
             space,
             grid,
@@ -277,7 +307,22 @@ def choose(
             random=random,
             advance=advance,
         )
-    return Choice(of_population, of_moves, of_clusters, gains)
+    return _of_first_process(Choice(of_population, of_moves, of_clusters, gains))
+
+
+def _of_first_process(choice: Choice) -> Choice:
+    """What the first process chose: processors of several kinds may round, and then choose, in several ways."""
+
+    def same(values: tuple) -> list:
+        found = of_first_process(np.array(values, np.float64)).tolist()
+        return [type(value)(each) for value, each in zip(values, found, strict=True)]
+
+    return Choice(
+        PopulationSmoothing(*same(choice.population)),
+        MoveSmoothing(*same(choice.moves)),
+        ClusterSmoothing(*same(choice.clusters)),
+        dict(zip(choice.gains, same(tuple(choice.gains.values())), strict=True)),
+    )
 
 
 def _spread_km(train: Traces) -> float:
@@ -310,6 +355,8 @@ def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.nda
         "leaving": chains.leaving,
         "arriving": chains.arriving,
         "between": chains.between,
+        "tried": np.array(list(choice.gains), np.int32),
+        "gain": np.array(list(choice.gains.values()), np.float32),
         "chosen": np.array([*choice.population, *choice.moves, *choice.clusters], np.float32),
     }
     return ClusterBridge.from_arrays(arrays)

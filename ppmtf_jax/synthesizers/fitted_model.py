@@ -71,6 +71,10 @@ class FittedModel:
     def sizes(self) -> Sizes:
         return Sizes(self.n_users, len(self.places), self.time_grid.n_slots, self.time_grid.n_instants)
 
+    def summary(self) -> list[str]:
+        """What a person should know of the model, a sentence each, such as what was chosen and why."""
+        return self.trace_model.summary()
+
     @cached_property
     def checksum(self) -> str:
         """SHA-256 of all that decides what the model synthesizes, the same before it is saved and after it is loaded.

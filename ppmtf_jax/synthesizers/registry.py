@@ -44,4 +44,7 @@ class Synthesizer:
     unprotected: Callable[[Any], list[str]] = no_notes
 
 
+DEFAULT_SYSTEM = "bridge"
+"""What `fit` learns where nothing is said: see benchmarks/README.md for why."""
+
 SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers")

@@ -18,7 +18,7 @@ from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.trace_models.likelihoods import in_batches
 from ppmtf_jax.trace_models.sampling import TILE, sample_tiles
 
@@ -47,7 +47,7 @@ class SynthesisSettings:
 
 def fit(
     train: Traces,
-    system: str = "ppmtf",
+    system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
     seed: int | Seed | None = None,

@@ -74,6 +74,10 @@ class TraceModel(abc.ABC):
     ) -> Int[Array, ""]:
         """Draw the place at `instant`, given `place` at the instant before."""
 
+    def summary(self) -> list[str]:
+        """What a person should know of the model, a sentence each, such as what was chosen and why."""
+        return []
+
     @abc.abstractmethod
     def to_arrays(self) -> dict[str, np.ndarray]:
         """What a model folder stores."""

@@ -30,13 +30,6 @@ def test_counts_by_user_slot_and_place(traces):
     assert (second.n_users, second.user.tolist(), second.count.tolist()) == (1, [0, 0], [1, 1])
 
 
-def test_arrivals_leave_out_stays(traces):
-    arrivals = Visits.of(traces, arrivals_only=True)
-    # User 0 arrives at place 0 once, at instant 0, and at place 1; user 1 at place 1.
-    cells = set(zip(arrivals.user, arrivals.slot, arrivals.place, arrivals.count, strict=True))
-    assert cells == {(0, 0, 0, 1), (0, 1, 1, 1), (1, 0, 1, 1)}
-
-
 def test_tempered_counts_weigh_a_regular_less(traces):
     visits = Visits.of(traces)
     weight = visits.tempered(0.5)

@@ -306,8 +306,12 @@ def test_evaluate_shows_what_passed_beside_all():
 def test_a_release_without_its_key_has_no_owners_to_look_for():
     said = refused("evaluate", "released", *REAL)
     assert "the key of the release; found none. Give it with --key, or leave the attacks out with --no-attacks" in said
-    text = works("evaluate", "released", *REAL, "--no-attacks")
+    groups = ("--set", "group_fidelity.min_users=2", "--set", "group_fidelity.n_cells=1")
+    text = works("evaluate", "released", *REAL, "--no-attacks", *groups)
     assert re.search(r"TP-TV +\S+", text)
+    # Nobody knows of which training user's group they are.
+    assert re.search(r"Group-TV +- +0\.0000 +\d", text)
+    assert re.search(r"Group-TV +0\.\d{4} +0\.0000 +\d", works("evaluate", "released", "--key", "key", *REAL, *groups))
     assert "Without the key all released traces are measured together" in " ".join(text.split())
 
 
@@ -319,7 +323,7 @@ def test_settings_of_metrics_can_be_given():
     assert b["tm_emd_y"] < a["tm_emd_y"]
     assert b["tp_tv"] == a["tp_tv"]
     assert "METRIC.NAME=VALUE; found 'n_bins'" in refused("evaluate", "synthetic", *REAL, "--set", "n_bins=5")
-    assert "among tm_emd, " in refused("evaluate", "synthetic", *REAL, "--set", "tm_emds.n_bins=5")
+    assert "among tp_tv, tm_emd, vf_tv, " in refused("evaluate", "synthetic", *REAL, "--set", "tm_emds.n_bins=5")
 
 
 @pytest.mark.usefixtures("copied")

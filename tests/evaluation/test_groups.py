@@ -45,7 +45,7 @@ def measured(traces: Traces, train: Traces, settings: GroupSettings = SMALL, *, 
 
 def references(train: Traces, settings: GroupSettings = GroupSettings()) -> tuple[float, float]:
     (reading,) = GROUPS.reading(Comparison(train, train, train, PERIOD, pool_traces=True), settings)
-    return reading.references["floor"], reading.references["everybody alike"]
+    return reading.references["floor"], reading.references["all alike"]
 
 
 TRAIN = days_of({0: [0, 0, 0, 1], 1: [0, 0, 0, 0], 2: [3, 3, 3, 3], 3: [3, 3, 2, 3], 4: [3, 3, 3, 3]})
@@ -220,7 +220,7 @@ def test_places_at_one_point_are_told() -> None:
     point = replace(TRAIN, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
     (reading,) = GROUPS.reading(Comparison(point, point, point, PERIOD, pool_traces=True), SMALL)
     assert reading.caveat == "All places are at one point: this says nothing"
-    assert reading.references == {"floor": 0, "everybody alike": 0}
+    assert reading.references == {"floor": 0, "all alike": 0}
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

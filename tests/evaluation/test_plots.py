@@ -200,7 +200,7 @@ def test_bars_show_what_was_given_and_mark_what_was_not() -> None:
         assert axes[name].get_title() == f"{quantity.title}\nlower is better"
         assert axes[name].get_ylabel() == quantity.unit
         assert axes[name].get_xlabel() == f"good: {quantity.good_value}"
-    names = [text.get_text() for text in figure.axes[-1].get_legend().get_texts()]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert names == ["synthetic", "training data", "uniform"]
     figure.savefig("/dev/null", format="png")
 
@@ -210,9 +210,23 @@ def test_bars_of_several_synthetic_sets_are_told_apart() -> None:
     figure = plots.utility_bars(evaluation_of(columns, [(QUANTITIES["tp_tv"], [0.5, 0.4, 0.3, 0.8])]))
     colours = [bar.get_facecolor() for bar in figure.axes[0].patches]
     assert len(set(colours)) == 4
-    legend = figure.axes[1].get_legend()
+    (legend,) = figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["released", "all", "training data", "uniform"]
     assert [patch.get_facecolor() for patch in legend.get_patches()] == colours
+
+
+def test_no_text_of_all_metrics_lies_on_another_or_is_cut_off() -> None:
+    about = Reading({"floor": 0.12, "all alike": 0.5}, "Too few users for this number")
+    numbers = [(each, [0.0012, 0.0017, 0.519, 0.0012]) for each in QUANTITIES.values()]
+    columns = ["released", "all", "training", "uniform"]
+    figure = plots.utility_bars(evaluation_of(columns, numbers, dict.fromkeys(QUANTITIES, about)))
+    figure.draw_without_rendering()
+    texts = [text for ax in figure.axes for text in (*ax.texts, ax.title, ax.xaxis.label, ax.yaxis.label)]
+    texts += [*figure.legends[0].get_texts(), figure.legends[0].get_title(), *figure.texts]
+    boxes = [text.get_window_extent() for text in texts if text.get_text() and text.get_visible()]
+    assert [box for one, box in enumerate(boxes) if box.count_overlaps(boxes[:one])] == []
+    width, height = figure.get_size_inches() * figure.dpi
+    assert all(box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height for box in boxes)
 
 
 def test_bars_go_below_0_and_counts_have_none() -> None:
@@ -220,7 +234,7 @@ def test_bars_go_below_0_and_counts_have_none() -> None:
     count = Quantity("n", "Counted", "A number.", "traces", "none", "-")
     numbers = [(count, [500.0, 500.0, 500.0]), (bias, [-0.6, 0.1, -0.2])]
     figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers))
-    panel, legend, *rest = figure.axes
+    panel, *rest = figure.axes
     assert panel.get_title() == "Bias\nclosest to 0 is better"
     assert [bar.get_height() for bar in panel.patches] == [-0.6, 0.1, -0.2]
     # Each number stands beyond the end of its bar, within the panel.
@@ -229,7 +243,7 @@ def test_bars_go_below_0_and_counts_have_none() -> None:
     low, high = panel.get_ylim()
     assert low < heights[0]
     assert heights[1] < high
-    assert legend.get_legend()
+    assert figure.legends
     assert not any(ax.get_title() for ax in rest)
     figure.savefig("/dev/null", format="png")
 

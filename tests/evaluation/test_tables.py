@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.measurement import Measurement, Quantity, Reading
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
+from ppmtf_jax.evaluation.registry import METRICS, ONE_PERIOD, PUBLISHED
 from tests.support import evaluation_of
 
 QUANTITIES = list(EvaluationSettings().quantities().values())
@@ -32,9 +33,9 @@ def full(*columns: str, **values: float) -> Evaluation:
 
 def test_every_metric_is_in_the_table_with_direction_and_good_value() -> None:
     text = printed(full("synthetic", "training", "uniform"), 100)
-    assert text.splitlines()[0].strip() == "Utility and privacy: lower is better"
+    assert text.splitlines()[0].strip() == "Utility and privacy: lower is better, unless said otherwise"
     for quantity in QUANTITIES:
-        (line,) = [line for line in text.splitlines() if f" {quantity.title}  " in line]
+        (line,) = [line for line in text.splitlines() if line.startswith(f" {quantity.title}  ")]
         assert line.count("0.2500") == 3
         assert quantity.good_value in line
 
@@ -55,13 +56,13 @@ def test_four_columns_of_numbers_fit_80_characters() -> None:
 
 def test_metrics_that_were_not_computed_have_no_row() -> None:
     text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4])]))
-    assert "TP-TV" in text
+    assert "TM-EMD-Y" in text
     assert "VF-TV" not in text
 
 
 def test_each_direction_is_told_where_they_differ() -> None:
     more = Quantity("kept", "Kept", "Share of the traces.", "share of traces", "higher", "near 1")
-    text = printed(evaluation_of(["synthetic"], [(QUANTITIES[0], [0.4]), (more, [0.5])]))
+    text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4]), (more, [0.5])]))
     assert "near 1 (higher)" in text
     assert "lower is better" in text
     assert "(lower)" not in text
@@ -69,12 +70,16 @@ def test_each_direction_is_told_where_they_differ() -> None:
 
 def test_what_is_neither_good_nor_bad_is_a_count_and_what_is_best_at_0_may_be_negative() -> None:
     count = Quantity("n", "Counted", "A number.", "traces", "none", "-")
-    bias = Quantity("bias", "Bias", "A number.", "km", "zero", "near 0")
-    numbers = [(count, [5000.0, 2.5]), (bias, [-0.25, -1e-9]), (QUANTITIES[0], [0.4, 0.4]), (QUANTITIES[1], [0.4, 0.4])]
+    bias = Quantity("bias", "Bias", "A number.", "km", "zero", "near Training")
+    balance = Quantity("balance", "Balance", "A number.", "km", "zero", "near 0")
+    numbers = [(count, [5000.0, 2.5]), (bias, [-0.25, -1e-9]), (balance, [0.3, 0.1])]
+    numbers += [(each, [0.4, 0.4]) for each in QUANTITIES[:3]]
     lines = printed(evaluation_of(["synthetic", "training"], numbers)).splitlines()
     cells = {line.split()[0]: line.split()[1:] for line in lines if line.split()}
     assert cells["Counted"] == ["5000", "2.5000", "-"]
-    assert cells["Bias"] == ["-0.2500", "0.0000", "near", "0", "(closest", "to", "0)"]
+    assert cells["Bias"] == ["-0.2500", "0.0000", "near", "Training", "(closest", "to", "0)"]
+    # Where the good value says which is better, it is not said again.
+    assert cells["Balance"] == ["0.3000", "0.1000", "near", "0"]
 
 
 def test_references_stand_with_the_good_value() -> None:
@@ -84,23 +89,26 @@ def test_references_stand_with_the_good_value() -> None:
 
 
 def test_a_caveat_marks_its_row_and_its_reason_stands_below_once() -> None:
+    assert [each.title for each in QUANTITIES[:3]] == ["TP-TV", "TP-TV-Top50", "TM-EMD-Y"]
     readings = {QUANTITIES[0].name: Reading(caveat=CAVEAT), QUANTITIES[2].name: Reading(caveat=f"Another.\n{CAVEAT}")}
     columns = ["released", "all", "training", "uniform"]
     evaluation = evaluation_of(columns, [(each, [0.25] * 4) for each in QUANTITIES[:3]], readings)
     for width in (80, 120):
         text = printed(evaluation, width, note="All: what there is.")
         assert max(map(len, text.splitlines())) <= width
-        assert [line.split()[0] for line in text.splitlines() if "0.2500" in line] == ["TM-EMD-Y", "TM-EMD-X", "TP-TV"]
-        assert [line.split()[1] for line in text.splitlines() if "0.2500" in line] == ["†", "0.2500", "†"]
+        words = [line.split() for line in text.splitlines() if "0.2500" in line]
+        assert [each[0] for each in words] == ["TP-TV", "TP-TV-Top50", "TM-EMD-Y"]
+        assert [each[1] for each in words] == ["†", "0.2500", "†"]
         below = [line.rstrip() for line in text.split("All: what there is.")[1].splitlines()]
-        assert below == ["", f"† TM-EMD-Y, TP-TV: {CAVEAT}.", "† TP-TV: Another."]
+        assert below == ["", f"† TP-TV, TM-EMD-Y: {CAVEAT}.", "† TM-EMD-Y: Another."]
     dim = [row.style for row in format_table(evaluation).rows]
     assert dim == ["dim", None, "dim"]
 
 
 def test_a_reason_of_several_undefined_numbers_stands_below_once() -> None:
     text = " ".join(printed(full("synthetic", tm_emd_y=math.nan, tm_emd_x=math.nan), 160).split())
-    assert text.endswith(f"Undefined, shown as -. TM-EMD-Y, TM-EMD-X: {QUANTITIES[0].undefined}.")
+    reason = next(each.undefined for each in QUANTITIES if each.name == "tm_emd_y")
+    assert text.endswith(f"Undefined, shown as -. TM-EMD-Y, TM-EMD-X: {reason}.")
 
 
 def test_an_undefined_number_has_its_reason_below() -> None:
@@ -114,6 +122,24 @@ def test_an_undefined_number_has_its_reason_below() -> None:
 def test_a_note_stands_below() -> None:
     text = printed(full("released", "all", vf_tv=math.nan), 160, note="All: before the privacy test.")
     assert text.index("All: before the privacy test.") < text.index("Undefined")
+
+
+def test_attacks_stand_apart() -> None:
+    rows = [row._replace(kind="privacy" if row.quantity.name == "reid_rate" else "utility") for row in full("a").rows()]
+    lines = printed(Evaluation.of_rows(["a"], rows), 100).splitlines()
+    (attack,) = [number for number, line in enumerate(lines) if "Re-identification" in line]
+    assert not lines[attack - 1].strip()
+    assert all(line.strip() for line in lines[4 : attack - 1])
+
+
+def test_published_metrics_come_first_and_those_nobody_named_last() -> None:
+    metrics = list(METRICS)
+    assert metrics[: len(PUBLISHED) + len(ONE_PERIOD)] == [*PUBLISHED, *ONE_PERIOD]
+    METRICS.register(Measurement("a_new_one", "utility", (), lambda comparison, settings: []))
+    try:
+        assert list(METRICS) == [*metrics, "a_new_one"]
+    finally:
+        METRICS.remove("a_new_one")
 
 
 @pytest.mark.parametrize("columns", [["synthetic"], ["released", "all", "training", "uniform"]])

@@ -48,7 +48,7 @@ k = {k}
 """
 UNIFORM = 'system = "uniform"'
 N_SWEEPS = 25
-PPMTF = f'rank = 2\nn_sweeps = {N_SWEEPS}\nzeros = "weighted"'
+PPMTF = f'system = "ppmtf"\nrank = 2\nn_sweeps = {N_SWEEPS}\nzeros = "weighted"'
 
 # Runs the job of the first argument; kills itself at the n-th change of a file below the folder of the second. It
 # prints how many changes there were, if it comes to that.
@@ -136,10 +136,11 @@ def test_everything_is_made(unbroken):
     assert stat.S_IMODE((out / "private").stat().st_mode) == 0o700
     assert [path.name for path in result.pictures] == ["population.png", "transitions.png", "utility.png"]
     assert result.skipped == []
-    assert 0 < result.n_released <= result.n_traces == 32
+    assert result.n_released == result.n_traces == 32
     assert pd.read_parquet(out / "private" / "verdicts" / "verdicts.parquet")["passed"].sum() == result.n_released
     assert len(pd.read_parquet(out / "release" / "traces.parquet")) == 24 * result.n_released
-    assert result.evaluation.columns == ["released", "all", "training", "uniform"]
+    # All passed, and are what was released.
+    assert result.evaluation.columns == ["released", "training", "uniform"]
     assert {"tp_tv", "reid_rate"} < set(result.evaluation.metrics)
 
 
@@ -164,6 +165,47 @@ def test_nothing_released(tmp_path, no_drawing):
     assert not run(configured(tmp_path, k=1000)).n_released
     assert not (tmp_path / "job" / "release").exists()
     assert not (tmp_path / "job" / "private" / "key").exists()
+
+
+def test_what_was_withheld_is_measured_too(tmp_path, no_drawing):
+    # First events are copied, so that only users who began at one place are alike.
+    result = run(configured(tmp_path, 'system = "sgd"\nn_copied = 1', k=8))
+    assert 0 < result.n_released < result.n_traces
+    assert result.evaluation.columns == ["released", "all", "training", "uniform"]
+
+
+def test_systems_are_compared_on_the_same_data_and_test(tmp_path, no_drawing):
+    more = '\n[[compare]]\nsystem = "sgd"\nn_copied = 1\n[[compare]]\nsystem = "bridge"\nn_clusters = 2\n'
+    job = configured(tmp_path, f"{UNIFORM}{more}")
+    result = run(job)
+    assert result.evaluation.columns == ["released", "sgd", "bridge", "training", "uniform"]
+    assert np.isfinite(result.evaluation.value("tp_tv", "sgd"))
+    assert (tmp_path / "job" / "private" / "compared" / "sgd" / "verdicts").is_dir()
+    assert run(job).skipped == [
+        *STEPS[:5],
+        *(f"{step} {system}" for system in ("sgd", "bridge") for step in STEPS[1:4]),
+        *STEPS[5:],
+    ]
+    # What is no longer compared goes, and nothing else is done again than what depends on it.
+    without = run(configured(tmp_path))
+    assert without.evaluation.columns == ["released", "training", "uniform"]
+    assert without.skipped == STEPS[:5]
+    assert not (tmp_path / "job" / "private" / "compared" / "sgd").exists()
+
+
+@pytest.mark.parametrize(
+    ("compare", "message"),
+    [
+        ("[compare]\nsystem = 'sgd'", "with a system in each"),
+        ("[[compare]]\nn_copied = 1", "with a system in each"),
+        ("[[compare]]\nsystem = 'uniform'", "of another system each; found 'uniform'"),
+        ("[[compare]]\nsystem = 'sgd'\nrank = 2", "rank"),
+        ("[[compare]]\nsystem = 'sdg'", "sdg"),
+    ],
+)
+def test_comparisons_that_cannot_be_are_refused(tmp_path, compare, message):
+    with pytest.raises(InputError, match=message):
+        configured(tmp_path, f"{UNIFORM}\n{compare}\n")
 
 
 def test_no_attacks(tmp_path, no_drawing):
@@ -591,7 +633,10 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
         ('[import]\nsource = "gowalla"\npath = "x"\ngrid = [1, 2]', "found 2 values"),
         ('[import]\nsource = "gowalla"\npath = "x"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
         ('[import]\nsource = "gowalla"\npath = "x"\nn_places = 0', "positive whole number of places; found 0"),
-        ('[import]\nsource = "toy-city"\n[fit]\nrank = 0', r"\[fit\] expected rank of at least 1; found 0"),
+        (
+            '[import]\nsource = "toy-city"\n[fit]\nsystem = "ppmtf"\nrank = 0',
+            r"\[fit\] expected rank of at least 1; found 0",
+        ),
         ('[import]\nsource = "toy-city"\n[synthesize]\ntraces_per_user = 0', "traces_per_user of at least 1; found 0"),
     ],
 )

@@ -17,6 +17,7 @@ from scipy import stats
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.privacy.release import load_with_key, make_release, save_release, statement_text
@@ -89,6 +90,11 @@ def order_correlation(traces: Traces, users_behind: np.ndarray, user_ids: np.nda
     return abs(correlation) * np.sqrt(len(rank) - 1)
 
 
+def on_places(traces: Traces, like: Traces) -> Traces:
+    """With the places in the order of other traces."""
+    return Traces.from_frame(traces.to_frame(), like.places, traces.time_grid)
+
+
 def test_a_release_names_nobody_and_tells_no_secret(made, train, model, synthetic, verdicts):
     text = everything_in(made[0])
     secrets = [*train.user_ids, "person-", str(model.seed), str(synthetic.origin.seed), str(verdicts.seed.value)]
@@ -118,7 +124,7 @@ def test_the_order_of_a_release_tells_nothing(made, train):
     assert order_correlation(released, key["user"].to_numpy(), train.user_ids) < 5
     rows = pd.read_parquet(made[0] / "traces.parquet")
     assert rows.equals(rows.sort_values(["user", "trace", "instant"], ignore_index=True))
-    by_number = key.drop_duplicates("number")
+    by_number = key.drop_duplicates("released_user")
     assert order_correlation(released, by_number["user"].to_numpy(), train.user_ids) < 5
     assert (np.diff(pd.Index(released.places.ids).argsort()) > 0).all()
     assert not (np.diff(pd.Index(train.places.ids).argsort()) > 0).all()
@@ -128,7 +134,8 @@ def test_numbers_tell_nothing_of_withheld_traces(made, synthetic, verdicts):
     released = Traces.load(made[0])
     user, trace = released.trace_table()
     assert len(user) == verdicts.passed.sum()
-    np.testing.assert_array_equal(released.user_ids, np.arange(released.n_users))
+    digits = len(str(released.n_users - 1))
+    assert released.user_ids.tolist() == [f"released {number:0{digits}}" for number in range(released.n_users)]
     together = released.n_users < len(user)
     assert together or not trace.any()
     # No gaps, where a withheld one would have been.
@@ -154,6 +161,30 @@ def test_with_its_key_a_release_is_what_passed(made, synthetic, verdicts, train)
     pd.testing.assert_frame_equal(ours, expected, check_dtype=False)
 
 
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("ids", [np.arange(20), np.array([f"released {n:02d}" for n in range(20)], object)])
+def test_users_of_a_release_are_taken_for_no_training_users(ids, together, tmp_path):
+    """Numbers from 0 on were: groups and attacks compared strangers, and the attacks found nobody."""
+    train, test = toy_city(n_users=40, n_places=10, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    train = replace(train, user_ids=ids)
+    test = replace(test, user_ids=np.arange(100, 100 + test.n_users))
+    model = fit(train, "uniform")
+    synthetic = synthesize(model, traces_per_user=2)
+    verdicts = plausible_deniability_test(model, synthetic, k=2)
+    release = make_release(synthetic, verdicts, keep_users_together=together)
+    save_release(release, tmp_path / "release", tmp_path / "key")
+    groups = {"group_fidelity": {"min_users": 2, "n_cells": 1}}
+    without = EvaluationSettings(attacks=False, settings=groups)
+    assert evaluate(synthetic, train, test, without)["group_fidelity"] >= 0
+    for traces in (release.traces, Traces.load(tmp_path / "release")):
+        assert not set(traces.user_ids) & set(ids)
+        assert np.isnan(evaluate(on_places(traces, train), train, test, without)["group_fidelity"])
+        with pytest.raises(InputError, match=r"users of the training set; found others.*read a release with its key"):
+            evaluate(on_places(traces, train), train, test)
+    ours = load_with_key(tmp_path / "release", tmp_path / "key", train)
+    assert evaluate(ours, train, test, without)["group_fidelity"] >= 0
+
+
 def test_the_date_is_nominal_but_for_the_day_of_the_week(made, synthetic):
     released, own = Traces.load(made[0]).time_grid, synthetic.time_grid
     assert released.time_of(0).year == 2001
@@ -169,8 +200,8 @@ def test_every_trace_has_a_number_of_its_own_unless_asked_for(synthetic, verdict
     assert apart.traces.n_users == len(apart.key)
     assert "number of its own" in apart.statement["traces"]
     together = make_release(synthetic, verdicts, keep_users_together=True)
-    assert together.key.groupby("number")["user"].nunique().eq(1).all()
-    assert together.key.groupby("user")["number"].nunique().eq(1).all()
+    assert together.key.groupby("released_user")["user"].nunique().eq(1).all()
+    assert together.key.groupby("user")["released_user"].nunique().eq(1).all()
     assert "share a number" in together.statement["traces"]
     assert any("they share a number here" in point for point in together.statement["not_protected"])
 

@@ -211,9 +211,34 @@ def test_the_privacy_test_does_not_depend_on_the_number_of_processes(model, monk
 # Processes in earnest
 
 COMMANDS = {
-    "model": ["fit", "city/train", "--set", "rank=3", "--set", "n_sweeps=7", "--seed", "1", "--out", "model"],
+    "model": [
+        "fit",
+        "city/train",
+        "--system",
+        "ppmtf",
+        "--set",
+        "rank=3",
+        "--set",
+        "n_sweeps=7",
+        "--seed",
+        "1",
+        "--out",
+        "model",
+    ],
     "synthetic": ["synthesize", "model", "--traces-per-user", "3", "--seed", "2", "--out", "synthetic"],
     "verdicts": ["test", "model", "synthetic", "--k", "4", "--verifiers", "40", "--seed", "3", "--out", "verdicts"],
+    "bridge": [
+        "fit",
+        "city/train",
+        "--system",
+        "bridge",
+        "--set",
+        "min_cluster_users=8",
+        "--seed",
+        "1",
+        "--out",
+        "bridge",
+    ],
 }
 PPMTF = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()"]
 

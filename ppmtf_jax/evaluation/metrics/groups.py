@@ -226,7 +226,7 @@ def _reading(comparison: Comparison, settings: GroupSettings) -> list[Reading]:
     groups = _groups(comparison, settings)
     if not len(groups.n_users):
         return [Reading(caveat=NO_GROUP)]
-    references = {"floor": groups.floor(), "everybody alike": groups.alike()}
+    references = {"floor": groups.floor(), "all alike": groups.alike()}
     return [Reading(references, read_places(comparison, settings)[0].caveat)]
 
 
@@ -243,7 +243,7 @@ METRICS.register(
                 "{n_cells} cells they are most.",
                 "total variation, 0 to 1",
                 "lower",
-                "near the floor",
+                "near floor",
                 "no group with enough training users, traces of users who are not known, or periods of the grids that "
                 "differ",
             ),

@@ -527,8 +527,9 @@ _register(
 _register(
     Quantity(
         "radius_w1_km",
-        "Radius of gyration",
-        "Wasserstein distance between how far synthetic and test users are from their centre in one period.",
+        "Gyration, km",
+        "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test users are in "
+        "one period.",
         "km",
         "lower",
         NEAR_TRAINING,
@@ -553,7 +554,7 @@ _register(
 _register(
     Quantity(
         "move_interval_w1_h",
-        "Time between moves",
+        "Move interval, h",
         "Wasserstein distance between how long synthetic and test users are at a place without a break, as far as one "
         "period shows it.",
         "hours",

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-N_COLUMNS = 4
-LINE_LENGTH = 170
-"""Characters that fit the width of the picture, in the size of what stands below."""
+N_COLUMNS = 5
+PANEL_INCHES = 2.3, 2.5
+LABEL_LENGTH, LINE_LENGTH = 30, 190
+"""Characters that fit the side of a panel, and the width of the picture in the size of what stands below."""
 # Colours of what synthetic sets are compared with, and the others, in the order of `LINE_COLOURS`, for these.
 REAL_COLOUR, UNIFORM_COLOUR = LINE_COLOURS[2], "#BBBBBB"
 SYNTHETIC_COLOURS = [colour for colour in LINE_COLOURS if colour != REAL_COLOUR]
@@ -47,16 +48,18 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
 
     rows = [row for row in evaluation.rows() if row.quantity.better]
     series = _series(evaluation.columns)
-    n_rows = -(-(len(rows) + 1) // N_COLUMNS)
-    figure = Figure(figsize=(10.4, 2.8 * n_rows), layout="constrained")
+    n_rows = max(1, -(-len(rows) // N_COLUMNS))
+    width, height = PANEL_INCHES
+    # Half an inch for the title and what the colours mean.
+    figure = Figure(figsize=(width * N_COLUMNS, height * n_rows + 0.5), layout="constrained")
     axes = figure.subplots(n_rows, N_COLUMNS).ravel()
     for ax, row in zip(axes, rows, strict=False):
         _draw_panel(ax, row, list(series.values()))
     for ax in axes[len(rows) :]:
         ax.set_axis_off()
     handles = [Patch(color=colour, label=name) for name, colour in series.items()]
-    axes[len(rows)].legend(handles=handles, loc="center", frameon=False, fontsize=10)
-    figure.suptitle("Utility and privacy of the synthetic traces")
+    title = "Utility and privacy of the synthetic traces"
+    figure.legend(title=title, handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     notes = [line for reason in caveat_lines(evaluation) for line in wrap(reason, LINE_LENGTH)]
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=8, color=DIM)
@@ -76,9 +79,9 @@ def _draw_panel(ax: matplotlib.axes.Axes, row: Row, colours: Sequence[str]) -> N
     for value in references.values():
         ax.axhline(value, color=DIM, lw=0.8, ls="--")
     ax.set_title(f"{row.title}\n{quantity.better} is better")
-    ax.set_ylabel("\n".join(wrap(quantity.unit, 34)))
+    ax.set_ylabel("\n".join(wrap(quantity.unit, LABEL_LENGTH)))
     below = [f"good: {quantity.good_value}"] + ([f"dashed: {references_text(row.reading)}"] if references else [])
-    ax.set_xlabel("\n".join(line for text in below for line in wrap(text, 34)), fontsize=8, color=DIM)
+    ax.set_xlabel("\n".join(line for text in below for line in wrap(text, LABEL_LENGTH)), fontsize=8, color=DIM)
 
 
 def _draw_bars(
@@ -98,7 +101,7 @@ def _draw_bars(
         text, end, shade = (f"{value:.{digits}g}", value, "black") if known else ("n/a", 0.0, DIM)
         # The number is at the far end of its bar, which may be below 0.
         end, side = (end - gap, "top") if end < 0 else (end + gap, "bottom")
-        ax.text(position, end, text, ha="center", va=side, fontsize=8, color=DIM if pale else shade)
+        ax.text(position, end, text, ha="center", va=side, fontsize=7, color=DIM if pale else shade)
     room = 0.2 * (high - low)
     ax.set(xticks=[], xlim=(-0.6, len(values) - 0.4), ylim=(low - room * (low < 0), high + room))
     ax.axhline(0, color="black", lw=0.8)

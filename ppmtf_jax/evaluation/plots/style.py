@@ -22,6 +22,7 @@ STYLE = {
     "axes.titlesize": 9,
     "axes.labelsize": 9,
     "figure.titlesize": 11,
+    "legend.title_fontsize": 11,
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "axes.spines.top": False,
