@@ -1,11 +1,32 @@
-"""The parts of the bridge: how well they tell of other users, and seconds and peak memory.
+"""The cluster bridge: its utility and privacy beside PPMTF's, its time and memory, and its parts.
 
-    python benchmarks/bridge.py clusters --csv benchmarks/bridge_clusters.csv
+    python benchmarks/bridge.py table ../shared --csv benchmarks/bridge_table.csv
+    python benchmarks/bridge.py tuning ../shared --csv benchmarks/bridge_tuning.csv
+    python benchmarks/bridge.py cells ../shared --csv benchmarks/bridge_cells.csv
+    python benchmarks/bridge.py city --csv benchmarks/bridge_city.csv
+    python benchmarks/bridge.py wide --csv benchmarks/bridge_city.csv
+    python benchmarks/bridge.py clusters ../shared --csv benchmarks/bridge_clusters.csv
 
-`clusters`: on people flow, check-ins in New York and toy cities. A quarter of the users, at most 10,000, is held out:
-`gain` is how much likelier, in nats a visit, theirs are under a mixture of the clusters than under the population. It
-is the mean over seeds, each with other users held out. Seconds are of one call of `fit_clusters`; memory is the peak of
-a process of its own, the data included.
+Each prints its rows as they are finished and appends them to the file. The data are people flow, check-ins in New York
+and toy cities.
+
+`table`: synthesizers and controls over three seeds, ten traces a user (toy city: five), all numbers from `evaluate`.
+The privacy test has k = 10 and eta = 1. The controls have the settings that were chosen for the bridge: `shuffled` has
+its users in clusters of the same sizes at random, `one cluster` all of them in one. In the end it prints a table of
+means over seeds and their range.
+
+`tuning`: CPU seconds of choosing the settings, and what they gain with test users, none of whom it has seen.
+
+`cells`: how far chains whose distances are between 256 or 128 cells of places are from those of exact distances.
+
+`city`, `wide`: 219,793 users at 1,000 places, and 20,000 at 10,000, are fitted, synthesized once and tested by all
+users: seconds by the clock and of all threads, compilation included, and the peak of memory, libraries included, of
+each part. In the toy cities people live and commute; in the `random` one, which is that of `city.py` as traces, each of
+them is anywhere at 20 of 24 instants, at popular places more often.
+
+`clusters`: a quarter of the users, at most 10,000, is held out: `gain` is how much likelier, in nats a visit, theirs
+are under a mixture of the clusters than under the population. It is the mean over seeds, each with other users held
+out. Seconds are of one call of `fit_clusters`; memory is the peak of a process of its own, the data included.
 """
 
 from __future__ import annotations
@@ -15,76 +36,380 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pandas as pd
 from scipy.special import logsumexp
 
+from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.bridge import clusters
 from ppmtf_jax.bridge.clusters import ClusterSmoothing, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge.moves import MoveSmoothing
+from ppmtf_jax.bridge.space import Space, space_of
+from ppmtf_jax.bridge.tuning import Choice
 from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.runtime.devices import n_cores
+from ppmtf_jax.runtime.devices import n_cores, use_all_cores
+from ppmtf_jax.synthesizers import bridge
+from ppmtf_jax.synthesizers.bridge import BridgeSettings, ClusterBridge, fit_to_clusters
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gibbs import append_csv, figures_of
 
-SHARED = Path(__file__).parents[2] / "shared"
-KM_PER_DEGREE = 111.2
-MAX_CELLS, MAX_HELD_OUT = 1024, 10_000
+Row = dict[str, Any]
+
+# Traces that are synthesized of each user.
+DATA = {"people flow": 10, "New York": 10, "toy city": 5}
+SEEDS = range(3)
+MAX_HELD_OUT = 10_000
+K, ETA = 10, 1.0
+METRICS = ("tp_tv", "tm_emd_y", "tm_emd_x", "vf_tv", "stay_share", "jump_tv", "distinct_w1", "radius_w1_km", "od_tv")
+METRICS += ("group_fidelity", "reid_rate", "mia_advantage", "mia_chance")
+TABLE_COLUMNS = ["data", "seed", "set", "traces", "share_passed", "clusters", *METRICS, "group_floor", "group_alike"]
+TUNING_COLUMNS = ["data", "seed", "population_s", "moves_s", "clusters_s", "n_clusters", "blur_km", "population_mass"]
+TUNING_COLUMNS += ["slot_bandwidth", "gain", "test_gain", "load"]
+MAX_CELLS = (1024, 256, 128)
+CELL_METRICS = ("tp_tv", "tm_emd_y", "vf_tv", "stay_share", "jump_tv", "distinct_w1", "radius_w1_km", "od_tv")
+CELL_COLUMNS = ["data", "users", "places", "cells", "row_tv", "marginal_tv", *CELL_METRICS, "cpu_seconds"]
+# Users and places.
+CITIES = {"city": (219_793, 1000), "random city": (219_793, 1000), "wide city": (20_000, 10_000)}
+CITIES |= {"wide random city": (20_000, 10_000)}
+CITY_COLUMNS = ["data", "users", "places", "events", "stage", "seconds", "cpu_seconds", "peak_mb", "cores", "load"]
+CITY_COLUMNS += ["note"]
 POPULATION = {
     "people flow": PopulationSmoothing(1.0, 1, 0.5, 3.0, 0.1),
     "New York": PopulationSmoothing(1.0, 2, 0.5, 3.0, 1.0),
     "city": PopulationSmoothing(1.0, 0, 0.0, 0.1, 0.3),
 }
-CITIES = {"city": (219_793, 1000), "city of many places": (20_000, 10_000)}
-CASES: list[dict[str, Any]] = [
+CLUSTER_CASES: list[Row] = [
     *({"data": "people flow", "smoothing": (n, 1.0, 3.0, 1.5), "seeds": 12} for n in (8, 16, 32)),
     *({"data": "New York", "smoothing": (n, 1.0, 5.0, 1.5), "seeds": 12} for n in (16, 32, 64)),
     *({"data": "New York", "smoothing": (32, 1.0, 5.0, 1.5), "seeds": 12, "n_sweeps": n} for n in (5, 10, 40)),
     *({"data": "city", "smoothing": (64, blur, 2.0, 0.85), "seeds": 3} for blur in (0.0, 1.0)),
     *({"data": "city", "smoothing": (64, 0.0, 2.0, 0.85), "seeds": 3, "em_users": n} for n in (5000, 10**6)),
-    *({"data": "city of many places", "smoothing": (64, blur, 2.0, 0.85), "seeds": 1} for blur in (0.0, 1.0)),
+    *({"data": "wide city", "smoothing": (64, blur, 2.0, 0.85), "seeds": 1} for blur in (0.0, 1.0)),
 ]
-COLUMNS = ["data", "users", "entries", "places", "slots", "n_clusters", "blur_km", "n_sweeps", "em_users"]
-COLUMNS += ["found", "gain", "gain_error", "seconds", "cpu_seconds", "peak_mb", "cores", "load"]
+CLUSTER_COLUMNS = ["data", "users", "entries", "places", "slots", "n_clusters", "blur_km", "n_sweeps", "em_users"]
+CLUSTER_COLUMNS += ["found", "gain", "gain_error", "seconds", "cpu_seconds", "peak_mb", "cores", "load"]
 
 
-def read(data: str) -> Traces:
+def read(data: str, shared: Path) -> Traces:
     if data in CITIES:
         n_users, n_places = CITIES[data]
+        if "random" in data:
+            return random_city(n_users, n_places)
         return toy_city(n_users=n_users, n_places=n_places, n_days=3, seed=0).traces
+    if data == "toy city":
+        return toy_city(n_users=2000, seed=0).traces
     if data == "people flow":
-        return read_people_flow(SHARED / "reference" / "people_flow")[0]
-    return read_foursquare(SHARED / "data" / "foursquare-tsmc2014-nyc")[0]
+        return read_people_flow(shared / "reference" / "people_flow")[0]
+    return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")[0]
 
 
-def distances(places: PlaceTable) -> SimpleNamespace:
-    """Cells around places drawn at random, and kilometres between those, where there are more than 1,024 of them."""
-    east = np.cos(np.radians(places.latitude.mean())) * places.longitude
-    at_km = KM_PER_DEGREE * np.column_stack([places.latitude, east]).astype(np.float32)
-    n_cells = min(len(at_km), MAX_CELLS)
-    centre = at_km[np.sort(np.random.default_rng(0).choice(len(at_km), n_cells, replace=False))]
-
-    def apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        return np.linalg.norm(a[:, None] - b, axis=-1)
-
-    if n_cells == len(at_km):
-        return SimpleNamespace(cell=np.arange(n_cells), km=apart(at_km, at_km))
-    return SimpleNamespace(cell=apart(at_km, centre).argmin(axis=1), km=apart(centre, centre))
+def split(data: str, shared: Path, seed: int) -> tuple[Traces, Traces]:
+    if data == "people flow":
+        return read_people_flow(shared / "reference" / "people_flow")
+    return read(data, shared).split_users(0.8, seed)
 
 
-def measure_clusters(case: dict[str, Any]) -> dict[str, Any]:
+def random_city(n_users: int, n_places: int, n_instants: int = 24, events_per_user: int = 20) -> Traces:
+    """Users who are anywhere, at popular places more often."""
+    rng = np.random.default_rng(0)
+    popularity = 1 / np.arange(1, n_places + 1)
+    drawn = rng.random((n_users, n_instants), np.float32).argpartition(events_per_user, axis=1)[:, :events_per_user]
+    instant = np.sort(drawn, axis=1).astype(np.int32).ravel()
+    place = rng.choice(n_places, len(instant), p=popularity / popularity.sum()).astype(np.int32)
+    at = rng.random((2, n_places))
+    places = PlaceTable(np.arange(n_places), 41 + 0.2 * at[0], 28.8 + 0.4 * at[1])
+    grid = TimeGrid("2024-01-01T00:00:00", 3600, (np.arange(n_instants) // 2).astype(np.int32))
+    user = np.repeat(np.arange(n_users, dtype=np.int32), events_per_user)
+    return Traces(user, np.zeros_like(user), instant, place, np.arange(n_users), places, grid)
+
+
+# Utility and privacy
+
+
+def table_rows(shared: Path) -> Iterator[Row]:
+    for seed in SEEDS:
+        for data, n_traces in DATA.items():
+            train, test = split(data, shared, seed)
+            sets, about = synthetic_sets(train, n_traces, seed)
+            found = evaluate(sets, train, test)
+            groups = next(row for row in found.rows() if row.quantity.name == "group_fidelity").reading.references
+            levels = {"group_floor": groups["floor"], "group_alike": groups["everybody alike"]}
+            for name in found.columns:
+                values = {metric: found.value(metric, name) for metric in METRICS}
+                yield {"data": data, "seed": seed, "set": name} | about.get(name, {}) | _rounded(values | levels)
+
+
+def synthetic_sets(train: Traces, n_traces: int, seed: int) -> tuple[dict[str, Traces], dict[str, Row]]:
+    """Synthetic traces of all systems and controls, and what is known of them."""
+    sets, about = {}, {}
+    for name, model in models(train, seed):
+        made = synthesize(model, traces_per_user=n_traces, seed=seed)
+        passed = plausible_deniability_test(model, made, k=K, eta=ETA).passed
+        sets[name], about[name] = made, {"traces": len(passed), "share_passed": round(float(passed.mean()), 4)}
+        if isinstance(model.trace_model, ClusterBridge):
+            about[name]["clusters"] = len(model.trace_model.first)
+        else:
+            sets[f"{name}, passed"] = made.select_traces(passed)
+            about[f"{name}, passed"] = {"traces": int(passed.sum())}
+    return sets, about
+
+
+def models(train: Traces, seed: int) -> Iterator[tuple[str, FittedModel]]:
+    yield "PPMTF", fit(train, "ppmtf", PPMTFSettings(), seed=seed)
+    model = fit(train, "bridge", BridgeSettings(), seed=seed)
+    yield "bridge", model
+    of_user, choice = np.asarray(model.trace_model.cluster), choice_of(model.trace_model)
+    shuffled = np.random.default_rng(seed).permutation(of_user)
+    for name, other in (("bridge, shuffled", shuffled), ("bridge, one cluster", np.zeros_like(of_user))):
+        yield name, replace(model, trace_model=fit_to_clusters(train, other, choice))
+
+
+def choice_of(chains: ClusterBridge) -> Choice:
+    """The settings that a bridge was fitted with."""
+    values = iter(np.asarray(chains.chosen).tolist())
+    kinds = (PopulationSmoothing, MoveSmoothing, ClusterSmoothing)
+    return Choice(*(kind(*(next(values) for _ in kind._fields)) for kind in kinds), {})
+
+
+def print_table(rows: list[Row]) -> None:
+    """Means over seeds and their range, as Markdown."""
+    table = pd.DataFrame(rows)
+    columns = ["share_passed", *METRICS]
+    for data, of_data in table.groupby("data", sort=False):
+        print(f"\n**{data}**\n\n| | {' | '.join(columns)} |\n|---|{'--:|' * len(columns)}")
+        for name, of_set in of_data.groupby("set", sort=False):
+            print(f"| {name} | {' | '.join(_with_range(of_set[column]) for column in columns)} |")
+
+
+def _with_range(values: pd.Series) -> str:
+    if values.isna().all():
+        return "-"
+    mean, low, high = (f"{value:.3f}" for value in (values.mean(), values.min(), values.max()))
+    return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _rounded(values: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in values.items()}
+
+
+# Choice of settings
+
+
+def tuning_rows(shared: Path) -> Iterator[Row]:
+    for data in DATA:
+        for seed in SEEDS:
+            train, test = split(data, shared, 0)
+            visits, space, others = Visits.of(train), space_of(train.places), Visits.of(test)
+            with cpu_seconds(bridge, "choose_population", "choose_moves", "choose_clusters") as taken:
+                choice = bridge.choose(train, visits, space, BridgeSettings(), seed)
+            shares = population(visits, choice.population, train.time_grid)
+            options = {"time_grid": train.time_grid, "min_users": BridgeSettings().min_cluster_users}
+            gains = []
+            for start in SEEDS:
+                random = np.random.default_rng(start)
+                found = fit_clusters(visits, shares, space, choice.clusters, random=random, **options)
+                gains.append(gain_of(others, found, shares))
+            yield (
+                {"data": data, "seed": seed}
+                | {f"{name.removeprefix('choose_')}_s": round(seconds, 1) for name, seconds in taken.items()}
+                | _rounded(choice.clusters._asdict())
+                | {"gain": round(choice.gains.get(choice.clusters.n_clusters, 0.0), 4)}
+                | {"test_gain": round(float(np.mean(gains)), 4), "load": round(os.getloadavg()[0], 1)}
+            )
+
+
+@contextmanager
+def cpu_seconds(module: Any, *names: str) -> Iterator[dict[str, float]]:
+    """Of all threads, in some functions of a module."""
+    taken: dict[str, float] = {}
+
+    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            begin = time.process_time()
+            result = function(*arguments, **options)
+            taken[name] = time.process_time() - begin
+            return result
+
+        return call
+
+    with patch.multiple(module, **{name: timed(name, getattr(module, name)) for name in names}):
+        yield taken
+
+
+def gain_of(visits: Visits, found: clusters.Clusters, shares: np.ndarray) -> float:
+    """How much likelier visits are under a mixture of clusters than under the population, in nats a visit."""
+    likelihood = logsumexp(log_likelihoods(visits, found) + np.log(found.share), axis=1).sum()
+    base = visits.count @ np.log(shares[visits.slot, visits.place])
+    return float(likelihood - base) / float(visits.count.sum())
+
+
+# Cells of places
+
+
+def cell_rows(shared: Path) -> Iterator[Row]:
+    """The same clusters and settings; only the cells differ."""
+    sets = {
+        "New York": read("New York", shared).split_users(0.8, 0),
+        "toy city": toy_city(n_users=5000, n_places=1000, n_days=3, seed=0).traces.split_users(0.8, 0),
+    }
+    for data, (train, test) in sets.items():
+        model = fit(train, "bridge", BridgeSettings(), seed=0)
+        exact: ClusterBridge = model.trace_model
+        of_user, choice = np.asarray(exact.cluster), choice_of(exact)
+        for max_cells in MAX_CELLS:
+            begin = time.process_time()
+            with patch.object(bridge, "space_of", partial(space_of, max_cells=max_cells)):
+                chains = fit_to_clusters(train, of_user, choice)
+            taken = time.process_time() - begin
+            made = synthesize(replace(model, trace_model=chains), traces_per_user=2, seed=0)
+            found = evaluate(made, train, test)
+            row_tv, marginal_tv = apart(exact, chains)
+            values = {"row_tv": row_tv, "marginal_tv": marginal_tv} | {name: found[name] for name in CELL_METRICS}
+            size = {"data": data, "users": train.n_users, "places": train.n_places, "cells": len(chains.between)}
+            yield size | _rounded(values) | {"cpu_seconds": round(taken, 1)}
+
+
+def apart(exact: ClusterBridge, other: ClusterBridge) -> tuple[float, float]:
+    """Total variation of rows, each weighted by how many leave it, and of where steps arrive by the second model.
+
+    Steps begin at where the first one's chains are, which start from their first places.
+    """
+    share = np.bincount(np.asarray(exact.cluster)) / len(exact.cluster)
+    at = {name: np.asarray(exact.first, np.float64) for name in ("exact", "other")}
+    rows, ends = [], []
+    for instant in range(1, len(exact.slot_of_instant)):
+        weights = [step_weights(model, instant) for model in (exact, other)]
+        arrived = {"exact": [], "other": []}
+        of_rows = 0.0
+        for cluster in range(len(share)):
+            first, second = (
+                step_probabilities(model, table, instant, cluster)
+                for model, table in zip((exact, other), weights, strict=True)
+            )
+            start = at["exact"][cluster]
+            of_rows += share[cluster] * float(start @ np.abs(first - second).sum(axis=1)) / 2
+            arrived["exact"].append(start @ first)
+            arrived["other"].append(at["other"][cluster] @ second)
+        at = {name: np.stack(places) for name, places in arrived.items()}
+        rows.append(of_rows)
+        ends.append(float(share @ np.abs(at["exact"] - at["other"]).sum(axis=1)) / 2)
+    return float(np.mean(rows)), float(np.mean(ends))
+
+
+def step_weights(model: ClusterBridge, instant: int) -> np.ndarray:
+    """Weights of all next places, shape (places, places), before the pull of a cluster."""
+    pair, slot = int(model.pair_of_instant[instant]), int(model.slot_of_instant[instant])
+    cell, start = np.asarray(model.cell), np.asarray(model.move_start)
+    weights = np.asarray(model.leaving)[slot, :, None] * np.asarray(model.between)[cell][:, cell]
+    weights = weights * np.asarray(model.arriving)[slot]
+    place = np.repeat(np.arange(model.n_places), np.diff(start))
+    weights[place, np.asarray(model.next_place)[:-1]] += np.asarray(model.seen)[slot, :-1]
+    np.fill_diagonal(weights, np.asarray(model.stay)[pair])
+    return weights
+
+
+def step_probabilities(model: ClusterBridge, weights: np.ndarray, instant: int, cluster: int) -> np.ndarray:
+    rows = weights * np.asarray(model.pull[model.pair_of_instant[instant], cluster])
+    return rows / rows.sum(axis=1, keepdims=True)
+
+
+# Seconds and memory
+
+
+def city_rows(data: list[str]) -> Iterator[Row]:
+    for name in data:
+        yield from in_a_process("measure_city", name)
+
+
+def measure_city(data: str) -> list[Row]:
+    """Fit, synthesize and test in this process."""
+    use_all_cores()
+    traces = read(data, Path())
+    rows: list[Row] = []
+    parts = {"choose": "settings", "fit_clusters": "clusters", "fit_to_clusters": "moves and chains"}
+    timed = {name: measured(stage, getattr(bridge, name), rows) for name, stage in parts.items()}
+    begin = _now()
+    with patch.multiple(bridge, **timed):
+        model = fit(traces, "bridge", BridgeSettings(), seed=0)
+    synthetic = measured("synthesize", synthesize, rows)(model, seed=0)
+    test = measured("test", plausible_deniability_test, rows)
+    verdicts = test(model, synthetic, k=K, eta=ETA)
+    chains = model.trace_model
+    note = f"{len(chains.first)} clusters of {BridgeSettings().min_cluster_users} or more, "
+    note += f"{len(chains.next_place) - 1:,} seen moves, {verdicts.passed.mean():.2%} pass"
+    rows.append({"stage": "all", **_taken(begin), "peak_mb": max(row["peak_mb"] for row in rows), "note": note})
+    about = {"data": data, "users": traces.n_users, "places": traces.n_places, "events": traces.n_events}
+    return [about | row | {"cores": n_cores()} for row in rows]
+
+
+def measured(stage: str, function: Callable[..., Any], rows: list[Row]) -> Callable[..., Any]:
+    """The function, which adds a row of seconds and of the peak of memory."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        # The peak counts from now on.
+        Path("/proc/self/clear_refs").write_text("5")
+        begin = _now()
+        result = function(*arguments, **options)
+        status = Path("/proc/self/status").read_text().splitlines()
+        peak_mb = next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM"))
+        rows.append({"stage": stage, **_taken(begin), "peak_mb": peak_mb, "load": round(os.getloadavg()[0], 1)})
+        print(rows[-1], file=sys.stderr, flush=True)
+        return result
+
+    return call
+
+
+def _now() -> np.ndarray:
+    """Seconds by the clock, and those that all threads have computed."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
+def _taken(begin: np.ndarray) -> Row:
+    return dict(zip(("seconds", "cpu_seconds"), (_now() - begin).round(1).tolist(), strict=True))
+
+
+def in_a_process(function: str, *arguments: Any) -> Any:
+    """What a function of this file returns, called in a process of its own."""
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import bridge, json, pathlib; "
+    code += f"print(json.dumps(bridge.{function}(*{arguments!r})))"
+    found = figures_of(code)
+    if "error" in found:
+        raise SystemExit(f"{arguments}: {found['error']}")
+    return found
+
+
+# Clusters
+
+
+def cluster_rows(shared: Path) -> Iterator[Row]:
+    for case in CLUSTER_CASES:
+        whole = {"em_users": clusters.EM_USERS, "n_sweeps": 20} | case
+        about = whole | dict(zip(("n_clusters", "blur_km"), case["smoothing"], strict=False))
+        row = about | {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)}
+        row |= in_a_process("measure_clusters", whole, str(shared))
+        yield {name: row[name] for name in CLUSTER_COLUMNS}
+
+
+def measure_clusters(case: Row, shared: str) -> Row:
     clusters.EM_USERS = case["em_users"]
-    traces = read(case["data"])
-    visits, space, grid = Visits.of(traces), distances(traces.places), traces.time_grid
+    traces = read(case["data"], Path(shared))
+    visits, space, grid = Visits.of(traces), space_of(traces.places), traces.time_grid
     del traces
     rows = [held_out(case, visits, space, grid, seed) for seed in range(case["seeds"])]
     found, gain, seconds, cpu_seconds = np.mean(rows, axis=0)
@@ -103,42 +428,46 @@ def measure_clusters(case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def held_out(case: dict[str, Any], visits: Visits, space: Any, grid: Any, seed: int) -> tuple[float, ...]:
+def held_out(case: Row, visits: Visits, space: Space, grid: TimeGrid, seed: int) -> tuple[float, ...]:
     """Clusters found, gain, seconds and seconds of all threads."""
     users = np.random.default_rng(seed).permutation(visits.n_users)
     n = min(visits.n_users // 4, MAX_HELD_OUT)
     others, own = visits.of_users(np.sort(users[:n])), visits.of_users(np.sort(users[n:]))
-    shares = population(own, POPULATION[case["data"].partition(" of ")[0]], grid)
+    shares = population(own, POPULATION[case["data"].removeprefix("wide ")], grid)
     options = {"time_grid": grid, "min_users": 10, "random": np.random.default_rng(seed), "n_sweeps": case["n_sweeps"]}
-    begin, cpu = time.perf_counter(), time.process_time()
+    begin = _now()
     found = fit_clusters(own, shares, space, ClusterSmoothing(*case["smoothing"]), **options)
-    seconds, cpu_seconds = time.perf_counter() - begin, time.process_time() - cpu
-    likelihood = logsumexp(log_likelihoods(others, found) + np.log(found.share), axis=1).sum()
-    base = others.count @ np.log(shares[others.slot, others.place])
-    return len(found.share), float(likelihood - base) / float(others.count.sum()), seconds, cpu_seconds
+    taken = _now() - begin
+    return len(found.share), gain_of(others, found, shares), *taken
 
 
-def cluster_rows() -> Iterator[dict[str, Any]]:
-    for case in CASES:
-        whole = {"em_users": clusters.EM_USERS, "n_sweeps": 20} | case
-        about = whole | dict(zip(("n_clusters", "blur_km"), case["smoothing"], strict=False))
-        code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import bridge, json; "
-        code += f"print(json.dumps(bridge.measure_clusters({whole!r})))"
-        row = about | {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)} | figures_of(code)
-        if "error" in row:
-            raise SystemExit(f"{case}: {row['error']}")
-        yield {name: row[name] for name in COLUMNS}
+SECTIONS: dict[str, tuple[list[str], Callable[[Path], Iterator[Row]]]] = {
+    "table": (TABLE_COLUMNS, table_rows),
+    "tuning": (TUNING_COLUMNS, tuning_rows),
+    "cells": (CELL_COLUMNS, cell_rows),
+    "city": (CITY_COLUMNS, lambda _: city_rows(["city", "random city"])),
+    "wide": (CITY_COLUMNS, lambda _: city_rows(["wide city", "wide random city"])),
+    "clusters": (CLUSTER_COLUMNS, cluster_rows),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=["clusters"])
+    parser.add_argument("section", choices=SECTIONS)
+    parser.add_argument("shared", type=Path, nargs="?", help="folder of the data; cities need none")
     parser.add_argument("--csv", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    for row in cluster_rows():
+    columns, section = SECTIONS[arguments.section]
+    if not arguments.shared and arguments.section not in ("city", "wide"):
+        parser.error("the folder of the data is needed")
+    rows = []
+    for row in section(arguments.shared):
+        rows.append(row)
         print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
         if arguments.csv:
-            append_csv(arguments.csv, COLUMNS, [row])
+            append_csv(arguments.csv, columns, [row])
+    if arguments.section == "table":
+        print_table(rows)
 
 
 if __name__ == "__main__":

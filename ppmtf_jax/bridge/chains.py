@@ -184,29 +184,18 @@ def fit_chains(
     local_copy = on_each_device(jax.tree.map(jnp.asarray, pieces))
     # K has the stays on its diagonal, and (1 - stay) times where those go who move.
     moving = 1 - stays.at_place
-    seen_weight, leaving = movement.weights.seen * moving[:, seen.place], movement.weights.gravity * moving
+    seen_weight = (movement.weights.seen * moving[:, seen.place]).astype(np.float32)
+    leaving = (movement.weights.gravity * moving).astype(np.float32)
+    arriving = movement.population.astype(np.float32)
     more_stays, by_distance = np.ones(n_pairs), np.ones(len(movement.covered))
     pull = np.ones((n_pairs, n_clusters, n_places), np.float32)
 
     def task_of(pair: int) -> _Task:
         before, after = slots[pair]
-        stay = stays.at_place[after] * more_stays[pair]
-        # K has the stays on its diagonal, and (1 - stay) times where those go who move.
-        moving = 1 - stays.at_place[after]
-        seen_moves, gravity = (
-            movement.weights.seen[after] * moving[seen.place],
-            movement.weights.gravity[after] * moving,
-        )
-        parts = (
-            stay,
-            seen_moves,
-            gravity,
-            movement.population[after],
-            marginals[:, before],
-            marginals[:, after],
-            share,
-        )
-        return _Task(*(np.asarray(part, np.float32) for part in parts))
+        stay = (stays.at_place[after] * more_stays[pair]).astype(np.float32)
+        own = (marginals[:, before], marginals[:, after], share)
+        own = (part.astype(np.float32, copy=False) for part in own)
+        return _Task(stay, seen_weight[after], leaving[after], arriving[after], *own)
 
     def scaled(pair: int, n_scalings: int) -> _Scaled:
         task = jax.tree.map(jnp.asarray, task_of(pair))
@@ -233,8 +222,8 @@ def fit_chains(
         slots.astype(np.int32),
         (stays.at_place[slots[:, 1]] * more_stays[:, None]).astype(np.float32),
         (seen_weight * by_distance[bin_of_move]).astype(np.float32),
-        leaving.astype(np.float32),
-        movement.population.astype(np.float32),
+        leaving,
+        arriving,
         (between * by_distance[movement.bin]).astype(np.float32),
         pull,
         np.log(found.total),

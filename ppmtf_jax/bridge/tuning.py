@@ -52,6 +52,8 @@ MOVE_GRID = MoveSmoothing(
 )
 MOVE_START = MoveSmoothing(3, 20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
+# Sweeps of EM while clusterings are only compared: more change less than other users held out do.
+N_SWEEPS = 10
 CLUSTER_MASSES = (1.0, 3.0, 10.0, 30.0)
 # Blur of the places, in parts of how far the visits are spread.
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
@@ -184,15 +186,15 @@ def choose_clusters(
         if candidate not in gains:
             # The same start for all, so that they differ by their smoothing.
             start = np.random.default_rng(seed)
-            found = fit_clusters(
-                learned, shares, space, candidate, time_grid=time_grid, min_users=min_users, random=start
-            )
+            options = {"time_grid": time_grid, "min_users": min_users, "random": start, "n_sweeps": N_SWEEPS}
+            found = fit_clusters(learned, shares, space, candidate, **options)
             by_cluster = log_likelihoods(predicted, found) + np.log(found.share)
             gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
             advance(1)
         return gains[candidate]
 
-    grid = ClusterSmoothing(numbers, blurs, CLUSTER_MASSES, BANDWIDTHS)
+    # At first every other number will do: it only says where the smoothing is to be chosen.
+    grid = ClusterSmoothing(numbers[::-2], blurs, CLUSTER_MASSES, BANDWIDTHS)
     start = ClusterSmoothing(numbers[len(numbers) // 2], blurs[len(blurs) // 2], 3.0, 1.0)
     best = _search(gain, grid, start, n_rounds=1)
     by_number = [gain(best._replace(n_clusters=number)) for number in numbers]
@@ -252,5 +254,5 @@ def _strongest(score: Score, grid: Smoothing, best: Smoothing) -> Smoothing:
 
 def n_clusterings(n_clusters: int | None) -> int:
     """At most how many times `choose_clusters` looks for clusters."""
-    n_numbers = 1 if n_clusters else 2 * len(CLUSTER_NUMBERS)
+    n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
     return n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.chains import Chains, fit_chains
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, Profiles, clusters_of_users, fit_clusters
+from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps
 from ppmtf_jax.bridge.space import Space, positions_km, space_of
 from ppmtf_jax.bridge.tuning import (
@@ -254,6 +255,7 @@ def fit_trace_model(
 ) -> ClusterBridge:
     """Choose the smoothing, find the clusters, and fit their chains."""
     del checkpoints
+    require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
     space, visits = space_of(train.places), Visits.of(train)
     choice = choose(train, visits, space, settings, seed, progress)
     clusters = fit_clusters(
