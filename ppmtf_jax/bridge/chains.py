@@ -242,7 +242,7 @@ def _scale(
         task.stay, pieces.place, pieces.next_place, seen, task.leaving, task.arriving, between, pieces.cell
     )
     applied = _as_dense(kernel) if dense else kernel
-    before, after = task.before.T, task.after.T
+    before, after = jnp.transpose(task.before), jnp.transpose(task.after)
 
     def scale(_: Array, v: Array) -> Array:
         u = before / jnp.maximum(applied.from_next(v), TINY)
