@@ -149,7 +149,7 @@ def table_rows(shared: Path) -> Iterator[Row]:
             sets, about = synthetic_sets(train, n_traces, seed)
             found = evaluate(sets, train, test)
             groups = next(row for row in found.rows() if row.quantity.name == "group_fidelity").reading.references
-            levels = {"group_floor": groups["floor"], "group_alike": groups["everybody alike"]}
+            levels = {"group_floor": groups["floor"], "group_alike": groups["all alike"]}
             for name in found.columns:
                 values = {metric: found.value(metric, name) for metric in METRICS}
                 yield {"data": data, "seed": seed, "set": name} | about.get(name, {}) | _rounded(values | levels)
