@@ -235,10 +235,10 @@ pd.DataFrame(
 ).rename_axis("at least").round(3)
 
 # %% [markdown]
-# With 50 there are fewer clusters than with 10, and they know less of a neighbourhood (*Group-TV* is larger). The
-# population of the whole and its flows hardly change. *Re-identification* falls, and whatever a trace shows is common
-# to more people. Membership need not fall: it asks whether somebody was in the data at all, not in which cluster.
-# Clusters and traces are drawn at random, so numbers differ from run to run: try more than once before you decide.
+# With 50 there are fewer clusters than with 10, and as a rule they know less of a neighbourhood (*Group-TV* is larger).
+# The population of the whole and its flows hardly change. *Re-identification* falls, and whatever a trace shows is
+# common to more people. Membership need not fall: it asks whether somebody was in the data at all, and not in which
+# cluster. Clusters and traces are drawn at random, so numbers differ from run to run: try more than once.
 #
 # ## 7. So which?
 #
