@@ -50,7 +50,7 @@ from scipy.special import logsumexp
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.bridge import clusters
-from ppmtf_jax.bridge.clusters import ClusterSmoothing, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, fit_clusters, log_likelihoods
 from ppmtf_jax.bridge.moves import MoveSmoothing
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.tuning import Choice
@@ -61,6 +61,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.runtime.devices import n_cores, use_all_cores
 from ppmtf_jax.synthesizers import bridge
 from ppmtf_jax.synthesizers.bridge import BridgeSettings, ClusterBridge, fit_to_clusters
@@ -149,7 +150,7 @@ def table_rows(shared: Path) -> Iterator[Row]:
             sets, about = synthetic_sets(train, n_traces, seed)
             found = evaluate(sets, train, test)
             groups = next(row for row in found.rows() if row.quantity.name == "group_fidelity").reading.references
-            levels = {"group_floor": groups["floor"], "group_alike": groups["everybody alike"]}
+            levels = {"group_floor": groups["floor"], "group_alike": groups["all alike"]}
             for name in found.columns:
                 values = {metric: found.value(metric, name) for metric in METRICS}
                 yield {"data": data, "seed": seed, "set": name} | about.get(name, {}) | _rounded(values | levels)
@@ -252,7 +253,7 @@ def cpu_seconds(module: Any, *names: str) -> Iterator[dict[str, float]]:
         yield taken
 
 
-def gain_of(visits: Visits, found: clusters.Clusters, shares: np.ndarray) -> float:
+def gain_of(visits: Visits, found: Clusters, shares: np.ndarray) -> float:
     """How much likelier visits are under a mixture of clusters than under the population, in nats a visit."""
     likelihood = logsumexp(log_likelihoods(visits, found) + np.log(found.share), axis=1).sum()
     base = visits.count @ np.log(shares[visits.slot, visits.place])
@@ -278,7 +279,7 @@ def cell_rows(shared: Path) -> Iterator[Row]:
                 chains = fit_to_clusters(train, of_user, choice)
             taken = time.process_time() - begin
             made = synthesize(replace(model, trace_model=chains), traces_per_user=2, seed=0)
-            found = evaluate(made, train, test)
+            found = evaluate(made, train, test, EvaluationSettings(attacks=False))
             row_tv, marginal_tv = apart(exact, chains)
             values = {"row_tv": row_tv, "marginal_tv": marginal_tv} | {name: found[name] for name in CELL_METRICS}
             size = {"data": data, "users": train.n_users, "places": train.n_places, "cells": len(chains.between)}

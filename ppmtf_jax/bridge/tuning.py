@@ -186,8 +186,16 @@ def choose_clusters(
         if candidate not in gains:
             # The same start for all, so that they differ by their smoothing.
             start = np.random.default_rng(seed)
-            options = {"time_grid": time_grid, "min_users": min_users, "random": start, "n_sweeps": N_SWEEPS}
-            found = fit_clusters(learned, shares, space, candidate, **options)
+            found = fit_clusters(
+                learned,
+                shares,
+                space,
+                candidate,
+                time_grid=time_grid,
+                min_users=min_users,
+                random=start,
+                n_sweeps=N_SWEEPS,
+            )
             by_cluster = log_likelihoods(predicted, found) + np.log(found.share)
             gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
             advance(1)
