@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from ppmtf_jax.data.places import PlaceTable
 
 MAX_CELLS = 1024
-EARTH_RADIUS_KM = 6371.0
 
 
 class Space(NamedTuple):
@@ -36,7 +35,8 @@ class Space(NamedTuple):
     @property
     def has_distances(self) -> bool:
         """Whether not all places are at one point."""
-        return bool(self.km.any())
+        # Less than a millimetre is rounding.
+        return bool(self.km.max() > 1e-6)
 
 
 def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
@@ -51,7 +51,7 @@ def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
     >>> space_of(places).is_exact, len(space_of(places, max_cells=20).km)
     (True, 16)
     """
-    position = positions_km(places)
+    position = places.position_km()
     if len(places) <= max_cells:
         return Space(np.arange(len(places), dtype=np.int32), _distances(position))
     cell = np.zeros(len(places), np.int32)
@@ -64,19 +64,6 @@ def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
     spread = np.bincount(cell, ((position - centre[cell]) ** 2).sum(axis=1)) / size
     np.fill_diagonal(km, np.sqrt(2 * spread))
     return Space(cell, km)
-
-
-def positions_km(places: PlaceTable) -> Float[np.ndarray, "place 2"]:
-    """Kilometres north and east of the centre of the places, on the plane that touches the earth there.
-
-    Longitudes are taken the short way round, so that places on both sides of the date line are near each other.
-    """
-    latitude = np.radians(places.latitude)
-    direction = np.exp(1j * np.radians(places.longitude))
-    # From the mean direction, the angle of each place is between -180 and 180 degrees.
-    east = np.angle(direction * np.conj(direction.mean() or 1))
-    middle = latitude.mean()
-    return EARTH_RADIUS_KM * np.stack([latitude - middle, east * np.cos(middle)], axis=1)
 
 
 def _distances(position: Float[np.ndarray, "point 2"]) -> Float[np.ndarray, "point point"]:

@@ -3,7 +3,8 @@
 Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
 others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
 after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error
-of the best, and for moves the strongest smoothing: fewer clusters and moves of more users give away less.
+of the best: fewer clusters give away less. For the same reason a move between two places counts only if five users made
+it, whatever the likelihood says.
 """
 
 from __future__ import annotations
@@ -43,14 +44,16 @@ POPULATION_GRID = PopulationSmoothing(
     (0.03, 0.1, 0.2, 0.3, 1.0, 3.0),
 )
 POPULATION_START = PopulationSmoothing(1.0, 1, 1.0, 1.0, 0.3)
+# Held-out likelihood would take fewer: moves of two or three users are true, and theirs.
+MIN_PAIR_USERS = 5
 MOVE_GRID = MoveSmoothing(
-    (3, 5),
+    (MIN_PAIR_USERS,),
     (5.0, 20.0, 50.0, 100.0, 300.0),
     (10.0, 50.0, 200.0, 1000.0, 5000.0),
     (10.0, 50.0, 200.0, 1000.0),
     BANDWIDTHS,
 )
-MOVE_START = MoveSmoothing(3, 20.0, 200.0, 200.0, 1.0)
+MOVE_START = MoveSmoothing(MIN_PAIR_USERS, 20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 # Sweeps of EM while clusterings are only compared: more change less than other users held out do.
 N_SWEEPS = 10
@@ -142,7 +145,7 @@ def choose_moves(
             total += np.bincount(held_out.user, movement.log_probabilities(held_out), visits.n_users)
         return total
 
-    return _strongest(score, MOVE_GRID, _search(score, MOVE_GRID, MOVE_START))
+    return _search(score, MOVE_GRID, MOVE_START)
 
 
 def choose_clusters(
@@ -249,15 +252,6 @@ def _search(
             changes = (dict(zip(names, each, strict=True)) for each in product(*(values[name] for name in names)))
             best = max((best._replace(**change) for change in changes), key=total)  # type: ignore[attr-defined]
     return best
-
-
-def _strongest(score: Score, grid: Smoothing, best: Smoothing) -> Smoothing:
-    """From the best of a grid on, each setting in turn as high as stays within one standard error of the best."""
-    of_best, chosen = score(best), best
-    for name, values in grid._asdict().items():  # type: ignore[attr-defined]
-        candidates = [chosen._replace(**{name: value}) for value in reversed(values)]  # type: ignore[attr-defined]
-        chosen = next((each for each in candidates if _within_error(of_best, score(each))), chosen)
-    return chosen
 
 
 def n_clusterings(n_clusters: int | None) -> int:

@@ -19,7 +19,7 @@ from ppmtf_jax.bridge.chains import Chains, fit_chains
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, Profiles, clusters_of_users, fit_clusters
 from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps
-from ppmtf_jax.bridge.space import Space, positions_km, space_of
+from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.tuning import (
     MOST_USERS,
     Choice,
@@ -327,7 +327,7 @@ def _of_first_process(choice: Choice) -> Choice:
 
 def _spread_km(train: Traces) -> float:
     """Root mean square distance of the events from their centre."""
-    position = positions_km(train.places)[train.place]
+    position = train.places.position_km()[train.place]
     return float(np.sqrt(position.var(axis=0).sum()))
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
 ABSENT = -1
 
@@ -97,9 +97,8 @@ class SharedChain(ScoredTraceModel):
     def _log_shared(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
         begin, end = self._row(instant, place)
         total = self.count_before[end] - self.count_before[begin]
-        at = self._find(begin, end, next_place)
+        at, seen = find_in_row(self.next_place, begin, end, next_place)
         count = self.count_before[at + 1] - self.count_before[at]
-        seen = (at < end) & (self.next_place[jnp.minimum(at, len(self.next_place) - 1)] == next_place)
         share = jnp.where(seen, count, 0).astype(float) / jnp.maximum(total, 1)
         return jnp.log(jnp.where(total > 0, share, 1 / self.n_places))
 
@@ -126,18 +125,6 @@ class SharedChain(ScoredTraceModel):
     def _row(self, instant: Array, place: Array) -> tuple[Array, Array]:
         row = self.slot_of_instant[instant] * self.n_places + place
         return self.row_start[row], self.row_start[row + 1]
-
-    def _find(self, begin: Array, end: Array, next_place: Array) -> Array:
-        """First position in [begin, end) whose next place is not below `next_place`."""
-
-        def halve(_: Int[Array, ""], bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-            low, high = bounds
-            middle = (low + high) // 2
-            below = (low < high) & (self.next_place[middle] < next_place)
-            return jnp.where(below, middle + 1, low), jnp.where(below, high, jnp.minimum(middle, high))
-
-        n_halvings = max(1, self.n_places).bit_length()
-        return lax.fori_loop(0, n_halvings, halve, (begin, end))[0]
 
     def _copied_or(self, user: Array, instant: Array, drawn: Array) -> Int[Array, ""]:
         n_copied = self.copied.shape[1]

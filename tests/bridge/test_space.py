@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.space import EARTH_RADIUS_KM, positions_km, space_of
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
 
 
 def places_at(latitude, longitude) -> PlaceTable:
@@ -41,7 +41,7 @@ def test_cells_hold_equally_many_near_places():
     assert len(space.km) == 64
     assert size.min() >= 1000 // 64
     assert size.max() <= -(-1000 // 64)
-    position = positions_km(places)
+    position = places.position_km()
     apart = np.hypot(*(position[:, None] - position).transpose(2, 0, 1))
     of_cells = space.km[space.cell[:, None], space.cell]
     centre = np.stack([np.bincount(space.cell, axis) / size for axis in position.T], axis=1)

@@ -399,7 +399,7 @@ def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
     job = '[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n[test]\nk = {}\n'
     Path("job.toml").write_text(job.format(2))
     text = works("run", "job.toml")
-    assert re.search(r"Metric +Released +All +Training +Uniform +A good value", text)
+    assert re.search(r"Metric +Released +Training +Uniform +A good value", text)
     assert "32 of 32 traces passed the privacy test." in text
     assert "To hand to anyone: job/release (read PRIVACY.txt). To keep: job/private" in text
     assert "Pictures: x.png in job/private/pictures" in text
@@ -421,7 +421,8 @@ def test_demo_runs_a_job(tmp_path, monkeypatch):
 
     monkeypatch.setattr(whole, "run_job", run)
     assert call("demo", "--out", tmp_path / "d", "--seed", 3).exit_code == 130
-    assert (seen[0].out, seen[0].seed, seen[0].system) == (tmp_path / "d", 3, "ppmtf")
+    assert (seen[0].out, seen[0].seed, seen[0].system) == (tmp_path / "d", 3, "bridge")
+    assert list(seen[0].compared) == ["ppmtf"]
 
 
 # Careless use
@@ -439,12 +440,12 @@ BAD = [
     ("fit city/train --out city/train --overwrite", "a folder apart from the input"),
     ("fit city/train --out note.txt/x", "a folder to write into; found .*note.txt, which is a file"),
     ("fit city/train --out x --system magic", "expected one of .*ppmtf, sgd, uniform; found 'magic'"),
-    ("fit city/train --out x --set rnk=3", "found 'rnk'. Did you mean rank"),
+    ("fit city/train --out x --system ppmtf --set rnk=3", "found 'rnk'. Did you mean rank"),
     ("fit city/train --out x --set rank", "expected name=value; found 'rank'"),
-    ("fit city/train --out x --set rank=-1", "rank of at least 1; found -1"),
-    ("fit city/train --out x --set rank=many", "rank as a whole number; found 'many'"),
-    ("fit city/train --out x --set zeros=no", "'sampled' or 'weighted'; found 'no'"),
-    ("fit city/train --out x --set noise_precision=nan", "positive, finite noise_precision; found nan"),
+    ("fit city/train --out x --system ppmtf --set rank=-1", "rank of at least 1; found -1"),
+    ("fit city/train --out x --system ppmtf --set rank=many", "rank as a whole number; found 'many'"),
+    ("fit city/train --out x --system ppmtf --set zeros=no", "'sampled' or 'weighted'; found 'no'"),
+    ("fit city/train --out x --system ppmtf --set noise_precision=nan", "positive, finite noise_precision; found nan"),
     ("fit city/train --out x --system uniform --set a=1", "no settings; found 'a'"),
     ("fit city/train --out x --seed -1", r"from 0 to 2\^128 - 1; found -1"),
     (f"fit city/train --out x --seed {2**128}", rf"from 0 to 2\^128 - 1; found {2**128}"),
@@ -614,7 +615,7 @@ def test_one_fit_at_a_time_writes_a_model(copied):
 
 def test_the_checkpoint_of_another_fit_is_told(copied):
     np.savez(".m.checkpoint.npz", fingerprint="of other settings")
-    said = refused("fit", "city/train", "--out", "m")
+    said = refused("fit", "city/train", "--system", "ppmtf", "--out", "m")
     assert re.search(r"\.m\.checkpoint\.npz: expected the checkpoint of this run; found one of other .*settings", said)
     assert "Delete it to start anew, or give another name" in said
 
@@ -622,7 +623,7 @@ def test_the_checkpoint_of_another_fit_is_told(copied):
 @pytest.mark.slow
 def test_a_stopped_fit_goes_on(copied, monkeypatch):
     settings = [word for setting in ("n_sweeps=3", "zeros=weighted", "rank=2") for word in ("--set", setting)]
-    fit = ["fit", "city/train", *settings, "--seed", "3", "--out", "m"]
+    fit = ["fit", "city/train", "--system", "ppmtf", *settings, "--seed", "3", "--out", "m"]
 
     def full_disk(self, folder, **_):
         raise OSError(errno.ENOSPC, "No space left on device", str(folder))

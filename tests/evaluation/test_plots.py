@@ -24,6 +24,7 @@ from ppmtf_jax.evaluation import EvaluationSettings, plots
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.plots import pictures
 from ppmtf_jax.evaluation.plots.clusters import cluster_strength, oriented_factors, top_users
+from ppmtf_jax.evaluation.plots.flows import flows_between_cells
 from ppmtf_jax.evaluation.plots.maps import grid_of_places, round_ticks
 from ppmtf_jax.evaluation.plots.matrices import MAX_MATRIX_GROUPS, group_transitions, moved_apart, place_groups
 from tests.support import evaluation_of, random_traces
@@ -127,6 +128,128 @@ def test_population_maps_share_one_scale_and_correct_longitude(halves) -> None:
     assert norms.pop().vmax == pytest.approx(100 * largest)
     assert maps[0].get_aspect() == pytest.approx(1 / np.cos(np.radians(52.0)), rel=1e-3)
     assert [ax.get_title() for ax in maps[:4]] == ["from 02:00", "from 08:00", "from 14:00", "from 20:00"]
+
+
+def test_population_maps_have_a_row_for_each_synthetic_set(halves) -> None:
+    train, test = halves
+    sets = {"bridge": test, "published": train}
+    figure = plots.population_maps(sets, train, test, slots=[3, 8])
+    rows = np.array(figure.axes[:-1]).reshape(4, 2)
+    assert [row[0].get_ylabel() for row in rows] == ["training", "test", "bridge", "published"]
+    # Colours are values: the same sets are drawn alike, and on one scale.
+    for row, same in ((2, 1), (3, 0)):
+        for ax, like in zip(rows[row], rows[same], strict=True):
+            np.testing.assert_array_equal(ax.collections[-1].get_array(), like.collections[-1].get_array())
+            assert ax.collections[-1].norm is like.collections[-1].norm
+
+
+@pytest.mark.parametrize("name", ["training", "test"])
+def test_a_synthetic_set_does_not_take_the_row_of_a_real_one(halves, name: str) -> None:
+    with pytest.raises(InputError, match=f"other than training, test.*{name}"):
+        plots.population_maps({name: halves[0]}, *halves)
+
+
+def walk(path: list[int], places: PlaceTable, n_users: int = 1) -> Traces:
+    """Users who are all at these places at consecutive instants."""
+    grid = TimeGrid.each_instant("2024-01-01T09:00:00", 3600, len(path))
+    frame = pd.DataFrame({"instant": np.arange(len(path)), "place": path})
+    return Traces.from_frame(frame.merge(pd.DataFrame({"user": np.arange(n_users)}), how="cross"), places, grid)
+
+
+def row_of_places(*longitudes: float) -> PlaceTable:
+    return PlaceTable.from_frame(
+        pd.DataFrame({"place": range(len(longitudes)), "latitude": 0, "longitude": longitudes})
+    )
+
+
+KM = 360 / (2 * np.pi * 6371)
+"""Degrees on the equator."""
+
+
+def test_jump_lengths_are_shares_of_the_moves() -> None:
+    places = row_of_places(0, 1.5 * KM, 4.7 * KM)
+    # One stay, two moves of 1.5 km and one of 3.2 km; and one of 4.7 km.
+    sets = {"many": walk([0, 0, 1, 0, 1, 2], places), "one": walk([0, 2], places, n_users=3)}
+    ax = plots.jump_length_curves(sets).axes[0]
+    many, one = ax.lines
+    assert many.get_xdata().tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+    np.testing.assert_allclose(many.get_ydata(), [np.nan, 100 * 3 / 4, np.nan, 100 * 1 / 4, np.nan])
+    np.testing.assert_allclose(one.get_ydata(), [np.nan] * 4 + [100])
+    wide = plots.jump_length_curves(sets, bin_km=2.0).axes[0].lines[0]
+    np.testing.assert_allclose(wide.get_ydata(), [75, 25, np.nan])
+    assert wide.get_xdata().tolist() == [1, 3, 5]
+
+
+@pytest.mark.parametrize("path", [[0], [0, 0, 0]], ids=["one event", "a stay"])
+def test_who_does_not_move_is_said_to_and_not_drawn(path: list[int]) -> None:
+    places = row_of_places(0, 3 * KM)
+    still, going = walk(path, places), walk([0, 1], places)
+    ax = plots.jump_length_curves({"still": still, "going": going}).axes[0]
+    assert [line.get_label() for line in ax.lines] == ["still: no move", "going"]
+    assert np.isnan(ax.lines[0].get_ydata()).all()
+    flows = plots.flow_maps({"still": still, "going": going})
+    assert [ax.get_title() for ax in flows.axes] == [
+        "still: no move between cells",
+        "going: 1 flow, 100 % of the moves",
+    ]
+    assert [len(ax.patches) for ax in flows.axes] == [0, 1]
+    for nobody in (plots.jump_length_curves({"still": still}), plots.flow_maps({"still": still}), flows):
+        nobody.savefig("/dev/null", format="png")
+
+
+def test_flows_are_moves_between_cells() -> None:
+    # Two cells: places 0 and 1 are in the first.
+    places = row_of_places(0, 1, 4)
+    traces = walk([0, 1, 2, 2, 0, 2, 1], places)
+    flows = flows_between_cells(traces, n_cells=2)
+    (west, east) = places.grid_cell(2)[[0, 2]]
+    # Five moves: one within the first cell, two there, two back; of equal flows the one from the first cell is first.
+    assert list(zip(*(each.tolist() for each in flows), strict=True)) == [(west, east, 2 / 5), (east, west, 2 / 5)]
+
+
+def test_the_largest_flows_are_arrows_of_one_scale() -> None:
+    places = row_of_places(0, 1, 2, 3)
+    often = walk([0, 1, 0, 1, 2], places)  # two moves 0-1 of four, one 1-0, one 1-2
+    once = walk([3, 0], places)
+    figure = plots.flow_maps({"often": often, "once": once}, n_cells=4, n_flows=1)
+    assert [ax.get_title() for ax in figure.axes] == [
+        "often: 1 flow, 50 % of the moves",
+        "once: 1 flow, 100 % of the moves",
+    ]
+    (first,), (second,) = (ax.patches for ax in figure.axes)
+    assert first.get_arrowstyle().tail_width / second.get_arrowstyle().tail_width == pytest.approx((2 / 4) / 1)
+    assert [tuple(at) for at in second._posA_posB] == [(3, 0), (0, 0)]
+    (legend,) = figure.legends
+    widths = {line.get_label(): line.get_linewidth() for line in legend.legend_handles}
+    assert widths["100 %"] == pytest.approx(second.get_arrowstyle().tail_width)
+    assert widths["50 %"] == pytest.approx(first.get_arrowstyle().tail_width)
+
+
+def test_there_are_rows_of_four_panels(halves) -> None:
+    figure = plots.flow_maps({str(number): halves[0] for number in range(5)}, n_flows=3)
+    assert [ax.axison for ax in figure.axes] == [True] * 5 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [({"n_cells": 0}, "n_cells of at least one cell"), ({"n_flows": 0}, "n_flows of at least one")],
+)
+def test_flows_that_cannot_be_drawn_are_refused(halves, wrong: dict, expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        plots.flow_maps({"a": halves[0]}, **wrong)
+
+
+def test_sets_of_other_places_are_not_drawn_as_one(halves) -> None:
+    sets = {"a": halves[0], "b": walk([0, 1], row_of_places(0, 1))}
+    for draw in (plots.jump_length_curves, plots.flow_maps):
+        with pytest.raises(InputError, match="100 in a, 2 in b"):
+            draw(sets)
+    with pytest.raises(InputError, match="at least one trace set"):
+        plots.flow_maps({})
+    with pytest.raises(InputError, match="at least one trace set"):
+        plots.jump_length_curves({})
+    with pytest.raises(InputError, match="bin_km above 0"):
+        plots.jump_length_curves(sets, bin_km=0.0)
 
 
 def test_fewer_slots_than_columns() -> None:

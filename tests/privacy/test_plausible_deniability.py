@@ -25,33 +25,10 @@ from tests.privacy.examples import (
     TABLE,
     USERS,
     brute_force_count,
-    naive_likelihoods,
-    random_model,
-    random_traces,
-    use_small_blocks,
 )
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 INPUT_USERS = np.repeat(np.arange(USERS), NUMBER)
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    use_small_blocks(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return random_model()
-
-
-@pytest.fixture(scope="module")
-def synthetic(model):
-    return random_traces(model)
-
-
-@pytest.fixture(scope="module")
-def likelihoods(synthetic):
-    return naive_likelihoods(synthetic)
 
 
 @pytest.mark.parametrize("eta", [0.3, 1.0, 2.5])

@@ -23,35 +23,12 @@ from tests.privacy.examples import (
     NUMBER,
     USERS,
     brute_force_count,
-    naive_likelihoods,
-    random_model,
-    random_traces,
-    use_small_blocks,
 )
 from tests.trace_models.examples import ChainOfEach, ChainOfEachClass, random_class_model
 
+pytestmark = pytest.mark.usefixtures("small_blocks")
 INPUT_USERS = np.repeat(np.arange(USERS), NUMBER)
 N_CASES = 20
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch):
-    use_small_blocks(monkeypatch)
-
-
-@pytest.fixture(scope="module")
-def model():
-    return random_model()
-
-
-@pytest.fixture(scope="module")
-def synthetic(model):
-    return random_traces(model)
-
-
-@pytest.fixture(scope="module")
-def likelihoods(synthetic):
-    return naive_likelihoods(synthetic)
 
 
 def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):

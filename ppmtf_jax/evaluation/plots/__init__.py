@@ -1,4 +1,4 @@
-"""Pictures of what a synthetic trace set keeps: population maps, transitions, metrics, user clusters, pass rates.
+"""Pictures of synthetic trace sets: population, transitions, jumps, flows, metrics, user clusters, pass rates.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
 `save_figure`, or let `save_pictures` write them all. matplotlib is imported only when a picture is made.
@@ -8,6 +8,8 @@ from ppmtf_jax.evaluation.plots.bars import utility_bars
 from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.curves import pass_rate_curves
+from ppmtf_jax.evaluation.plots.flows import flow_maps
+from ppmtf_jax.evaluation.plots.jumps import jump_length_curves
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
@@ -15,7 +17,9 @@ from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_pictu
 __all__ = [
     "Factors",
     "check_picture_name",
+    "flow_maps",
     "is_own_picture",
+    "jump_length_curves",
     "pass_rate_curves",
     "population_maps",
     "save_figure",

@@ -6,7 +6,7 @@ is its share of the events of one slot.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
@@ -25,14 +26,25 @@ if TYPE_CHECKING:
 
 @styled
 def population_maps(
-    synthetic: Traces, train: Traces, test: Traces | None = None, *, slots: Sequence[int] | None = None
+    synthetic: Traces | Mapping[str, Traces],
+    train: Traces,
+    test: Traces | None = None,
+    *,
+    slots: Sequence[int] | None = None,
 ) -> matplotlib.figure.Figure:
     """Where people are over the day: a column per slot, a row per trace set, one colour scale.
 
     Parameters
     ----------
+    synthetic : Traces, or mapping of names to Traces
+        One alone is the row "synthetic".
     slots : sequence of int, optional
         Slots to show; by default four spread evenly.
+
+    Raises
+    ------
+    InputError
+        The places or the numbers of slots differ, or a synthetic set has the name of another row.
 
     Examples
     --------
@@ -44,8 +56,12 @@ def population_maps(
     """
     from matplotlib.figure import Figure
 
-    rows = {"training": train, "test": test, "synthetic": synthetic}
-    shown = {name: traces for name, traces in rows.items() if traces is not None}
+    real = {"training": train} if test is None else {"training": train, "test": test}
+    sets = {"synthetic": synthetic} if isinstance(synthetic, Traces) else synthetic
+    taken = [name for name in sets if name in real]
+    if taken:
+        raise InputError("synthetic traces", [Problem(f"names other than {', '.join(real)}", ", ".join(taken))])
+    shown = {**real, **sets}
     check_comparable(**shown)
     if slots is None:
         slots = _spread(train.time_grid.n_slots, 4)
@@ -76,7 +92,7 @@ def draw_map(
     """Values of places as cells of a grid or, where places lie anyhow, as dots whose area and colour grow with them."""
     from matplotlib import colormaps
 
-    _map_frame(ax, places)
+    map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
     grid = grid_of_places(places)
     if grid is not None:
@@ -195,7 +211,8 @@ def _spread(n: int, at_most: int) -> list[int]:
     return [int((i + 0.5) * n / n_shown) for i in range(n_shown)]
 
 
-def _map_frame(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
+def map_frame(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
+    """Let axes show the bounding box of the places with a margin, north up, without ticks."""
     south, north, west, east = places.bounding_box()
     shrink = np.cos(np.radians((south + north) / 2))
     margin = 0.06 * max(north - south, (east - west) * shrink, 1e-3)

@@ -1,0 +1,92 @@
+"""Settings that are chosen are those that predict: planted groups are found, and none where there are none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.bridge import tuning
+from ppmtf_jax.bridge.moves import Steps
+from ppmtf_jax.bridge.space import space_of
+from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, fewest_within_error
+from ppmtf_jax.bridge.visits import Visits, population, random_folds
+from tests.bridge.examples import GRID, POPULATION, people
+
+
+@pytest.fixture(scope="module")
+def train():
+    return people(80)
+
+
+@pytest.fixture(scope="module")
+def visits(train) -> Visits:
+    return Visits.of(train)
+
+
+def chosen_clusters(visits: Visits, train, **options):
+    given = {"min_users": 5, "n_clusters": None, "spread_km": 3.0, "advance": lambda _: None}
+    random = np.random.default_rng(0)
+    return choose_clusters(visits, POPULATION, space_of(train.places), GRID, random=random, **(given | options))
+
+
+def test_groups_are_worth_clusters_and_shuffled_visits_are_not(train, visits):
+    smoothing, gains = chosen_clusters(visits, train)
+    # With two groups of half of the places each, a visit is at most twice as probable.
+    assert smoothing.n_clusters > 1
+    assert 0.4 < max(gains.values()) < np.log(2) + 0.1
+    shuffled = np.random.default_rng(1).permutation(len(visits.user))
+    nobody = replace(visits, slot=visits.slot[shuffled], place=visits.place[shuffled], count=visits.count[shuffled])
+    # The best of 20 tries on 20 users is above 0 by chance, and no more than that.
+    assert max(chosen_clusters(nobody, train)[1].values()) < 0.05
+
+
+def test_a_number_of_clusters_that_is_given_is_kept(train, visits):
+    smoothing, gains = chosen_clusters(visits, train, n_clusters=3)
+    assert smoothing.n_clusters == 3
+    assert list(gains) == [3]
+
+
+def test_fewer_users_than_two_clusters_need_are_not_searched(train, visits):
+    smoothing, gains = chosen_clusters(visits, train, min_users=41)
+    assert (smoothing.n_clusters, gains) == (1, {})
+
+
+def test_what_one_user_did_is_never_told_of_the_population():
+    """Users are each at a place of her own all day; nobody is anywhere else."""
+    own = np.arange(40, dtype=np.int32).repeat(3)
+    slot, count = np.tile(np.arange(3, dtype=np.int32), 40), np.full(120, 20, np.float32)
+    regulars = Visits(own, slot, own, count, 40, 3, 42)
+    chosen = choose_population(regulars, GRID, np.random.default_rng(0))
+    shares = population(regulars, chosen, GRID)
+    # Places 40 and 41 are those that nobody visits.
+    np.testing.assert_allclose(shares[:, :40], np.broadcast_to(shares[:, 40:41], (3, 40)), rtol=1e-6)
+    # With another user at each of them they count.
+    order = np.argsort(np.concatenate([own, (own + 1) % 40]), kind="stable")
+    user, twice = np.concatenate([own, (own + 1) % 40])[order], np.tile(np.arange(120), 2)[order]
+    both = Visits(user, slot[twice], own[twice], count[twice], 40, 3, 42)
+    assert population(both, chosen, GRID)[0, 0] > 1.5 * population(both, chosen, GRID)[0, 40]
+
+
+def test_moves_are_chosen_by_steps_of_others(train, visits):
+    steps = Steps.of(train)
+    space, random = space_of(train.places), np.random.default_rng(0)
+    chosen = choose_moves(steps, visits, POPULATION, space, GRID, random)
+    assert all(value in values for value, values in zip(chosen, tuning.MOVE_GRID, strict=True))
+    nobody = steps.of_users(np.zeros(0, np.int64))
+    assert choose_moves(nobody, visits, POPULATION, space, GRID, random) == tuning.MOVE_START
+
+
+def test_the_fewest_within_one_error_of_the_best():
+    rng = np.random.default_rng(0)
+    best = rng.normal(1, 1, 400)
+    # Differences of mean 0.02 and 0.5, each with an error of about 0.05.
+    near, far = best - rng.normal(0.02, 1, 400), best - rng.normal(0.5, 1, 400)
+    assert fewest_within_error([far, near, best]) == 1
+    assert fewest_within_error([best, near]) == 0
+    assert fewest_within_error([far, best]) == 1
+
+
+def test_nobody_is_in_two_folds_of_few_users():
+    assert sorted(map(len, random_folds(3, 10, np.random.default_rng(0)))) == [1, 1, 1]

@@ -1,0 +1,27 @@
+"""What the tests of the privacy test share: the small model of `examples`, and blocks that are small too."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.privacy.examples import naive_likelihoods, random_model, random_traces, use_small_blocks
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    use_small_blocks(monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def model():
+    return random_model()
+
+
+@pytest.fixture(scope="session")
+def synthetic(model):
+    return random_traces(model)
+
+
+@pytest.fixture(scope="session")
+def likelihoods(synthetic):
+    return naive_likelihoods(synthetic)
