@@ -23,8 +23,10 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 
 N_BINS = 12
-# Rounds in which stays and distances are set, and of scaling in each; more in the last.
-N_ROUNDS, N_SCALINGS, N_LAST_SCALINGS = 4, 12, 60
+# Rounds in which stays and distances are set, and scalings at most in each; more in the last.
+N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 300
+# Total variation from the distribution that a step should arrive at, of the worst cluster, below which scaling stops.
+TOLERANCE = 1e-4
 MOST_CHANGE = 20.0
 TINY = 1e-30
 
@@ -197,18 +199,18 @@ def fit_chains(
         own = (part.astype(np.float32, copy=False) for part in own)
         return _Task(stay, seen_weight[after], leaving[after], arriving[after], *own)
 
-    def scaled(pair: int, n_scalings: int) -> _Scaled:
+    def scaled(pair: int, most_scalings: int) -> _Scaled:
         task = jax.tree.map(jnp.asarray, task_of(pair))
         factor = jnp.asarray(by_distance, jnp.float32)
-        found = _scale(local_copy(), task, factor, jnp.asarray(pull[pair]), n_scalings, dense=space.is_exact)
+        found = _scale(local_copy(), task, factor, jnp.asarray(pull[pair]), most_scalings, dense=space.is_exact)
         return jax.tree.map(np.asarray, found)
 
     own_pairs = range(n_pairs)[own_share(n_pairs)]
     with progress_bar("fitting chains", N_ROUNDS * len(own_pairs), show=progress) as advance:
         for number in range(N_ROUNDS):
-            n_scalings = N_SCALINGS if number < N_ROUNDS - 1 else N_LAST_SCALINGS
+            most = MOST_SCALINGS if number < N_ROUNDS - 1 else MOST_LAST_SCALINGS
             rounds = []
-            for found in map_in_threads(partial(scaled, n_scalings=n_scalings), own_pairs):
+            for found in map_in_threads(partial(scaled, most_scalings=most), own_pairs):
                 rounds.append(found)
                 advance(1)
             found = _Scaled(*(gather_rows(np.stack(part), n_pairs) for part in zip(*rounds, strict=True)))
@@ -233,7 +235,7 @@ def fit_chains(
 
 @partial(jax.jit, static_argnames="dense")
 def _scale(
-    pieces: _Pieces, task: _Task, by_distance: Array, pull: Array, n_scalings: int | Array, dense: bool
+    pieces: _Pieces, task: _Task, by_distance: Array, pull: Array, most_scalings: int | Array, dense: bool
 ) -> _Scaled:
     """Scale rows and columns in turn, and see how many then stay, and how far the others go."""
     between = pieces.between * by_distance[pieces.bin_of_cells]
@@ -244,20 +246,33 @@ def _scale(
     applied = _as_dense(kernel) if dense else kernel
     before, after = jnp.transpose(task.before), jnp.transpose(task.after)
 
-    def scale(_: Array, v: Array) -> Array:
-        u = before / jnp.maximum(applied.from_next(v), TINY)
-        return after / jnp.maximum(applied.to_next(u), TINY)
+    def is_open(state: tuple[Array, Array, Array]) -> Array:
+        _, error, number = state
+        return (error > TOLERANCE) & (number < most_scalings)
 
-    v = lax.fori_loop(0, n_scalings, scale, pull.T)
+    def scale(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        v, _, number = state
+        u = before / jnp.maximum(applied.from_next(v), TINY)
+        arriving = applied.to_next(u)
+        # Of v as it came: no product more than the next v needs.
+        error = _variation(v * arriving, after)
+        return after / jnp.maximum(arriving, TINY), error, number + 1
+
+    v, _, _ = lax.while_loop(is_open, scale, (jnp.transpose(pull), jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
     # A factor common to a cluster's pulls cancels in the probabilities: keep numbers near one.
     v = v / jnp.exp(jnp.mean(jnp.log(jnp.maximum(v, TINY)), axis=0))
     total = applied.from_next(v)
     u = before / jnp.maximum(total, TINY)
-    error = jnp.abs(v * applied.to_next(u) - after).sum(axis=0).max() / 2
+    error = _variation(v * applied.to_next(u), after)
     u = u * task.share
     stays = jnp.sum(u * task.stay[:, None] * v)
     in_bin = _covered(kernel, pieces, u, v, len(by_distance), dense)
     return _Scaled(v.T, total.T, stays, in_bin, error)
+
+
+def _variation(found: Array, wanted: Array) -> Float[Array, ""]:
+    """Greatest total variation of a cluster."""
+    return jnp.abs(found - wanted).sum(axis=0).max() / 2
 
 
 def _as_dense(kernel: CellKernel) -> DenseKernel:
