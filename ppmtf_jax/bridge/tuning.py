@@ -10,6 +10,7 @@ it, whatever the likelihood says.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,7 +58,10 @@ MOVE_START = MoveSmoothing(MIN_PAIR_USERS, 20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 # Sweeps of EM while clusterings are only compared: more change less than other users held out do.
 N_SWEEPS = 10
-CLUSTER_MASSES = (1.0, 3.0, 10.0, 30.0)
+CLUSTER_MASSES = (0.3, 1.0, 3.0, 10.0, 30.0)
+# Of a held-out user's visits, those that are as anybody's. Without them the few that fit no cluster, a home where none
+# of the others lives, decide: all clusters then come out flat.
+ANYBODYS = 0.1
 # Blur of the places, in parts of how far the visits are spread.
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
@@ -162,7 +166,8 @@ def choose_clusters(
 ) -> tuple[ClusterSmoothing, dict[int, float]]:
     """The number of clusters and their smoothing under which visits of held-out users are most probable.
 
-    A held-out user is of each cluster with the probability of its share: no part of her decides which.
+    A held-out user is of each cluster with the probability of its share: no part of her decides which. One visit in ten
+    is taken to be as anybody's, see `ANYBODYS`.
 
     Parameters
     ----------
@@ -199,7 +204,8 @@ def choose_clusters(
                 random=start,
                 n_sweeps=N_SWEEPS,
             )
-            by_cluster = log_likelihoods(predicted, found) + np.log(found.share)
+            mixed = replace(found, visits=(1 - ANYBODYS) * found.visits + ANYBODYS * shares.astype(np.float32))
+            by_cluster = log_likelihoods(predicted, mixed) + np.log(found.share)
             gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
             advance(1)
         return gains[candidate]
