@@ -12,6 +12,7 @@ from ppmtf_jax.bridge.moves import Steps
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, fewest_within_error
 from ppmtf_jax.bridge.visits import Visits, population, random_folds
+from ppmtf_jax.datasets.toy_city import toy_city
 from tests.bridge.examples import GRID, POPULATION, people
 
 
@@ -90,3 +91,16 @@ def test_the_fewest_within_one_error_of_the_best():
 
 def test_nobody_is_in_two_folds_of_few_users():
     assert sorted(map(len, random_folds(3, 10, np.random.default_rng(0)))) == [1, 1, 1]
+
+
+def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monkeypatch):
+    traces = toy_city(n_users=150, n_days=3, seed=0).traces
+    given = {"min_users": 5, "n_clusters": 8, "spread_km": 0.0, "advance": lambda _: None}
+
+    def mass() -> float:
+        visits, space, random = Visits.of(traces), space_of(traces.places), np.random.default_rng(0)
+        return choose_clusters(visits, POPULATION, space, traces.time_grid, random=random, **given)[0].population_mass
+
+    found = mass()
+    monkeypatch.setattr(tuning, "ANYBODYS", 0.0)
+    assert found < mass()
