@@ -10,10 +10,11 @@ import typer
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import LATE_HELP
-from ppmtf_jax.cli.options import WHOLE, Quiet, example
+from ppmtf_jax.cli.options import WHOLE, Quiet, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.tables import format_table
+from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.resume import run as run_job
 from ppmtf_jax.settings import describe_settings
@@ -25,8 +26,10 @@ def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.command(rich_help_panel=WHOLE, epilog=example("ppmtf run job.toml"))(run)
     app.command(rich_help_panel=WHOLE, epilog=example("ppmtf demo --out demo"))(demo)
+    app.command(rich_help_panel=WHOLE, epilog=example("ppmtf compare city/train city/test --out compared"))(compare)
     app.command("list", rich_help_panel=WHOLE, epilog=example("ppmtf list"))(list_all)
     LATE_HELP["run"] = _run_help
+    LATE_HELP["compare"] = _compare_help
 
 
 def _run_help() -> str:
@@ -72,6 +75,48 @@ def demo(
         "compare": [{"system": "ppmtf", "rank": 32, "zeros": "weighted", "n_zeros": 300}],
     }
     _run_and_show(JobConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)
+
+
+def _compare_help() -> str:
+    return f"""Compare synthesizers on the same data: utility, privacy, the share that passes the test, time and memory.
+
+Each is fitted with several seeds. What is finished is kept, so that a comparison that was stopped goes on when the
+same command is given again, and one with more synthesizers or seeds adds to it. The folder gets `compare.csv`, a row
+for each number; only you can read it, for traces that did not pass the test are measured too.
+
+Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settings.
+"""
+
+
+@with_settings(CompareSettings)
+def compare(
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="Trace set of other users.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New, or of an earlier comparison.")],
+    settings: CompareSettings,
+    system: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system",
+            metavar="'NAME SETTING=VALUE ...'",
+            help=f"A synthesizer, with settings if wanted; several times. By default {', '.join(COMPARED)}.",
+        ),
+    ] = None,
+    passed: Annotated[
+        bool, typer.Option("--passed", help="Show the numbers of traces that passed the test, not of all.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare synthesizers on the same data."""
+    found = compare_systems(train, test, out, system or COMPARED, settings, progress=not quiet, say=tell)
+    which = PASSED if passed else ALL
+    what = "traces that passed the privacy test" if passed else "all traces, before the privacy test"
+    note = f"Of {what}. Means over {settings.n_seeds} seeds ± standard deviation."
+    spread = found.spread(which) if settings.n_seeds > 1 else None
+    console.print(format_table(found.mean(which), note=note, spread=spread))
+    for name, reason in found.refused.items():
+        tell(f"{name} was left out: {reason}")
+    tell(f"All numbers: {out / TABLE_FILE}")
 
 
 def list_all(

@@ -71,10 +71,10 @@ class Quantity:
         return finite and loss < other_loss and not math.isclose(loss, other_loss, rel_tol=1e-9, abs_tol=1e-12)
 
     def text(self, value: float) -> str:
-        """A number as printed: with four decimals, a count without; "-" where it is undefined."""
+        """A number as printed: with four decimals, a large one with fewer, a count without; "-" where undefined."""
         if not math.isfinite(value):
             return "-"
-        if self.direction == "none" and value == round(value):
+        if abs(value) >= 100 or (self.direction == "none" and value == round(value)):
             return f"{value:.0f}"
         # Adding 0 takes the sign from what is rounded to 0.
         return f"{round(value, 4) + 0.0:.4f}"

@@ -13,7 +13,7 @@ from ppmtf_jax.data.measurement import Reading
 from ppmtf_jax.evaluation.evaluation import Evaluation, Row, caveat_lines
 
 
-def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
+def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:
     """A table of all metrics beside Training and Uniform; print it with `rich.print`.
 
     What a number is to be held against on these data stands with what a good value is. Metrics that say little on these
@@ -24,6 +24,8 @@ def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
     evaluation : Evaluation
     note : str
         A sentence to stand below it.
+    spread : Evaluation, optional
+        Of the same metrics and columns: what stands behind each number with a plus-minus sign, where it is known.
 
     Examples
     --------
@@ -45,13 +47,20 @@ def format_table(evaluation: Evaluation, *, note: str = "") -> Table:
     for name in evaluation.columns:
         table.add_column(name[:1].upper() + name[1:], justify="right", no_wrap=True)
     table.add_column("A good value")
+    apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
     for _, of_kind in groupby(rows, key=lambda row: row.kind):
         for row in of_kind:
             numbers = [row.quantity.text(value) for value in row.values]
+            spreads = apart.get(row.quantity.name, [math.nan] * len(numbers))
+            numbers = [_with_spread(text, row, each) for text, each in zip(numbers, spreads, strict=True)]
             style = "dim" if row.reading.caveat else None
             table.add_row(row.title, *numbers, _good_value(row, usual), style=style)
         table.add_section()
     return table
+
+
+def _with_spread(text: str, row: Row, spread: float) -> str:
+    return f"{text} ± {row.quantity.text(spread)}" if math.isfinite(spread) and spread > 0 else text
 
 
 def references_text(reading: Reading) -> str:

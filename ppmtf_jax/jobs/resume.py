@@ -95,7 +95,7 @@ def run(config: JobConfig, *, progress: bool = False, say: Callable[[str], None]
         Something is wrong with the input, the disk is full, or another process works on the same folder: says which.
     """
     private = config.out / "private"
-    _make_private(private)
+    make_private(private)
     with exclusive_use(private / ".steps" / "lock"):
         return _Job(config, progress, say).run()
 
@@ -155,7 +155,7 @@ def kept_seed(file: Path, seed: AnySeed) -> Seed:
     return drawn
 
 
-def _make_private(folder: Path) -> None:
+def make_private(folder: Path) -> None:
     """A folder that only its owner may look into, be it new or not."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -250,10 +250,10 @@ class _Job:
     def _importing_with_content(self) -> Any:
         """The settings with the content of the files in place of their names, which depend on where one stands."""
         settings = self.config.importing
-        return replace(settings, **{name: _content_hash(path) for name, path in input_paths(settings).items()})
+        return replace(settings, **{name: content_hash(path) for name, path in input_paths(settings).items()})
 
     def _hash_outputs(self, outputs: list[str]) -> str:
-        return "".join(_content_hash(self.config.out / name) for name in outputs)
+        return "".join(content_hash(self.config.out / name) for name in outputs)
 
     def _checkpoints(self, before: str) -> list[Path]:
         """Checkpoints of fits, or what is left of unfinished ones: exactly the names that are made here."""
@@ -352,7 +352,7 @@ class _Job:
         return Evaluation.from_json((self.private / METRICS_FILE).read_text(encoding="utf-8"))
 
 
-def _content_hash(path: Path) -> str:
+def content_hash(path: Path) -> str:
     """Of a file, or of all files of a folder with their names; of nothing, where there is nothing."""
     files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
     digest = hashlib.blake2b(digest_size=16)

@@ -37,7 +37,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.faults import parquet_fails
 
-COMMANDS = ["demo", "run", "list", "import", "fit", "diagnose", "synthesize", "test", "release", "evaluate"]
+COMMANDS = ["demo", "run", "compare", "list", "import", "fit", "diagnose", "synthesize", "test", "release", "evaluate"]
 READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 

@@ -1,0 +1,228 @@
+"""Several synthesizers side by side: what is measured, kept, done again, and left out."""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax import evaluate, fit, plausible_deniability_test, synthesize, toy_city
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation import EvaluationSettings
+from ppmtf_jax.jobs import compare as module
+from ppmtf_jax.jobs.compare import Candidate, CompareSettings, compare, compare_systems
+
+SETTINGS = CompareSettings(n_seeds=2, traces_per_user=2, k=5, attacks=False)
+SYSTEMS = ["sgd n_copied=1", "uniform"]
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return toy_city(n_users=30, n_places=12, n_days=2, seed=0).traces.split_users(0.6, seed=0)
+
+
+@pytest.fixture(scope="module")
+def found(sets):
+    return compare(*sets, SYSTEMS, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def folders(sets, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    for name, traces in zip(("train", "test"), sets, strict=True):
+        traces.save(folder / name)
+    return folder / "train", folder / "test"
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Candidates and seeds that were measured, in order."""
+    done, measure = [], module.measure
+
+    def noted(candidate, train, test, settings, seed, **options):
+        done.append((candidate.name, seed))
+        return measure(candidate, train, test, settings, seed, **options)
+
+    monkeypatch.setattr(module, "measure", noted)
+    return done
+
+
+def test_numbers_are_those_of_the_steps_one_by_one(sets, found):
+    train, test = sets
+    values, shares, passed_values = [], [], []
+    for seed in range(2):
+        model = fit(train, "sgd", n_copied=1, seed=seed)
+        made = synthesize(model, traces_per_user=2, seed=seed)
+        passed = plausible_deniability_test(model, made, k=5, eta=1.0, seed=seed).passed
+        shares.append(passed.mean())
+        measure = EvaluationSettings(attacks=False)
+        values.append(evaluate(made, train, test, measure)["tp_tv"])
+        passed_values.append(evaluate(made.select_traces(passed), train, test, measure)["tp_tv"])
+    assert 0 < shares[0] < 1
+    name = "sgd n_copied=1"
+    assert found.mean().value("tp_tv", name) == pytest.approx(np.mean(values))
+    assert found.mean("passed").value("tp_tv", name) == pytest.approx(np.mean(passed_values))
+    assert found.mean("passed").value("share_passed", name) == pytest.approx(np.mean(shares))
+    assert found.spread().value("tp_tv", name) == pytest.approx(abs(values[0] - values[1]) / np.sqrt(2))
+
+
+def test_costs_are_measured(found):
+    for name in ("sgd n_copied=1", "uniform"):
+        assert found.mean().value("fit_s", name) >= 0
+        assert found.mean().value("synthesize_s", name) > 0
+        # Python with JAX alone takes more than 100 MB.
+        assert not found.mean().value("peak_mb", name) < 100
+    assert np.isnan(found.mean().value("fit_s", "training"))
+
+
+def test_where_all_pass_passed_are_all(found):
+    """Everybody is equally plausible under uniform traces."""
+    assert found.mean("passed").value("share_passed", "uniform") == 1
+    assert found.mean("passed").value("tp_tv", "uniform") == found.mean().value("tp_tv", "uniform")
+
+
+def test_where_none_pass_there_are_no_numbers_of_passed(sets):
+    strict = CompareSettings(n_seeds=1, k=30, attacks=False)
+    nobody = compare(*sets, ["uniform"], strict)
+    assert nobody.mean("passed").value("share_passed", "uniform") == 0
+    assert np.isnan(nobody.mean("passed").value("tp_tv", "uniform"))
+    assert nobody.mean().value("tp_tv", "uniform") > 0
+    assert np.isnan(nobody.spread().value("tp_tv", "uniform"))
+
+
+def test_the_table_has_a_row_for_each_number(found):
+    table = found.table
+    assert not table.duplicated(["candidate", "seed", "traces", "metric"]).any()
+    assert set(table["candidate"]) == {"sgd n_copied=1", "uniform", "training"}
+    own = table[(table["candidate"] == "sgd n_copied=1") & (table["metric"] == "tp_tv") & (table["traces"] == "all")]
+    assert own["value"].mean() == pytest.approx(found.mean().value("tp_tv", "sgd n_copied=1"))
+
+
+def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
+    first = compare_systems(*folders, tmp_path / "out", SYSTEMS, CompareSettings(1, k=3, attacks=False))
+    assert measured == [("sgd n_copied=1", 0), ("uniform", 0)]
+    measured.clear()
+    more = compare_systems(*folders, tmp_path / "out", [*SYSTEMS, "sgd"], CompareSettings(2, k=3, attacks=False))
+    assert measured == [("sgd n_copied=1", 1), ("uniform", 1), ("sgd", 0), ("sgd", 1)]
+    same = more.table[more.table["seed"] == 0].merge(first.table, on=["candidate", "seed", "traces", "metric"])
+    assert (same["value_x"] == same["value_y"]).all()
+    assert len(same) == len(first.table)
+    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "out" / "compare.csv"), more.table)
+
+
+def test_what_a_cell_depends_on_makes_another(folders, sets, tmp_path, measured):
+    settings = CompareSettings(1, k=3, attacks=False)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], CompareSettings(1, k=4, attacks=False))
+    other = tmp_path / "other"
+    sets[0].select_users(np.arange(10)).save(other)
+    compare_systems(other, folders[1], tmp_path / "out", ["uniform"], settings)
+    assert len(measured) == 3
+
+
+def test_a_damaged_cell_is_measured_again(folders, tmp_path, measured):
+    settings = CompareSettings(1, k=3, attacks=False)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    (cell,) = (tmp_path / "out" / "cells").glob("*.json")
+    cell.write_text(cell.read_text()[:50])
+    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    assert len(measured) == 2
+
+
+def test_a_stop_keeps_what_was_finished(folders, tmp_path, monkeypatch, measured):
+    settings = CompareSettings(1, k=3, attacks=False)
+    kept = module.fit
+
+    def stopped(train, system, *arguments, **options):
+        if system == "sgd":
+            raise KeyboardInterrupt
+        return kept(train, system, *arguments, **options)
+
+    monkeypatch.setattr(module, "fit", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], settings)
+    monkeypatch.setattr(module, "fit", kept)
+    compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], settings)
+    assert measured == [("uniform", 0), ("sgd", 0), ("sgd", 0)]
+
+
+def test_only_the_owner_can_read_it(folders, tmp_path):
+    compare_systems(*folders, tmp_path / "out", ["uniform"], CompareSettings(1, k=3, attacks=False))
+    out = tmp_path / "out"
+    for path in (out, out / "cells", out / "compare.csv", *out.glob("cells/*.json")):
+        assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+
+
+def test_one_that_does_not_suit_the_data_is_left_out(sets, monkeypatch):
+    kept, said = module.fit, []
+
+    def refusing(train, system, *arguments, **options):
+        if system == "sgd":
+            raise InputError("train", [Problem("whole traces", "gaps")])
+        return kept(train, system, *arguments, **options)
+
+    monkeypatch.setattr(module, "fit", refusing)
+    found = compare(*sets, ["sgd", "uniform"], CompareSettings(1, k=3, attacks=False), say=said.append)
+    assert list(found.refused) == ["sgd"]
+    assert any("whole traces" in line for line in said)
+    assert found.mean().columns == ["uniform", "training"]
+    with pytest.raises(InputError, match=r"suits the data.*whole traces"):
+        compare(*sets, ["sgd"], CompareSettings(1, attacks=False))
+
+
+@pytest.mark.parametrize(
+    ("systems", "message"),
+    [
+        ([], "synthesizers among"),
+        (["sgd", "sgd n_copied=0"], "'sgd' twice"),
+        (["sgd copied=1"], "Did you mean n_copied"),
+        (["nothing"], "'nothing'"),
+        ([""], "''"),
+        (["sgd n_copied"], "name=value"),
+    ],
+)
+def test_candidates_that_are_none(sets, systems, message):
+    with pytest.raises(InputError, match=message):
+        compare(*sets, systems)
+
+
+def test_all_mistakes_are_told_at_once(sets):
+    with pytest.raises(InputError) as caught:
+        compare(*sets, ["nothing", "sgd copied=1"])
+    assert len(caught.value.problems) == 2
+
+
+def test_data_that_cannot_be_compared_are_refused_before_any_work(sets, measured):
+    with pytest.raises(InputError, match="users"):
+        compare(sets[0], sets[0], ["uniform"], CompareSettings(1))
+    assert not measured
+
+
+def test_a_folder_of_others_is_not_touched(folders, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="earlier comparison"):
+        compare_systems(*folders, tmp_path, ["uniform"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt"]
+
+
+def test_names_tell_what_is_not_the_default():
+    assert Candidate.parse("sgd").name == Candidate.parse("sgd n_copied=0").name == "sgd"
+    assert Candidate.parse("ppmtf zeros=weighted rank=8").name == "ppmtf rank=8 zeros=weighted"
+
+
+def test_settings_that_cannot_be():
+    with pytest.raises(InputError, match="n_seeds"):
+        CompareSettings(n_seeds=0)
+    with pytest.raises(InputError, match="eta"):
+        CompareSettings(eta=-1.0)
+
+
+def test_leftovers_of_a_killed_comparison_vanish(folders, tmp_path):
+    settings = CompareSettings(1, k=3, attacks=False)
+    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    left = tmp_path / "out" / ".compare.csv.partial-0123abcd"
+    left.write_text("half")
+    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
+    assert not left.exists()
