@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -165,9 +165,12 @@ def fit_clusters(
 
 
 def clusters_of_users(visits: Visits, profiles: Profiles, of_user: Int[np.ndarray, " user"]) -> Clusters:
-    """Given clusters, numbered 0, 1, ... without gaps, with their distributions: smoothed, and raked."""
+    """Given clusters, numbered 0, 1, ... without gaps, with their distributions: smoothed, and raked.
+
+    Of a place where u users were, (u - 1) / u of the counts tell of clusters: else one who is alone there would show.
+    """
     with threadpool_limits(1):
-        theta, share = profiles.theta(counts_of_clusters(visits, of_user))[0], shares_of_users(of_user)
+        theta, share = profiles.theta(counts_of_clusters(_told(visits), of_user))[0], shares_of_users(of_user)
         raked = rake(theta.T.reshape(-1, *profiles.population.shape), share, profiles.population)
     return Clusters(of_user, share, of_first_process(raked))
 
@@ -217,7 +220,8 @@ class Profiles:
         shape = (*self.population.shape, counts.shape[1])
         smooth = self._over_space(self._over_slots(counts.reshape(shape)))
         share = counts.sum(axis=0, dtype=np.float64)
-        share /= share.sum()
+        # Where every place is one user's, no count is told.
+        share /= max(share.sum(), np.finfo(np.float64).tiny)
         # Divided by the share, which each distribution's sum takes out again, a cluster that fades away stays finite.
         own = smooth / np.maximum(share, np.finfo(np.float32).tiny).astype(np.float32)
         lift = (own + self.mass) / (smooth.sum(axis=2, keepdims=True) + self.mass)
@@ -356,6 +360,12 @@ def counts_of_clusters(visits: Visits, of_user: Int[np.ndarray, " user"]) -> Flo
     code = visits.cell * n_clusters + of_user[visits.user]
     counts = np.bincount(code, visits.count, minlength=n_columns * n_clusters)
     return counts.reshape(n_columns, n_clusters).astype(np.float32)
+
+
+def _told(visits: Visits) -> Visits:
+    """With counts as far as they may be told, see `clusters_of_users`."""
+    users = visits.users_per_place()[visits.place]
+    return replace(visits, count=(visits.count * ((users - 1) / users)).astype(np.float32))
 
 
 def shares_of_users(of_user: Int[np.ndarray, " user"]) -> Float[np.ndarray, " cluster"]:

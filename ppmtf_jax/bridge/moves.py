@@ -73,6 +73,11 @@ class Steps:
         count = np.bincount(self.row, minlength=self.n_slots * self.n_places)
         return count.reshape(self.n_slots, self.n_places).astype(np.float64)
 
+    def users_per_place(self) -> Int[np.ndarray, " place"]:
+        """How many users made a step from each place."""
+        pair = np.unique(self.user.astype(np.int64) * self.n_places + self.place)
+        return np.bincount(pair % self.n_places, minlength=self.n_places)
+
     def _where(self, keep: np.ndarray) -> Steps:
         user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
         return Steps(user, slot, place, next_place, self.n_slots, self.n_places)
@@ -93,7 +98,7 @@ class Stays(NamedTuple):
     at_place: Float[np.ndarray, "slot place"]
 
 
-def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"]) -> Stays:
+def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"], min_users: int) -> Stays:
     """Rates of staying, smoothed over slots, and at a place shrunk to the slot's rate times the place's lift.
 
     Parameters
@@ -103,10 +108,14 @@ def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"]
         Steps that the shrinkage is worth.
     kernel : float array, shape (slots, slots)
         See `slot_kernel`.
+    min_users : int
+        A place from which fewer users made steps has the slot's rate.
     """
     stays, all_steps = steps.stays.per_row(), steps.per_row()
     overall = (stays.sum() + 0.5) / (all_steps.sum() + 1)
     in_slot = (kernel @ stays.sum(axis=1) + overall) / (kernel @ all_steps.sum(axis=1) + 1)
+    enough = steps.users_per_place() >= min_users
+    stays, all_steps = stays * enough, all_steps * enough
     expected = (all_steps * in_slot[:, None]).sum(axis=0)
     lift = (stays.sum(axis=0) + mass) / (expected + mass)
     prior = np.clip(in_slot[:, None] * lift, LEAST_STAY, MOST_STAY)
@@ -190,7 +199,7 @@ class MoveSmoothing(NamedTuple):
     Attributes
     ----------
     min_users : int
-        Pairs of places between which fewer users moved do not count.
+        Pairs of places between which fewer users moved do not count, nor stays at places from which fewer made steps.
     gravity_mass : float
         Moves of all slots from a place that gravity is worth.
     slot_mass : float
@@ -336,7 +345,7 @@ class Movement:
         bins = gravity.bin // 2
         km = bins[space.cell[moves.place], space.cell[moves.next_place]]
         covered = np.bincount(km, minlength=int(bins.max()) + 1) + 0.5
-        stays = stay_rates(steps, smoothing.stay_mass, kernel)
+        stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users)
         return cls(stays, seen, weights, population, gravity, covered / covered.sum(), bins, space)
 
     def log_probabilities(self, steps: Steps) -> Float[np.ndarray, " step"]:

@@ -23,6 +23,7 @@ from ppmtf_jax.bridge.clusters import (
     Entries,
     Profiles,
     assign,
+    clusters_of_users,
     counts_of_clusters,
     expectation_maximization,
     fit_clusters,
@@ -350,6 +351,25 @@ def test_the_smallest_cluster_goes_first_and_its_users_to_their_best(shape, min_
         for n in np.flatnonzero(expected == gone):
             expected[n] = max(left, key=lambda k: (scores[n, k], -k))
     np.testing.assert_array_equal(assign(scores, min_users), np.unique(expected, return_inverse=True)[1])
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_where_only_one_user_was_shows_in_no_cluster(bug, monkeypatch):
+    """Two clusters of four users, who are at place 0 and 1; user 0 alone is at place 2 too, user 4 at 3, both at 4."""
+    rows = [(user, user // 4, 10) for user in range(8)] + [(0, 2, 5), (4, 3, 5), (0, 4, 5), (4, 4, 5), (5, 4, 5)]
+    user, place, count = np.array(rows, np.int32).T
+    visits = Visits(user, np.zeros_like(user), place, count.astype(np.float32), n_users=8, n_slots=1, n_places=5)
+    population = np.full((1, 5), 0.2)
+    nowhere = Space(np.arange(5, dtype=np.int32), np.zeros((5, 5), np.float32))
+    profiles = Profiles(population, nowhere, ClusterSmoothing(2, 0.0, 0.5, 0.0), minutes(1))
+    if bug:
+        monkeypatch.setattr(module, "_told", lambda visits: visits)
+    found = clusters_of_users(visits, profiles, np.arange(8) // 4).visits[:, 0]
+    # Raking scales places for all clusters alike, so it keeps ratios of ratios.
+    told = found[0, 2] / found[0, 3] / (found[1, 2] / found[1, 3])
+    assert (told == pytest.approx(1)) != bug
+    # Of three users at place 4, two are in the second cluster.
+    assert found[0, 4] / found[0, 3] < found[1, 4] / found[1, 3]
 
 
 def test_raked_clusters_add_up_to_the_population():

@@ -36,7 +36,7 @@ def dense_probabilities(train, smoothing: MoveSmoothing) -> np.ndarray:
     shares = population(Visits.of(train), POPULATION, GRID)
     kernel = slot_kernel(GRID, smoothing.slot_bandwidth)
     factor = fit_gravity(steps.moves, shares, space).between
-    stays = stay_rates(steps, smoothing.stay_mass, kernel).at_place
+    stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users).at_place
     counted, makers = np.zeros((GRID.n_slots, N_PLACES, N_PLACES)), {}
     for user, slot, place, following in zip(steps.user, steps.slot, steps.place, steps.next_place, strict=True):
         if place != following:
@@ -93,14 +93,26 @@ def test_gravity_covers_the_distances_that_people_cover(train):
 
 def test_stays_are_those_of_slot_and_place_as_far_as_they_are_known(train):
     steps = Steps.of(train)
-    rates = stay_rates(steps, 1e-9, np.eye(GRID.n_slots))
+    rates = stay_rates(steps, 1e-9, np.eye(GRID.n_slots), 1)
     stays, leaving = steps.stays.per_row(), steps.per_row()
     known = leaving > 0
     expected = np.clip(stays[known] / leaving[known], LEAST_STAY, MOST_STAY)
     np.testing.assert_allclose(rates.at_place[known], expected, rtol=1e-6)
-    shrunk = stay_rates(steps, 1e9, np.eye(GRID.n_slots))
+    shrunk = stay_rates(steps, 1e9, np.eye(GRID.n_slots), 1)
     # With much shrinkage the place's lift is one, and only the slot counts.
     np.testing.assert_allclose(shrunk.at_place, np.tile(shrunk.in_slot[:, None], N_PLACES), rtol=1e-5)
+
+
+def test_stays_of_few_users_do_not_count():
+    """Five users stay at place 0; four stay, and one moves, at place 1; the rate there is that of all."""
+    user, slot = np.arange(9), np.zeros(9, int)
+    place = np.where(user < 5, 0, 1)
+    steps = Steps(user, slot, place, np.where(user == 8, 2, place), n_slots=1, n_places=3)
+    told = stay_rates(steps, 1e-9, np.eye(1), min_users=5)
+    assert told.at_place[0, 0] == pytest.approx(MOST_STAY)
+    assert told.at_place[0, 1] == told.at_place[0, 2] == pytest.approx(told.in_slot[0])
+    # With four users enough, three quarters stay.
+    assert stay_rates(steps, 1e-9, np.eye(1), min_users=4).at_place[0, 1] == pytest.approx(3 / 4)
 
 
 def test_without_moves_people_go_where_people_are():

@@ -13,6 +13,7 @@ from ppmtf_jax.evaluation.plots.jumps import jump_length_curves
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
+from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
 
 __all__ = [
     "Factors",
@@ -25,6 +26,7 @@ __all__ = [
     "save_figure",
     "save_pictures",
     "trace_plots",
+    "trade_offs",
     "transition_matrices",
     "user_clusters",
     "utility_bars",

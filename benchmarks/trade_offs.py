@@ -1,0 +1,170 @@
+"""Synthesizers along their settings: utility against privacy, and time against users and places.
+
+    python benchmarks/trade_offs.py settings ../shared --folder trade_offs --csv benchmarks/trade_offs.csv
+    python benchmarks/trade_offs.py plot ../shared --csv benchmarks/trade_offs.csv --picture trade_offs.png
+    python benchmarks/trade_offs.py time --csv benchmarks/synthesizer_time.csv
+
+`settings`: people flow, ten traces per user before any privacy test, one seed; PPMTF along its noise precision, SGD along
+the number of copied events, SGLT along remove_true_prob for 50 to 200 clusters of places; and the bridge, TPM and
+Training. Each is beside what the authors' programs printed. What is finished is kept in the folder.
+
+`plot`: Fig. 7 of Murakami et al. 2021.
+
+`time`: seconds of a fit and of one trace a user, compilation included, in a process of its own each; Fig. 9. A toy city of
+one day without gaps, once with 400 places and more and more users, once with 500 users and more and more places. In the
+end it prints exponents: the slope of log seconds over log users or places.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax import Traces, fit, synthesize
+from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation.plots import save_figure, trade_offs
+from ppmtf_jax.jobs.compare import CompareSettings, compare_systems
+from ppmtf_jax.runtime.devices import n_cores
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gibbs import append_csv, figures_of
+
+Row = dict[str, Any]
+NOISE_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10, 20, 100, 200, 1000)
+REMOVED = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1)
+N_CLUSTERS = (50, 100, 150, 200)
+# Series of the picture: candidates, and the published settings that they answer to.
+SERIES = {
+    "PPMTF": {f"ppmtf noise_precision={each}": ("PPMTF", f"alp{each:g}") for each in NOISE_PRECISIONS},
+    "SGD": {f"sgd n_copied={n}": ("SGD", f"cn{n}") for n in range(6)},
+} | {
+    f"SGLT, {n} clusters": {
+        f"sglt n_clusters={n} remove_true_prob={each}": ("SGLT", f"c{n}_0.25_0.75_{each:g}_4") for each in REMOVED
+    }
+    for n in N_CLUSTERS
+}
+REFERENCES = {"bridge": "bridge", "TPM, epsilon 1": "tpm", "Training": "training"}
+UTILITY = ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x")
+PRIVACY = ("reid_rate", "mia_advantage")
+COLUMNS = ["series", "candidate", "published", *PRIVACY, *UTILITY, "share_passed", "fit_s", "synthesize_s", "peak_mb"]
+TRACES_PER_USER = 10
+TIME_COLUMNS = ["system", "along", "users", "places", "fit_s", "synthesize_s", "cores", "load"]
+TIMED = {"ppmtf": "", "sglt": "n_clusters=100", "bridge": "", "sgd": ""}
+USERS, PLACES = (100, 200, 500, 1000), (100, 200, 400, 1000)
+
+
+def settings_rows(shared: Path, folder: Path) -> Iterator[Row]:
+    """A row for each candidate, and for what was published of it."""
+    official = shared / "reference" / "people_flow"
+    for name, traces in zip(("train", "test"), read_people_flow(official), strict=True):
+        if not (folder / name).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            traces.save(folder / name)
+    candidates = [name for series in SERIES.values() for name in series] + list(REFERENCES.values())
+    options = CompareSettings(n_seeds=1, traces_per_user=TRACES_PER_USER)
+    found = compare_systems(folder / "train", folder / "test", folder / "compared", candidates, options, say=print)
+    mean, published = found.mean(), published_rows(official)
+    named = {candidate: name for (name, _), candidate in zip(found.cells, candidates, strict=True)}
+
+    def measured(candidate: str) -> Row:
+        return {name: round(mean.value(name, named[candidate]), 4) for name in COLUMNS[3:]}
+
+    for series, of_series in SERIES.items():
+        for candidate, key in of_series.items():
+            yield {"series": series, "candidate": candidate, "published": False} | measured(candidate)
+            if key in published:
+                yield {"series": series, "candidate": candidate, "published": True} | published[key]
+    for series, candidate in REFERENCES.items():
+        yield {"series": series, "candidate": candidate, "published": False} | measured(candidate)
+
+
+def published_rows(official: Path) -> dict[tuple[str, str], Row]:
+    """What the authors' programs printed, by system and setting."""
+    table = pd.read_csv(official / "published_results.csv").set_index(["system", "setting"])
+    return {key: {name: row[name] for name in (*PRIVACY, *UTILITY)} for key, row in table.iterrows()}  # type: ignore[misc]
+
+
+def draw(csv: Path, picture: Path) -> None:
+    table, quantities = pd.read_csv(csv), EvaluationSettings().quantities()
+
+    def points(published: bool) -> dict[str, dict[str, list[float]]]:
+        rows = table[(table["published"] == published) & ~table["series"].isin(REFERENCES)]
+        groups = rows.groupby("series", sort=False)
+        return {name: {each: of[each].tolist() for each in (*UTILITY, *PRIVACY)} for name, of in groups}
+
+    single = table[table["series"].isin(REFERENCES)].set_index("series")
+    figure = trade_offs(
+        points(False),
+        [quantities[name] for name in UTILITY],
+        [quantities[name] for name in PRIVACY],
+        published=points(True),
+        references={name: row.to_dict() for name, row in single[[*UTILITY, *PRIVACY]].iterrows()},
+    )
+    save_figure(figure, picture)
+
+
+def time_rows() -> Iterator[Row]:
+    for system, settings in TIMED.items():
+        for along, sizes in (("users", [(n, 400) for n in USERS]), ("places", [(500, n) for n in PLACES])):
+            rows = [in_a_process(system, settings, *size) for size in sizes]
+            yield from ({"system": system, "along": along} | row for row in rows)
+            x = np.log([row[along] for row in rows])
+            for stage in ("fit_s", "synthesize_s"):
+                slope = np.polyfit(x, np.log([row[stage] for row in rows]), 1)[0]
+                print(f"{system}: {stage} grows with {along} to the power {slope:.2f}")
+
+
+def in_a_process(system: str, settings: str, n_users: int, n_places: int) -> Row:
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import trade_offs, json; "
+    code += f"print(json.dumps(trade_offs.timed(*{(system, settings, n_users, n_places)!r})))"
+    found = figures_of(code)
+    if "error" in found:
+        raise SystemExit(f"{system}, {n_users} users, {n_places} places: {found['error']}")
+    return found
+
+
+def timed(system: str, settings: str, n_users: int, n_places: int) -> Row:
+    from ppmtf_jax.jobs.compare import Candidate
+
+    traces: Traces = toy_city(n_users=n_users, n_places=n_places, n_days=1, missing=0.0, seed=0).traces
+    begin = time.perf_counter()
+    model = fit(traces, system, Candidate.parse(f"{system} {settings}").settings, seed=0)
+    fitted = time.perf_counter()
+    synthesize(model, seed=0)
+    made = time.perf_counter()
+    row = {"users": n_users, "places": n_places, "fit_s": fitted - begin, "synthesize_s": made - fitted}
+    return row | {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("section", choices=("settings", "plot", "time"))
+    parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
+    parser.add_argument("--folder", type=Path, default=Path("trade_offs"), help="for what is finished")
+    parser.add_argument("--csv", type=Path, required=True, help="file for the figures, or to draw from")
+    parser.add_argument("--picture", type=Path, help="file to draw into")
+    arguments = parser.parse_args()
+    if arguments.section == "plot":
+        draw(arguments.csv, arguments.picture)
+        return
+    if arguments.section == "settings":
+        rows, columns = settings_rows(arguments.shared, arguments.folder), COLUMNS
+    else:
+        rows, columns = time_rows(), TIME_COLUMNS
+    for row in rows:
+        print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
+        append_csv(arguments.csv, columns, [row])
+
+
+if __name__ == "__main__":
+    main()
