@@ -4,15 +4,15 @@
     python benchmarks/trade_offs.py plot ../shared --csv benchmarks/trade_offs.csv --picture trade_offs.png
     python benchmarks/trade_offs.py time --csv benchmarks/synthesizer_time.csv
 
-`settings`: people flow, ten traces per user before any privacy test, one seed; PPMTF along its noise precision, SGD along
-the number of copied events, SGLT along remove_true_prob for 50 to 200 clusters of places; and the bridge, TPM and
+`settings`: people flow, ten traces per user before any privacy test, one seed; PPMTF along its noise precision, SGD
+along the number of copied events, SGLT along remove_true_prob for 50 to 200 clusters of places; and the bridge, TPM and
 Training. Each is beside what the authors' programs printed. What is finished is kept in the folder.
 
 `plot`: Fig. 7 of Murakami et al. 2021.
 
-`time`: seconds of a fit and of one trace a user, compilation included, in a process of its own each; Fig. 9. A toy city of
-one day without gaps, once with 400 places and more and more users, once with 500 users and more and more places. In the
-end it prints exponents: the slope of log seconds over log users or places.
+`time`: seconds of a fit and of one trace a user, compilation included, in a process of its own each; Fig. 9. A toy city
+of one day without gaps, once with 400 places and more and more users, once with 500 users and more and more places. In
+the end it prints exponents: the slope of log seconds over log users or places.
 """
 
 from __future__ import annotations
