@@ -12,6 +12,7 @@ from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
+from ppmtf_jax.jobs.compare import CompareSettings, compare
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.privacy.release import ReleaseSettings, make_release, save_release
 from ppmtf_jax.runtime.devices import use_all_cores
@@ -23,6 +24,7 @@ from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 __version__ = version("ppmtf_jax")
 
 __all__ = [
+    "CompareSettings",
     "Evaluation",
     "EvaluationSettings",
     "FittedModel",
@@ -36,6 +38,7 @@ __all__ = [
     "SynthesisSettings",
     "TimeGrid",
     "Traces",
+    "compare",
     "evaluate",
     "fit",
     "make_release",

@@ -29,7 +29,7 @@ from ppmtf_jax.jobs.steps import PathLike
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.files import clear_leftovers, exclusive_use, write_text
 from ppmtf_jax.runtime.memory import PeakMemory
-from ppmtf_jax.settings import build_settings, parse_assignments
+from ppmtf_jax.settings import build_settings, chosen_settings, parse_assignments
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.base import ScoredTraceModel
@@ -192,10 +192,11 @@ def compare(
     train: Traces,
     test: Traces,
     candidates: Sequence[str | Candidate] = COMPARED,
-    settings: CompareSettings = CompareSettings(),
+    settings: CompareSettings | None = None,
     *,
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
+    **named_settings: Any,
 ) -> Compared:
     """Fit several synthesizers to the same data, and test and measure their traces.
 
@@ -203,10 +204,13 @@ def compare(
     ----------
     candidates : list of str or Candidate
         A name, such as "bridge", or a name and settings, such as "sgd n_copied=2".
+    settings : CompareSettings, optional
     progress : bool
         Show progress bars where there is a terminal.
     say : function of a str
         Is told what happens.
+    **named_settings
+        Settings by name, in place of `settings`.
 
     Raises
     ------
@@ -217,11 +221,12 @@ def compare(
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=20, n_days=2, seed=0).traces.split_users(0.5, seed=0)
-    >>> found = compare(train, test, ["uniform", "sgd n_copied=2"], CompareSettings(n_seeds=2, attacks=False))
+    >>> found = compare(train, test, ["uniform", "sgd n_copied=2"], n_seeds=2, attacks=False)
     >>> found.mean().columns
     ['uniform', 'sgd n_copied=2', 'training']
     """
-    return _compare(train, test, candidates, settings, _Cells(None, ""), progress, say)
+    chosen = chosen_settings(CompareSettings, settings, named_settings, "compare")
+    return _compare(train, test, candidates, chosen, _Cells(None, ""), progress, say)
 
 
 def compare_systems(

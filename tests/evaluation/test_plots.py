@@ -563,3 +563,22 @@ def test_pass_rates_are_drawn_against_k():
         assert line.get_label() == name
         np.testing.assert_array_equal(line.get_xdata(), np.arange(1, len(rates) + 1))
         np.testing.assert_array_equal(line.get_ydata(), 100 * rates)
+
+
+def test_trade_offs_have_a_line_for_each_system_in_each_panel():
+    titles = {"tp_tv": "TP-TV", "reid_rate": "Re-identification", "mia_advantage": "Membership"}
+    tv, reid, membership = (Quantity(name, title, "", "TV", "lower", "") for name, title in titles.items())
+    ours = {
+        "sgd": {"tp_tv": [0.5, 0.4], "reid_rate": [0.001, 0.1], "mia_advantage": [0.1, 0.2]},
+        "ppmtf": {"tp_tv": [0.3], "reid_rate": [0.02], "mia_advantage": [0.0]},
+    }
+    official = {"sgd": {"tp_tv": [0.45], "reid_rate": [0.05], "mia_advantage": [0.15]}}
+    training = {"training": {"tp_tv": 0.2, "reid_rate": 1.0, "mia_advantage": 0.7}}
+    figure = plots.trade_offs(ours, [tv], [reid, membership], published=official, references=training)
+    upper, lower = figure.axes
+    assert [line.get_label() for line in upper.lines] == ["sgd", "sgd, published", "ppmtf", "training"]
+    assert upper.lines[0].get_color() == upper.lines[1].get_color() != upper.lines[2].get_color()
+    np.testing.assert_array_equal(upper.lines[0].get_xydata(), [[0.001, 0.5], [0.1, 0.4]])
+    np.testing.assert_array_equal(lower.lines[3].get_xydata(), [[0.7, 0.2]])
+    # Re-identification spans two decades; an advantage may be 0 or less.
+    assert (upper.get_xscale(), lower.get_xscale()) == ("log", "linear")

@@ -1,0 +1,125 @@
+# %% [markdown]
+# # Which synthesizer?
+#
+# All that this library can make traces with, side by side on the same data: what the traces keep, what they give away,
+# and how far each can be turned from one to the other. The pictures are those of the paper of PPMTF (Murakami et al.
+# 2021, Figs. 7 and 8).
+
+# %%
+# Only in Google Colab: install the library.
+import subprocess
+import sys
+
+if "google.colab" in sys.modules:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+# %%
+# %matplotlib inline
+import os
+
+import rich
+
+from ppmtf_jax import PPMTFSettings, compare, fit, synthesize, toy_city
+from ppmtf_jax.datasets import read_people_flow
+from ppmtf_jax.evaluation.plots import trade_offs, user_clusters
+from ppmtf_jax.evaluation.tables import format_table
+
+# %% [markdown]
+# ## 1. The data
+#
+# Without any data, a simulated city of one day without gaps. With the people flow of Tokyo (`POI_TK.csv`,
+# `traintraces_TK.csv` and so on), which the paper uses, give their folder in `folder`, or in the environment variable
+# `PPMTF_DATA`.
+
+# %%
+folder = os.environ.get("PPMTF_DATA", "")
+
+if folder:
+    train, test = read_people_flow(folder)
+    ppmtf = "ppmtf"
+else:
+    train, test = toy_city(n_users=250, n_places=50, n_days=1, missing=0.0, seed=0).traces.split_users(0.6, seed=0)
+    # Zeros are given less weight in a city this small, and 40 sweeps do for a look.
+    ppmtf = "ppmtf zeros=weighted n_zeros=300 n_sweeps=40"
+print(f"{train.n_users} training and {test.n_users} test users, {train.n_places} places, {train.n_events} events")
+
+# %% [markdown]
+# ## 2. One table
+#
+# * **bridge**: users in clusters, a chain for each cluster; what `fit` learns unless told otherwise.
+# * **ppmtf**: a chain for each user, from a factorization of all users' counts.
+# * **sgd**: one transition matrix for each time of the day, the same for everybody. With `n_copied` the first events of
+#   a trace are those of a real person.
+# * **sglt**: a real trace, in which each place is replaced by one that means the same to somebody else.
+# * **tpm**: one noisy transition matrix, with differential privacy for every user.
+# * **training**: the real traces, given away. **uniform**: places at random.
+#
+# The numbers are of all traces, before any privacy test; how many would pass stands below them. `compare` does all of
+# it: it fits each system, makes traces, tests, attacks and measures them. On the command line it is `ppmtf compare`.
+
+# %%
+systems = ["bridge", ppmtf, "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", "tpm"]
+found = compare(train, test, systems, n_seeds=1, traces_per_user=2)
+rich.print(format_table(found.mean()))
+
+# %% [markdown]
+# ## 3. Utility against privacy
+#
+# Most systems have a setting that turns one against the other. The best place in each panel is at the lower left: near
+# the real population or the real transitions, and hard to attack.
+
+# %%
+# Settings of each system, from the least to the most private.
+lines = {
+    "PPMTF, noise precision": [f"{ppmtf} noise_precision={alpha}" for alpha in (200, 2, 0.5)],
+    "SGD, copied events": [f"sgd n_copied={n}" for n in (4, 2, 1, 0)],
+    "SGLT, true places removed": [f"sglt remove_true_prob={share}" for share in (0, 0.2, 0.4, 1)],
+}
+swept = compare(train, test, [each for line in lines.values() for each in line], n_seeds=1, traces_per_user=2).mean()
+names = iter(swept.columns)
+quantities = {row.quantity.name: row.quantity for row in swept.rows()}
+utility, privacy = ["tp_tv", "tm_emd_y", "vf_tv"], ["reid_rate", "mia_advantage"]
+
+
+def numbers(columns):
+    """Values along a line, by the name of the number."""
+    return {name: [swept.value(name, column) for column in columns] for name in utility + privacy}
+
+
+def alone(column):
+    """The same of a single system of the first table."""
+    return {name: found.mean().value(name, column) for name in utility + privacy}
+
+
+trade_offs(
+    {label: numbers([next(names) for _ in line]) for label, line in lines.items()},
+    [quantities[name] for name in utility],
+    [quantities[name] for name in privacy],
+    references={name: alone(name) for name in ("bridge", "tpm", "training")},
+)
+
+# %% [markdown]
+# SGD with nothing copied and the bridge do not depend on one real trace more than on another: that is why nobody can
+# say whose they are. SGLT starts from a real trace, and pays for it by re-identification until most true places are
+# removed. What SGD and PPMTF lack is on other lines of the table: SGD knows no groups of people (*Group-TV*), and PPMTF
+# refuses moves that people make.
+#
+# ## 4. What a factorization knows of groups
+#
+# PPMTF describes every user, place and time by a few numbers. A column of them is a kind of person: here are the columns
+# whose strongest users are least like everybody.
+
+# %%
+settings = PPMTFSettings() if folder else PPMTFSettings(zeros="weighted", n_zeros=300, n_sweeps=40)
+model = fit(train, "ppmtf", settings)
+user_clusters(model.trace_model, synthesize(model), train)
+
+# %% [markdown]
+# ## 5. So which?
+#
+# * **Traces to use**, for what people have in common: the bridge.
+# * **A guarantee that holds whatever an attacker knows**: `tpm`, and more data than here; its table row says what the
+#   noise costs.
+# * **To compare with the literature**: `ppmtf`, `sgd` and `sglt`, as published.
+#
+# What is best on your data your data will tell: `ppmtf compare train test --out compared`.
