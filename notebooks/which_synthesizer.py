@@ -106,8 +106,8 @@ trade_offs(
 #
 # ## 4. What a factorization knows of groups
 #
-# PPMTF describes every user, place and time by a few numbers. A column of them is a kind of person: here are the columns
-# whose strongest users are least like everybody.
+# PPMTF describes every user, place and time by a few numbers. A column of them is a kind of person: here are those
+# columns whose strongest users are least like everybody.
 
 # %%
 settings = PPMTFSettings() if folder else PPMTFSettings(zeros="weighted", n_zeros=300, n_sweeps=40)
