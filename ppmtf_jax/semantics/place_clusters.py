@@ -57,7 +57,9 @@ def cluster_places(
         raise InputError("sglt", [Problem(f"n_clusters from 1 to {n_places}, the number of places", repr(n_clusters))])
     # In single precision, what is left of a sum when its largest term is taken away would be rounding.
     with jax.enable_x64(True):
-        found, value = _best_of_starts(jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64), n_clusters)
+        found, value = _best_of_starts(
+            jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64), n_clusters
+        )
         return np.asarray(found)[int(np.argmin(value))]
 
 

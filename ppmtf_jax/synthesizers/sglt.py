@@ -131,7 +131,9 @@ class SGLT(TraceModel):
     def summary(self) -> list[str]:
         size = np.bincount(np.asarray(self.cluster))
         alone = int((size == 1).sum())
-        return [f"{len(size)} clusters of {size.min()} to {size.max()} places with a like meaning, {alone} of one place"]
+        return [
+            f"{len(size)} clusters of {size.min()} to {size.max()} places with a like meaning, {alone} of one place"
+        ]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self)}
@@ -221,12 +223,10 @@ def require_memory_to_fit(n_users: int, n_places: int) -> None:
 
 def unprotected(settings: SGLTSettings) -> list[str]:
     """What a release of these traces has to say."""
-    notes = [
-        "when the input user changes from a kind of place to another: a trace of SGLT changes at about the same instants"
-    ]
+    notes = ["when the input user changes from a kind of place to another: a trace changes at about the same instants"]
     if settings.remove_true_prob < 1:
         share = 1 - settings.remove_true_prob
-        notes.append(f"the input user's own places: at each instant a trace may be where she was, by a chance of {share:g}")
+        notes.append(f"where the input user was: at each instant her own place is allowed with probability {share:g}")
     return notes
 
 
