@@ -36,7 +36,7 @@ def aggregate_transitions(
     --------
     >>> places = PlaceTable(np.arange(2), np.array([35.0, 35.1]), np.array([139.0, 139.0]))
     >>> aggregate_transitions(np.array([[3, 0], [0, 0]]), places).round(3)
-    array([[0.934, 0.066],
+    array([[0.933, 0.067],
            [0.254, 0.746]])
     """
     seen = transitions + 1 / len(places)

@@ -56,7 +56,7 @@ class SeedTraces(NamedTuple):
             found = "events of a last period only, which the grid cuts off"
             problems.append(Problem(f"a whole period of {length} instants of every user", found, 0, examples))
         if problems:
-            raise InputError("sglt", problems)
+            raise InputError("seed traces", problems)
         return cls(user, train.place[whole].reshape(-1, length), train.n_users, train.n_places)
 
     @property
@@ -78,5 +78,5 @@ class SeedTraces(NamedTuple):
 def _incomplete(train: Traces, users: np.ndarray, length: int) -> Problem:
     examples = first_examples(train.user_ids[np.unique(users)].tolist())
     found = f"{len(users)} periods with missing events; users"
-    way_out = "SGLT transforms complete traces: complete them first, or take users without gaps"
+    way_out = "SGLT and its privacy test need complete traces: complete them first, or take users without gaps"
     return Problem(f"an event at each of the {length} instants of a period", found, 0, examples, way_out)

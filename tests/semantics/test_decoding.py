@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import jax
 import jax.numpy as jnp
@@ -161,8 +161,7 @@ def test_where_no_place_is_left_all_are_allowed():
 
 def most_probable(allowed, transition, first) -> tuple[int, ...]:
     def log_probability(trace):
-        steps = zip(trace[:-1], trace[1:], strict=True)
-        return np.log(first[trace[0]]) + sum(np.log(transition[a, b]) for a, b in steps)
+        return np.log(first[trace[0]]) + sum(np.log(transition[step]) for step in pairwise(trace))
 
     return max(product(*[np.flatnonzero(row) for row in allowed]), key=log_probability)
 

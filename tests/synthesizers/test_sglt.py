@@ -69,7 +69,7 @@ def test_one_user_is_refused(train):
 
 def test_missing_events_are_refused():
     gaps = random_traces(0, range(9), places_in_line(5), minutes(INSTANTS), keep=0.8)
-    with pytest.raises(InputError, match="SGLT transforms complete traces: complete them first"):
+    with pytest.raises(InputError, match="need complete traces: complete them first"):
         fit(gaps, "sglt")
 
 
