@@ -3,6 +3,9 @@
 A synthetic trace is made of one trace of its input user: each place is replaced by the places that mean the same, as
 work means the same wherever it is, and among these the way is taken that people are most likely to go. The places that
 mean the same are learned of all users' traces.
+
+Its traces have no likelihood that could be computed, so that the plausible-deniability test does not know them; its own
+test is `privacy.semantic_test`.
 """
 
 from __future__ import annotations
@@ -196,7 +199,17 @@ def fit_trace_model(
 
 
 def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings: SGLTSettings) -> SGLT:
-    """The model of given clusters of places, which are numbered 0, 1, ... without gaps."""
+    """The model of given clusters of places.
+
+    Raises
+    ------
+    InputError
+        Not every place has a cluster, or these are not numbered 0, 1, ... without gaps; or periods with missing events.
+    """
+    if len(cluster) != train.n_places or not np.array_equal(np.unique(cluster), np.arange(cluster.max() + 1)):
+        found = f"{len(cluster)} numbers from {cluster.min()} to {cluster.max()}"
+        expected = f"a cluster for each of {train.n_places} places, numbered 0, 1, ... without gaps"
+        raise InputError("sglt", [Problem(expected, found)])
     seeds = SeedTraces.of(train)
     classes = SemanticClasses.of(
         cluster, settings.remove_place_prob, settings.merge_prob, n_instants=train.time_grid.period

@@ -73,6 +73,12 @@ def test_missing_events_are_refused():
         fit(gaps, "sglt")
 
 
+@pytest.mark.parametrize("cluster", [np.zeros(PLACES - 1, int), np.arange(PLACES) + 1, np.arange(PLACES) * 2])
+def test_clusters_of_other_places_or_with_gaps_are_refused(train, cluster):
+    with pytest.raises(InputError, match="a cluster for each of 20 places, numbered 0, 1, .* without gaps"):
+        fit_to_clusters(train, cluster, SGLTSettings())
+
+
 def test_a_changed_model_folder_is_refused(fitted):
     arrays = fitted.trace_model.to_arrays()
     wrong = [{"cluster": arrays["cluster"] + 10}, {"seed_start": arrays["seed_start"] + 1}]
