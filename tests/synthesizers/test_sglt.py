@@ -75,7 +75,7 @@ def test_missing_events_are_refused():
 
 @pytest.mark.parametrize("cluster", [np.zeros(PLACES - 1, int), np.arange(PLACES) + 1, np.arange(PLACES) * 2])
 def test_clusters_of_other_places_or_with_gaps_are_refused(train, cluster):
-    with pytest.raises(InputError, match="a cluster for each of 20 places, numbered 0, 1, .* without gaps"):
+    with pytest.raises(InputError, match=r"a cluster for each of 20 places, numbered 0, 1, .* without gaps"):
         fit_to_clusters(train, cluster, SGLTSettings())
 
 
