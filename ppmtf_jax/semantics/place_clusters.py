@@ -65,7 +65,7 @@ def cluster_places(
 
 def criterion(similarity: Float[Array, "place other"], cluster: Int[Array, " place"], n_clusters: int) -> Array:
     """What `cluster_places` minimizes."""
-    return _cost(*_sums(similarity, cluster, n_clusters)[:3]).sum()
+    return _cost(*_sums(similarity, cluster, n_clusters)).sum()
 
 
 @partial(jax.jit, static_argnames="n_clusters")
@@ -88,8 +88,8 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
     cluster = cluster.at[attracting].set(jnp.arange(n_clusters, dtype=jnp.int32))
 
     def move(place: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        cluster, size, total, inside, near, moved = state
-        left, own = cluster[place], near[place]
+        cluster, size, total, inside, moved = state
+        left, own = cluster[place], jax.ops.segment_sum(similarity[place], cluster, n_clusters)
         cost = _cost(size, total, inside)
         joined = _cost(size + 1, total + to_all[place], inside + 2 * own + to_itself[place])
         inside_rest = jnp.where(size[left] > 1, inside[left] - 2 * own[left] + to_itself[place], 1)
@@ -104,7 +104,6 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
             size.at[both].add(sign),
             total.at[both].add(sign * to_all[place]),
             inside.at[both].add(sign * 2 * own[both] + moves * to_itself[place]),
-            near.at[:, both].add(sign * similarity[:, place, None]),
             moved + moves.astype(jnp.int32),
         )
 
@@ -122,11 +121,11 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
     return jax.lax.while_loop(goes_on, move_each, (cluster, jnp.ones((), jnp.int32), 0))[0]
 
 
-def _sums(similarity: Array, cluster: Array, n_clusters: int) -> tuple[Array, Array, Array, Array]:
-    """Of each cluster its size and its places' similarity to all and to each other; of each place that to clusters."""
+def _sums(similarity: Array, cluster: Array, n_clusters: int) -> tuple[Array, Array, Array]:
+    """Of each cluster its size, and its places' similarity to all places and to each other."""
     member = jax.nn.one_hot(cluster, n_clusters, dtype=similarity.dtype)
     near = similarity @ member
-    return member.sum(axis=0), near.sum(axis=0), (member * near).sum(axis=0), near
+    return member.sum(axis=0), near.sum(axis=0), (member * near).sum(axis=0)
 
 
 def _cost(size: Array, total: Array, inside: Array) -> Array:
