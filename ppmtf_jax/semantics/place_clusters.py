@@ -24,10 +24,9 @@ def cluster_places(
     """Cluster places, of clusters about equally large.
 
     Minimizes the sum over clusters of size^2 times (similarity of its places to all places) / (similarity of its places
-    to each other), which is the criterion G1' of CLUTO, that the published program uses, plus a constant for equal
-    sizes. From random places, one for each cluster, which attract those that are most similar to them, single places
-    are moved to where the criterion falls most until none lowers it; the best of ten starts is taken. No cluster
-    becomes empty.
+    to each other): the criterion G1' of CLUTO, which the published program uses, plus the sum of size^2. From random
+    places, one for each cluster, which attract those that are most similar to them, single places are moved to where
+    the criterion falls most until none lowers it; the best of ten starts is taken. No cluster becomes empty.
 
     Parameters
     ----------
