@@ -21,7 +21,7 @@ STAGES = (
     {"noise"},
     {"data"},
     {"datasets"},
-    {"gibbs", "trace_models", "bridge"},
+    {"gibbs", "trace_models", "bridge", "semantics"},
     {"synthesizers"},
     {"privacy"},
     {"attacks", "colocation"},

@@ -1,0 +1,203 @@
+"""SGLT's own privacy test: is a trace unlike its input user's, and as like in meaning to others (Bindschaedler 2016).
+
+It needs no likelihood, and so tests traces of every system. But it looks at a trace's places alone: it says nothing of
+how probable a trace is if somebody else is the input user, and gives no bound on what an attacker learns. For systems
+with likelihoods `plausible_deniability` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.semantics.seed_traces import SeedTraces
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
+
+# Numbers in a table at a time: bounds the memory.
+CELLS_AT_A_TIME = 2**22
+
+
+@dataclass(frozen=True)
+class SemanticTestSettings:
+    """Parameters of the semantic test; in brackets their names in Fig. 2 of Bindschaedler and Shokri 2016.
+
+    Parameters
+    ----------
+    k : int
+        How many users a trace must be as similar to in meaning; its own counts.
+    max_semantic_difference : float
+        By how much the similarity to another may differ from that to the input user (delta_d). Smaller protects better.
+    max_geographic_similarity : float
+        To the input user's trace (delta_s), from 0 to 1: the share of time at the same places, whenever.
+    max_intersection : float
+        Share of the instants at which the input user is at the same place (delta_i).
+    """
+
+    k: int = 10
+    max_semantic_difference: float = 0.1
+    max_geographic_similarity: float = 0.5
+    max_intersection: float = 0.25
+
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
+        if self.k < 1:
+            problems.append(Problem("k of at least 1", repr(self.k)))
+        for name in ("max_semantic_difference", "max_geographic_similarity", "max_intersection"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                problems.append(Problem(f"{name} from 0 to 1", repr(value)))
+        if problems:
+            raise InputError("semantic test", problems)
+
+
+@dataclass(frozen=True, eq=False)
+class SemanticVerdicts:
+    """Outcome of the semantic test.
+
+    Parameters
+    ----------
+    settings : SemanticTestSettings
+    table : DataFrame
+        Columns user, trace, semantic_similarity, geographic_similarity, intersection, plausible_users, passed; one row
+        for each trace, in the order of `Traces.trace_table`. `plausible_users` counts the input user.
+    """
+
+    settings: SemanticTestSettings
+    table: pd.DataFrame
+
+    @property
+    def passed(self) -> Bool[np.ndarray, " trace"]:
+        """Whether each trace may be released."""
+        return self.table["passed"].to_numpy()
+
+
+def semantic_privacy_test(
+    model: FittedModel,
+    train: Traces,
+    synthetic: Traces,
+    settings: SemanticTestSettings | None = None,
+    **named_settings: Any,
+) -> SemanticVerdicts:
+    """Test every trace for being unlike its input user's, and in meaning as like to k users.
+
+    A trace passes if (1) at few instants its input user is at the same place, (2) its visit distribution pi has little
+    in common with hers: sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to her is about that
+    to k - 1 others at least. The semantic similarity is the same sum once places are renamed to make it greatest; see
+    `semantics.similarity.Profiles.similarity`, but without smoothing.
+
+    Of a user with several periods the one counts which is most like the trace, for (1) and (2); and for (3) her visits
+    in all.
+
+    Parameters
+    ----------
+    model : FittedModel
+    train : Traces
+        What it was learned of, complete.
+    synthetic : Traces
+        What `synthesize` made from this very model, or some of it.
+    settings : SemanticTestSettings, optional
+    **named_settings
+        Settings by name, in place of `settings`: `semantic_privacy_test(model, train, synthetic, k=20)`.
+
+    Raises
+    ------
+    InputError
+        The model did not make the traces, or is of other users or places than `train`; or that has missing events.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+    >>> train = synthesize(fit(toy_city(n_users=20, seed=0).traces, "sgd", seed=0), seed=0)  # without gaps
+    >>> model = fit(train, "uniform", seed=0)
+    >>> semantic_privacy_test(model, train, synthesize(model, seed=0), k=2).table.columns.tolist()
+    ['user', 'trace', 'semantic_similarity', 'geographic_similarity', 'intersection', 'plausible_users', 'passed']
+    """
+    chosen = chosen_settings(SemanticTestSettings, settings, named_settings, "semantic test")
+    check_origin(model, synthetic)
+    users, places = complete_places(model, synthetic)
+    seeds = _seeds_of_model(model, train)
+    intersection, geographic = _likeness_to_own(seeds, users, places)
+    semantic, plausible = _likeness_to_all(seeds, users, places, chosen.max_semantic_difference)
+    index, trace = synthetic.trace_table()
+    columns = {"user": synthetic.user_ids[index], "trace": trace, "semantic_similarity": semantic}
+    columns |= {"geographic_similarity": geographic, "intersection": intersection, "plausible_users": plausible}
+    table = pd.DataFrame(columns)
+    table["passed"] = (
+        (intersection <= chosen.max_intersection)
+        & (geographic <= chosen.max_geographic_similarity)
+        & (plausible >= chosen.k)
+    )
+    return SemanticVerdicts(chosen, table)
+
+
+def _seeds_of_model(model: FittedModel, train: Traces) -> SeedTraces:
+    problems = []
+    if not np.array_equal(train.user_ids, model.user_ids):
+        problems.append(Problem("the users that the model was trained on", "others"))
+    if not np.array_equal(train.places.ids, model.places.ids):
+        problems.append(Problem("the places that the model was trained on", "another place table"))
+    if train.time_grid.one_period() != model.time_grid:
+        problems.append(Problem("the time grid that the model was trained on", "another one"))
+    if problems:
+        raise InputError("training traces", problems)
+    return SeedTraces.of(train)
+
+
+def _likeness_to_own(
+    seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"]
+) -> tuple[Float[np.ndarray, " trace"], Float[np.ndarray, " trace"]]:
+    """Shares of instants at the same place at the same time, and of time at the same places, with the nearest seed."""
+    n_seeds = seeds.seeds_per_user[users]
+    trace = np.repeat(np.arange(len(users)), n_seeds)
+    first_pair = np.cumsum(n_seeds) - n_seeds
+    seed = np.searchsorted(seeds.user, users)[trace] + np.arange(len(trace)) - first_pair[trace]
+    same_time = (places[trace] == seeds.place[seed]).mean(axis=1)
+    same_place = np.empty(len(trace))
+    for rows in _in_blocks(len(trace), seeds.n_places):
+        both = (_shares(each, seeds.n_places) for each in (places[trace[rows]], seeds.place[seed[rows]]))
+        same_place[rows] = np.minimum(*both).sum(axis=1)
+    return np.maximum.reduceat(same_time, first_pair), np.maximum.reduceat(same_place, first_pair)
+
+
+def _likeness_to_all(
+    seeds: SeedTraces,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    max_difference: float,
+) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
+    """Semantic similarity of traces to their input users, and how many users it is about as great to."""
+    visits = _falling(seeds.visits() / places.shape[1])
+    visits = visits[:, visits.any(axis=0)]
+    own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)
+    for rows in _in_blocks(len(users), max(visits.size, seeds.n_places)):
+        of_trace = _falling(_shares(places[rows], seeds.n_places))[:, None, : visits.shape[1]]
+        similarity = np.minimum(of_trace, visits).sum(axis=2)
+        own[rows] = np.take_along_axis(similarity, users[rows, None], axis=1)[:, 0]
+        # Equal sums of shares may be rounded in several ways.
+        plausible[rows] = (np.abs(similarity - own[rows, None]) <= max_difference + 1e-9).sum(axis=1)
+    return own, plausible
+
+
+def _in_blocks(n_rows: int, cells_per_row: int) -> Iterator[slice]:
+    block = max(1, CELLS_AT_A_TIME // cells_per_row)
+    return (slice(first, first + block) for first in range(0, n_rows, block))
+
+
+def _shares(places: Int[np.ndarray, "trace instant"], n_places: int) -> Float[np.ndarray, "trace place"]:
+    """The visit distribution of each trace."""
+    n_traces, n_instants = places.shape
+    cell = np.arange(n_traces)[:, None] * n_places + places
+    return np.bincount(cell.ravel(), minlength=n_traces * n_places).reshape(n_traces, n_places) / n_instants
+
+
+def _falling(shares: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row rank"]:
+    return -np.sort(-shares, axis=1)

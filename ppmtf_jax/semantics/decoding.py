@@ -1,0 +1,234 @@
+"""From a seed trace to places that mean the same, and from these to a synthetic trace (Bindschaedler and Shokri 2016).
+
+A semantic seed allows some places at each instant of a trace. It is decoded by the Viterbi algorithm, with random
+factors, under a model of how everybody moves.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_batching import sequential_vmap
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppmtf_jax.data.places import PlaceTable
+
+NEAREST_KM = 1.0
+# A cluster keeps at least so many of its places.
+LEAST_KEPT = 3
+# A step of a trellis is computed for as many places as the larger of its sides has, up to the next of these.
+TRELLIS_WIDTHS = (16, 128)
+
+
+def aggregate_transitions(
+    transitions: Int[np.ndarray, "place next_place"], places: PlaceTable
+) -> Float[np.ndarray, "place next_place"]:
+    """How everybody moves: half by the steps that were seen, and half by distance.
+
+    The one half is P(a, b) = (N(a, b) + 1 / places) / (N(a) + 1), with N the counts of all users, the other
+    proportional to max(1 km, distance)^-2.
+
+    Examples
+    --------
+    >>> places = PlaceTable(np.arange(2), np.array([35.0, 35.1]), np.array([139.0, 139.0]))
+    >>> aggregate_transitions(np.array([[3, 0], [0, 0]]), places).round(3)
+    array([[0.933, 0.067],
+           [0.254, 0.746]])
+    """
+    seen = transitions + 1 / len(places)
+    near = np.maximum(NEAREST_KM, _distance_km(places)) ** -2
+    return (seen / seen.sum(axis=1, keepdims=True) + near / near.sum(axis=1, keepdims=True)) / 2
+
+
+def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
+    """The distribution that a positive transition matrix keeps.
+
+    Examples
+    --------
+    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(9)
+    array([0.75, 0.25])
+    """
+    # pi (P - 1) = 0 and sum(pi) = 1: the sum is added to every equation, which makes them independent.
+    return np.linalg.solve((transition - np.eye(len(transition))).T + 1, np.ones(len(transition)))
+
+
+def _distance_km(places: PlaceTable) -> Float[np.ndarray, "place place"]:
+    apart = places.position_km()[:, None] - places.position_km()
+    return np.hypot(apart[..., 0], apart[..., 1])
+
+
+class SemanticClasses(NamedTuple):
+    """Clusters of places, and how many of their places leave and join.
+
+    Attributes
+    ----------
+    cluster : int array, shape (places,)
+    n_kept : int array, shape (clusters,)
+        How many places of a cluster are kept.
+    n_joining : int array, shape (distances, clusters)
+        How many of them join d instants before a change to or from the cluster, d = 1, 2, ...
+    """
+
+    cluster: Int[Array, " place"]
+    n_kept: Int[Array, " cluster"]
+    n_joining: Int[Array, "distance cluster"]
+
+    @classmethod
+    def of(
+        cls, cluster: Int[np.ndarray, " place"], remove_place_prob: float, merge_prob: float, n_instants: int
+    ) -> SemanticClasses:
+        """Of each cluster floor(remove_place_prob size) places leave where at least 3 stay.
+
+        Of those that stay, floor(merge_prob^(d^2) size) join.
+
+        Examples
+        --------
+        >>> classes = SemanticClasses.of(np.array([0, 0, 0, 0, 1, 1]), 0.25, 0.75, n_instants=30)
+        >>> classes.n_kept.tolist(), classes.n_joining.tolist()
+        ([3, 2], [[2, 1]])
+        """
+        size = np.bincount(cluster)
+        n_removed = _floor(remove_place_prob * size)
+        n_kept = np.where(size - n_removed >= LEAST_KEPT, size - n_removed, size)
+        distance = np.arange(1, max(2, n_instants))
+        n_joining = _floor(merge_prob ** (distance[:, None] ** 2.0) * n_kept)
+        # At greater distances none joins; JAX cannot index an empty array.
+        n_distances = max(1, np.count_nonzero(n_joining.any(axis=1)))
+        arrays = (cluster, n_kept, n_joining[:n_distances])
+        return cls(*(jnp.asarray(array.astype(np.int32)) for array in arrays))
+
+
+def _floor(count: np.ndarray) -> np.ndarray:
+    """The next whole number below, where 3 less rounding is 3."""
+    return np.floor(count + 1e-9).astype(np.int32)
+
+
+def semantic_seed(
+    key: Key[Array, ""],
+    seed: Int[Array, " instant"],
+    classes: SemanticClasses,
+    remove_true_prob: Float[Array, ""],
+    joins_lowest: Bool[Array, ""],
+) -> Bool[Array, "instant place"]:
+    """Draw which places a synthetic trace may be at: those that mean the same as the places of a seed trace.
+
+    At each instant these are the places of the seed's cluster that are kept. Around changes some of both clusters join:
+    d instants before the seed's next change of cluster, from then until min(d, stay) instants after the change, where
+    the seed stays at the place to which it changed for so many further instants. Then the seed's own place is removed
+    at each instant with probability `remove_true_prob`. Where no place is left, all are allowed.
+
+    Parameters
+    ----------
+    key : of all that is random: places kept, places that join, and own places removed
+    joins_lowest : bool
+        The places of a cluster that join are those of the lowest numbers, and not random ones.
+    """
+    of_places, of_removal = jax.random.split(key)
+    cluster, n_instants = classes.cluster[seed], len(seed)
+    instants = jnp.arange(n_instants)
+    change = _next_change(cluster)
+    distance = change - instants
+    stay = _next_change(seed)[jnp.minimum(change, n_instants - 1)] - 1 - change
+    n_distances = len(classes.n_joining)
+    joins = (change < n_instants) & (distance <= n_distances)
+    # From each instant up to the end of what joins there.
+    ahead = jnp.arange(2 * n_distances + 1)
+    within = joins[:, None] & (ahead <= (distance + jnp.minimum(stay, distance))[:, None])
+    limit = jnp.zeros((n_instants, len(classes.n_kept)), jnp.int32)
+    limit = limit.at[instants, cluster].set(classes.n_kept[cluster])
+    for side in (cluster, cluster[jnp.minimum(change, n_instants - 1)]):
+        n_joining = classes.n_joining[jnp.minimum(distance, n_distances) - 1, side]
+        at = instants[:, None] + ahead
+        limit = limit.at[at, side[:, None]].max(jnp.where(within, n_joining[:, None], 0), mode="drop")
+    allowed = _order_in_cluster(of_places, classes, joins_lowest) < limit[:, classes.cluster]
+    removed = jax.random.uniform(of_removal, (n_instants,)) < remove_true_prob
+    allowed = allowed.at[instants, seed].min(~removed)
+    return allowed | ~allowed.any(axis=1, keepdims=True)
+
+
+def _next_change(value: Int[Array, " instant"]) -> Int[Array, " instant"]:
+    """For each instant the first later one with another value; the number of instants where there is none."""
+    n = len(value)
+    changes = jnp.where(value[1:] != value[:-1], jnp.arange(1, n), n)
+    return jnp.append(jax.lax.cummin(changes, reverse=True), n)
+
+
+def _order_in_cluster(
+    key: Key[Array, ""], classes: SemanticClasses, by_number: Bool[Array, ""]
+) -> Int[Array, " place"]:
+    """The order of the places kept in each cluster, 0, 1, ...; the number of places for those that are not kept."""
+    n_places = len(classes.cluster)
+    drawn = _rank_in_cluster(jax.random.uniform(key, (n_places,)), classes.cluster)
+    kept = drawn < classes.n_kept[classes.cluster]
+    numbered = _rank_in_cluster(jnp.where(kept, 0.0, 1.0), classes.cluster)
+    return jnp.where(kept, jnp.where(by_number, numbered, drawn), n_places)
+
+
+def _rank_in_cluster(value: Float[Array, " place"], cluster: Int[Array, " place"]) -> Int[Array, " place"]:
+    """How many places of its cluster come before each place by value, and by number among equals."""
+    order = jnp.lexsort((value, cluster))
+    ordered = cluster[order]
+    first = jnp.searchsorted(ordered, ordered)
+    return jnp.zeros_like(order).at[order].set(jnp.arange(len(order)) - first)
+
+
+@sequential_vmap
+def decode(
+    key: Key[Array, ""],
+    allowed: Bool[Array, "instant place"],
+    transition: Float[Array, "place next_place"],
+    first: Float[Array, " place"],
+    randomization: Float[Array, ""],
+) -> Int[Array, " instant"]:
+    """Find the most probable of the allowed traces by Viterbi, with random factors.
+
+    Each first probability and each transition probability of each step is multiplied by a factor of its own, uniform
+    from 1 to `randomization`. With 1 it is the most probable trace.
+
+    One trace after the other also where it is vmapped: how many places a step looks at is that step's own, and a few
+    where all steps of all traces together would take all places.
+    """
+    n_instants, n_places = allowed.shape
+    keys = jax.random.split(key, n_instants)
+    candidate, n_candidates = jax.vmap(_listed)(allowed)
+    widths = [width for width in TRELLIS_WIDTHS if width < n_places] + [n_places]
+
+    def advance(width: int, key: Array, score: Array, before: Array, after: Array, n_after: Array) -> tuple:
+        """Scores of the candidates after a step, and where each comes from; those beyond the last have 0."""
+        factor = jax.random.uniform(key, (width, width), transition.dtype, 1, randomization)
+        weight = score[:width, None] * transition[before[:width, None], after[:width]] * factor
+        origin = jnp.argmax(weight, axis=0)
+        best = jnp.where(jnp.arange(width) < n_after, weight.max(axis=0), 0)
+        rest = (0, n_places - width)
+        # The greatest is made 1, so that no product becomes too small.
+        return jnp.pad(best / best.max(), rest), jnp.pad(origin.astype(jnp.int32), rest)
+
+    def step(state: tuple[Array, Array, Array], now: tuple[Array, Array, Array]) -> tuple:
+        score, before, n_before = state
+        key, after, n_after = now
+        width = jnp.searchsorted(jnp.array(widths), jnp.maximum(n_before, n_after))
+        branches = [partial(advance, each) for each in widths]
+        score, origin = jax.lax.switch(width, branches, key, score, before, after, n_after)
+        return (score, after, n_after), origin
+
+    def trace_back(at: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        origin, before = now
+        return origin[at], before[origin[at]]
+
+    start = first[candidate[0]] * jax.random.uniform(keys[0], (n_places,), transition.dtype, 1, randomization)
+    start = jnp.where(jnp.arange(n_places) < n_candidates[0], start, 0)
+    begin = (start, candidate[0], n_candidates[0])
+    (score, *_), origins = jax.lax.scan(step, begin, (keys[1:], candidate[1:], n_candidates[1:]))
+    last = jnp.argmax(score).astype(jnp.int32)
+    earlier = jax.lax.scan(trace_back, last, (origins, candidate[:-1]), reverse=True)[1]
+    return jnp.append(earlier, candidate[-1, last])
+
+
+def _listed(allowed: Bool[Array, " place"]) -> tuple[Int[Array, " place"], Int[Array, ""]]:
+    """The numbers of allowed places, filled up with 0, and how many there are."""
+    listed = jnp.nonzero(allowed, size=len(allowed), fill_value=0)[0]
+    return listed.astype(jnp.int32), allowed.sum().astype(jnp.int32)

@@ -1,0 +1,96 @@
+"""The semantic test against loops over traces and users."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy import semantic_test
+from ppmtf_jax.privacy.semantic_test import SemanticTestSettings, semantic_privacy_test
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.support import places_in_line, random_traces
+
+USERS, PLACES, PERIOD, TRACES = 9, 6, 4, 3
+GRID = TimeGrid("2024-01-01T00:00:00", 60, np.tile(np.arange(PERIOD), 2), period=PERIOD)
+
+
+@pytest.fixture(scope="module")
+def train() -> Traces:
+    return random_traces(0, range(USERS), places_in_line(PLACES), GRID)
+
+
+@pytest.fixture(scope="module")
+def model(train) -> FittedModel:
+    return fit(train, "sgd", n_copied=2, seed=0)
+
+
+@pytest.fixture(scope="module")
+def synthetic(model) -> Traces:
+    return synthesize(model, traces_per_user=TRACES, seed=0)
+
+
+def falling(counts: Counter, scale: float) -> list[float]:
+    found = sorted((count / scale for count in counts.values()), reverse=True)
+    return found + [0.0] * (PLACES - len(found))
+
+
+def test_all_numbers_are_those_of_loops(train, model, synthetic, monkeypatch):
+    monkeypatch.setattr(semantic_test, "CELLS_AT_A_TIME", 100)
+    seeds = train.place.reshape(USERS, 2, PERIOD).tolist()
+    traces = synthetic.place.reshape(-1, PERIOD).tolist()
+    settings = SemanticTestSettings(
+        k=5, max_semantic_difference=0.125, max_geographic_similarity=0.75, max_intersection=0.5
+    )
+    verdicts = semantic_privacy_test(model, train, synthetic, settings)
+    visits = [falling(Counter(seeds[user][0] + seeds[user][1]), 2 * PERIOD) for user in range(USERS)]
+    for number, (row, trace) in enumerate(zip(verdicts.table.to_dict("records"), traces, strict=True)):
+        user, shares = number // TRACES, falling(Counter(trace), PERIOD)
+        intersection = max(sum(a == b for a, b in zip(trace, seed, strict=True)) / PERIOD for seed in seeds[user])
+        geographic = max(sum((Counter(trace) & Counter(seed)).values()) / PERIOD for seed in seeds[user])
+        semantic = [sum(map(min, shares, of_user)) for of_user in visits]
+        plausible = sum(abs(value - semantic[user]) <= 0.125 + 1e-12 for value in semantic)
+        assert (row["user"], row["trace"]) == (user, number % TRACES)
+        assert row["intersection"] == pytest.approx(intersection)
+        assert row["geographic_similarity"] == pytest.approx(geographic)
+        assert row["semantic_similarity"] == pytest.approx(semantic[user])
+        assert row["plausible_users"] == plausible
+        assert row["passed"] == (intersection <= 0.5 and geographic <= 0.75 and plausible >= 5)
+    assert 0 < verdicts.passed.mean() < 1
+
+
+def test_a_copied_trace_fails_and_is_most_similar(train):
+    model = fit(train, "sgd", n_copied=PERIOD, seed=0)
+    verdicts = semantic_privacy_test(model, train, synthesize(model, seed=0), k=1)
+    assert not verdicts.passed.any()
+    assert (verdicts.table["geographic_similarity"] == 1).all()
+    assert (verdicts.table["intersection"] == 1).all()
+
+
+def test_everybody_is_plausible_where_any_difference_will_do(train, model, synthetic):
+    verdicts = semantic_privacy_test(model, train, synthetic, max_semantic_difference=1.0)
+    assert (verdicts.table["plausible_users"] == USERS).all()
+    assert not semantic_privacy_test(model, train, synthetic, k=USERS + 1).passed.any()
+
+
+def test_traces_of_another_model_and_other_training_traces_are_refused(train, model, synthetic):
+    with pytest.raises(InputError, match="those of another one"):
+        semantic_privacy_test(fit(train, "sgd", seed=1), train, synthetic)
+    with pytest.raises(InputError, match="the users that the model was trained on"):
+        semantic_privacy_test(model, train.select_users(np.arange(3)), synthetic)
+    with pytest.raises(InputError, match="the places that the model was trained on"):
+        semantic_privacy_test(model, random_traces(0, range(USERS), places_in_line(PLACES + 1), GRID), synthetic)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"k": 0}, "k of at least 1"), ({"max_intersection": 1.5}, "max_intersection from 0 to 1; found 1.5")],
+)
+def test_impossible_settings_are_refused(settings, message):
+    with pytest.raises(InputError, match=message):
+        SemanticTestSettings(**settings)
