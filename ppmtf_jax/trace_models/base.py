@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
@@ -73,6 +74,21 @@ class TraceModel(abc.ABC):
         self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
     ) -> Int[Array, ""]:
         """Draw the place at `instant`, given `place` at the instant before."""
+
+    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        """Draw a whole trace: the first place, then one after another.
+
+        A model that draws it otherwise overrides this.
+        """
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_instants))
+
+        def advance(place: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            following = self.sample_next(step[0], user, step[1], place)
+            return following, following
+
+        first = self.sample_first(keys[0], user).astype(jnp.int32)
+        rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, n_instants)))[1]
+        return jnp.concatenate([first[None], rest])
 
     def summary(self) -> list[str]:
         """What a person should know of the model, a sentence each, such as what was chosen and why."""

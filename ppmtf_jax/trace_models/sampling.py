@@ -28,15 +28,7 @@ def sample_tiles(
 
     def sample_trace(user: Array) -> Array:
         own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(own_key, jnp.arange(n_instants))
-
-        def advance(place: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-            following = model.sample_next(step[0], user, step[1], place)
-            return following, following
-
-        first = model.sample_first(keys[0], user).astype(jnp.int32)
-        rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, n_instants)))[1]
-        return jnp.concatenate([first[None], rest])
+        return model.sample_trace(own_key, user, n_instants)
 
     return jax.lax.map(jax.vmap(sample_trace), tiles)
 
