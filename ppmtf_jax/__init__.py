@@ -15,6 +15,7 @@ from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, eval
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.privacy.release import ReleaseSettings, make_release, save_release
 from ppmtf_jax.runtime.devices import use_all_cores
+from ppmtf_jax.synthesizers.completion import CompletionSettings, complete
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.sgd import SGDSettings
@@ -23,6 +24,7 @@ from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 __version__ = version("ppmtf_jax")
 
 __all__ = [
+    "CompletionSettings",
     "Evaluation",
     "EvaluationSettings",
     "FittedModel",
@@ -36,6 +38,7 @@ __all__ = [
     "SynthesisSettings",
     "TimeGrid",
     "Traces",
+    "complete",
     "evaluate",
     "fit",
     "make_release",
