@@ -30,7 +30,7 @@ class CompletionSettings:
     Parameters
     ----------
     how : "most-probable" or "random"
-        The most probable whole trace, or one drawn at random. The former shows no rare place and moves too little.
+        The most probable whole trace, or one drawn at random. The former has no rare places, and is like nobody's.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"

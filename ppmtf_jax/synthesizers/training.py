@@ -39,17 +39,8 @@ class OwnPeriods(TraceModel):
     carried: Float[Array, ""]
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        """One of her periods."""
-        return self.place[self._sample_period(key, user), :n_instants]
-
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
-        return self.place[self._sample_period(key, user), 0]
-
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
-        """Her place then in a period drawn anew: where she goes from where is known of whole periods alone."""
-        return self.place[self._sample_period(key, user), instant]
+        period = jax.random.randint(key, (), self.period_start[user], self.period_start[user + 1])
+        return self.place[period, :n_instants]
 
     def summary(self) -> list[str]:
         lines = ["these are the users' own traces, given away as they are: for comparison, never for release"]
@@ -77,9 +68,6 @@ class OwnPeriods(TraceModel):
             "place": StoredArray(("periods", sizes.instants), "int", 0, sizes.places - 1),
             "carried": StoredArray((), low=0, high=1),
         }
-
-    def _sample_period(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
-        return jax.random.randint(key, (), self.period_start[user], self.period_start[user + 1])
 
 
 @dataclass(frozen=True)

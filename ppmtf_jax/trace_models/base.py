@@ -1,8 +1,9 @@
 """The one abstraction of the library: a trace model, in what can be sampled and what can be scored.
 
-A synthesizer ends in a trace model: for each user, a distribution of the first place and, per instant, of the next
-place given the current one. All that can be sampled is a `TraceModel`; where log-probabilities are known too it is a
-`ScoredTraceModel`. Generation, likelihoods and the plausible-deniability test are each written once against these.
+A synthesizer ends in a trace model: for each user, a distribution of traces. All that can be sampled is a `TraceModel`.
+Most are a `MarkovModel`: a distribution of the first place and, per instant, of the next place given the current one;
+where its log-probabilities are known too it is a `ScoredTraceModel`. Generation, likelihoods and the
+plausible-deniability test are each written once against these.
 """
 
 from __future__ import annotations
@@ -59,36 +60,15 @@ class StoredArray(NamedTuple):
 
 
 class TraceModel(abc.ABC):
-    """For each user a Markov chain over places, inhomogeneous in time.
+    """For each user a distribution of traces.
 
-    It is a JAX pytree, and all methods can be vmapped. Users, places and instants are indices; instant 0 is that of the
-    first event.
+    It is a JAX pytree, and all methods that take a user can be vmapped. Users, places and instants are indices; instant
+    0 is that of the first event.
     """
 
     @abc.abstractmethod
-    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
-        """Draw the place at instant 0."""
-
-    @abc.abstractmethod
-    def sample_next(
-        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
-    ) -> Int[Array, ""]:
-        """Draw the place at `instant`, given `place` at the instant before."""
-
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        """Draw a whole trace: the first place, then one after another.
-
-        A model that draws it otherwise overrides this.
-        """
-        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_instants))
-
-        def advance(place: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-            following = self.sample_next(step[0], user, step[1], place)
-            return following, following
-
-        first = self.sample_first(keys[0], user).astype(jnp.int32)
-        rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, n_instants)))[1]
-        return jnp.concatenate([first[None], rest])
+        """Draw the places of a trace at the first `n_instants` instants, int32."""
 
     def summary(self) -> list[str]:
         """What a person should know of the model, a sentence each, such as what was chosen and why."""
@@ -112,8 +92,33 @@ class TraceModel(abc.ABC):
         """
 
 
-class ScoredTraceModel(TraceModel):
-    """A trace model whose log-probabilities are known."""
+class MarkovModel(TraceModel):
+    """For each user a Markov chain over places, inhomogeneous in time."""
+
+    @abc.abstractmethod
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        """Draw the place at instant 0."""
+
+    @abc.abstractmethod
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        """Draw the place at `instant`, given `place` at the instant before."""
+
+    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_instants))
+
+        def advance(place: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            following = self.sample_next(step[0], user, step[1], place)
+            return following, following
+
+        first = self.sample_first(keys[0], user).astype(jnp.int32)
+        rest = jax.lax.scan(advance, first, (keys[1:], jnp.arange(1, n_instants)))[1]
+        return jnp.concatenate([first[None], rest])
+
+
+class ScoredTraceModel(MarkovModel):
+    """A Markov chain whose log-probabilities are known."""
 
     @abc.abstractmethod
     def tables(self, users: Int[Array, " user"]) -> Any:

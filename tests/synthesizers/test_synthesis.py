@@ -19,7 +19,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.uniform import UniformSettings
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, TraceModel
+from ppmtf_jax.trace_models.base import MarkovModel, ScoredTraceModel, StoredArray
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
     GRID,
@@ -220,7 +220,7 @@ def test_traces_know_the_model_that_made_them(train, tmp_path):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Unscored(TraceModel):
+class Unscored(MarkovModel):
     """A model that can be sampled, and says nothing of probabilities."""
 
     n_places: jax.Array

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.trace_models.sampling import sample_index
+from tests.trace_models.examples import INSTANTS, random_chains
 
 
 def index_frequencies(weight: np.ndarray, n: int) -> np.ndarray:
@@ -46,3 +47,13 @@ def test_index_never_has_weight_zero(size):
         uniform = np.resize(uniform[(uniform >= 0) & (uniform < 1)], 3 * size + 2).astype(np.float32)
         drawn = np.asarray(draw(jnp.asarray(uniform), jnp.asarray(weight)))
         assert (weight[drawn] > 0).all()
+
+
+def test_a_chain_is_drawn_event_by_event_each_from_a_key_of_its_own():
+    model, key = random_chains(), jax.random.key(4)
+    trace = model.sample_trace(key, jnp.asarray(3), INSTANTS)
+    expected = [model.sample_first(jax.random.fold_in(key, 0), jnp.asarray(3))]
+    for instant in range(1, INSTANTS):
+        own_key = jax.random.fold_in(key, instant)
+        expected.append(model.sample_next(own_key, jnp.asarray(3), jnp.asarray(instant), expected[-1]))
+    assert trace.tolist() == [int(place) for place in expected]
