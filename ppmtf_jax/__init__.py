@@ -16,6 +16,7 @@ from ppmtf_jax.jobs.compare import CompareSettings, compare
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.privacy.release import ReleaseSettings, make_release, save_release
 from ppmtf_jax.runtime.devices import use_all_cores
+from ppmtf_jax.synthesizers.completion import CompletionSettings, complete
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.sgd import SGDSettings
@@ -25,6 +26,7 @@ __version__ = version("ppmtf_jax")
 
 __all__ = [
     "CompareSettings",
+    "CompletionSettings",
     "Evaluation",
     "EvaluationSettings",
     "FittedModel",
@@ -39,6 +41,7 @@ __all__ = [
     "TimeGrid",
     "Traces",
     "compare",
+    "complete",
     "evaluate",
     "fit",
     "make_release",

@@ -41,6 +41,7 @@ class Stage(StrEnum):
     FIT = "fit"
     TUNING = "choice of settings"
     SYNTHESIS = "synthesis"
+    COMPLETION = "completion of partly known traces"
     VERIFIERS = "verifiers of the privacy test"
     RELEASE = "numbers of released traces"
     CHAINS = "chains of a diagnosis"

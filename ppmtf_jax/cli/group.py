@@ -16,7 +16,20 @@ from ppmtf_jax.errors import InputError, PpmtfError
 from ppmtf_jax.runtime.devices import leave_processes, use_all_cores, wait_for_processes
 
 # In the order of their use.
-COMMANDS = ("demo", "run", "compare", "list", "import", "fit", "diagnose", "synthesize", "test", "release", "evaluate")
+COMMANDS = (
+    "demo",
+    "run",
+    "compare",
+    "list",
+    "import",
+    "fit",
+    "diagnose",
+    "complete",
+    "synthesize",
+    "test",
+    "release",
+    "evaluate",
+)
 
 # Help that depends on what is registered is made when it is shown.
 LATE_HELP: dict[str, Callable[[], str]] = {}

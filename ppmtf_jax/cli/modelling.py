@@ -1,4 +1,4 @@
-"""Commands that learn and draw: fit, diagnose, synthesize."""
+"""Commands that learn and draw: fit, diagnose, complete, synthesize."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.jobs.resume import fit_resumably
-from ppmtf_jax.jobs.steps import diagnose_fit, synthesize_traces
+from ppmtf_jax.jobs.steps import complete_traces, diagnose_fit, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
+from ppmtf_jax.synthesizers.completion import CompletionSettings
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
@@ -35,6 +36,9 @@ def add_to(app: typer.Typer) -> None:
     )
     app.command(rich_help_panel=STEPS, epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(
         diagnose
+    )
+    app.command(rich_help_panel=STEPS, epilog=example("ppmtf complete model city/train --how random --out whole"))(
+        complete
     )
     app.command(rich_help_panel=STEPS, epilog=example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))(
         synthesize
@@ -107,6 +111,25 @@ def diagnose(
     for advice in diagnosis.advice:
         tell(f"- {advice}")
     tell(f"summary.csv, sweeps.csv and traces.png in {out}")
+
+
+@with_settings(CompletionSettings)
+def complete(
+    model: Model,
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of users that the model knows.")],
+    out: Out,
+    settings: CompletionSettings,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Fill the gaps of real traces: where people were when nothing was recorded.
+
+    Each period in which a trace has an event, such as a day, gets one at every instant; what was recorded stays. They
+    hold real events: keep them as private as the traces themselves. Only you can read them.
+    """
+    whole = complete_traces(model, traces, out, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    tell(f"{whole.n_events} events of {whole.n_users} users in {out}. They are as private as those that were recorded.")
 
 
 @with_settings(SynthesisSettings)

@@ -41,12 +41,15 @@ from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Seed, draw_seed
+from ppmtf_jax.synthesizers.completion import CompletionSettings, complete
 from ppmtf_jax.synthesizers.convergence import diagnose_model
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 
 IMPORTED, DIAGNOSIS, PICTURES = "imported data", "diagnosis", "pictures"
+# A kind of its own, so that none is ever written over recorded traces.
+COMPLETED = "completed traces"
 # As far as Fig. 16 of Murakami et al. 2021 goes.
 MAX_PLOTTED_K = 200
 
@@ -142,6 +145,27 @@ def diagnose_fit(
         diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
         save_figure(trace_plots(diagnosis.shown_traces()), partial / "traces.png")
     return fitted, diagnosis
+
+
+def complete_traces(
+    model: PathLike,
+    traces: PathLike,
+    out: PathLike,
+    settings: CompletionSettings | None = None,
+    *,
+    seed: AnySeed = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Traces:
+    """Fill the gaps of a trace set; what is written holds real events, and is as private as the traces given."""
+    inputs, chosen, own_seed = [model, traces], settings or CompletionSettings(), draw_seed(seed)
+    check_output_folder(out, COMPLETED, overwrite=overwrite, inputs=inputs)
+    fitted, given = FittedModel.load(model), Traces.load(traces, progress=progress)
+    completed = complete(fitted, given, chosen, seed=own_seed, progress=progress)
+    about = {"how": chosen.how, "model": fitted.checksum, "seed": own_seed._asdict()}
+    with output_folder(out, COMPLETED, about=about, overwrite=overwrite, inputs=inputs) as partial:
+        completed.write_into(partial)
+    return completed
 
 
 def synthesize_traces(

@@ -203,10 +203,9 @@ def plausible_deniability_test(
     passes if at least k users, itself among them, put it into the same bin, eq. (7).
 
     With `noise_epsilon` it is Privacy Test 2 of Bindschaedler et al. 2017 (App. C of the paper): each trace must reach
-    k plus discrete Laplace noise of scale 1 / noise_epsilon. By their Theorem 1, if the input user is drawn at random
-    and the parameters of the model are public, releasing one trace is then (noise_epsilon + log(1 + e^eta / t),
-    e^(-noise_epsilon (k - t)))-differentially private for every whole t from 1 to k - 1. Of several traces of one user
-    the budgets add up. The noise is OpenDP's, which has no seed.
+    k plus discrete Laplace noise of scale 1 / noise_epsilon. Their gamma, by which probabilities in a bin differ at
+    most, is e^eta. What that gives in differential privacy for one trace, under which conditions, and that it gives
+    nothing for a release as a whole, is in `privacy.randomized_test`. The noise is OpenDP's, which has no seed.
 
     In some models many users are equal (`ScoredTraceModel.classes`): all of SGD without copied events, all that share a
     chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c, whatever eta:

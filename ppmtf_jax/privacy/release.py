@@ -24,6 +24,7 @@ from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
+from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksum, marked, output_folder
 from ppmtf_jax.settings import chosen_settings
@@ -33,6 +34,8 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 RELEASE, RELEASE_KEY = "release", "release key"
 STATEMENT_JSON, STATEMENT_TEXT, KEY_FILE = "privacy.json", "PRIVACY.txt", "key.parquet"
 STATEMENT_FORMAT = 1
+# Pairs of epsilon and delta that a statement spells out.
+N_BUDGETS_SHOWN = 4
 # A Monday: the date of a release's time grid is nominal, but for the day of the week.
 NOMINAL_MONDAY = datetime(2001, 1, 1)
 
@@ -193,11 +196,10 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
         "protected": [
             "The link between a released trace and the user it was made from (its input user): for whoever sees one "
             f"trace, {_number_plausible(test)} are about equally plausible.",
-            *_if_randomized(test.noise_epsilon, test.eta, test.k),
+            *_if_randomized(test),
         ],
         "not_protected": [
-            "Without noise on k this is not differential privacy. It bounds no membership inference: that a person's "
-            "data was used at all is not hidden.",
+            *_what_is_not_private(test),
             "The factors and counts that the traces were made from; whoever gets the model is not bound by this.",
             "Which traces were withheld, and how many.",
             "Several traces of one user taken together"
@@ -366,14 +368,38 @@ def _if_rounded(test: PrivacyTestSettings) -> list[str]:
     ]
 
 
-def _if_randomized(noise_epsilon: float | None, eta: float, k: int) -> list[str]:
-    if noise_epsilon is None:
+def _if_randomized(test: PrivacyTestSettings) -> list[str]:
+    """What Theorem 1 says of one trace, and for what delta."""
+    if test.noise_epsilon is None or test.k == 1:
         return []
+    budgets = budgets_of_one_trace(test.k, test.eta, test.noise_epsilon)
+    # From the smallest delta that there is, in a few steps.
+    shown = np.unique(np.linspace(0, len(budgets.t) - 1, N_BUDGETS_SHOWN).astype(int))
+    pairs = ", ".join(f"({budgets.epsilon[t]:.3g}, {budgets.delta[t]:.2g})" for t in shown)
     return [
-        "By Theorem 1 of Bindschaedler et al. 2017, if the input user of a trace is drawn at random and the model's "
-        f"parameters are public, releasing one trace is ({noise_epsilon:g} + log(1 + e^{eta:g} / t), "
-        f"e^(-{noise_epsilon:g} ({k} - t)))-differentially private for every whole t from 1 to k - 1. Of several "
-        "traces of one user the budgets add up. It does not cover how the parameters were learned."
+        "One trace, picked by lot among all that were made, before it is known which passed: whether a person was an "
+        f"input user is then ({test.noise_epsilon:g} + log(1 + e^{test.eta:g} / t), "
+        f"e^(-{test.noise_epsilon:g} ({test.k} - t)))-differentially private for every whole t from 1 to {test.k - 1}, "
+        f"by Theorem 1 of Bindschaedler et al. 2017 with their gamma = e^{test.eta:g}; such as {pairs}. It assumes at "
+        f"least {test.k} users, and that all parameters of the model that users share would be the same without her."
+    ]
+
+
+def _what_is_not_private(test: PrivacyTestSettings) -> list[str]:
+    """In what respect a release is not differentially private."""
+    hidden = "It bounds no membership inference: that a person's data was used at all is not hidden."
+    if test.noise_epsilon is None:
+        return [f"Without noise on k this is not differential privacy. {hidden}"]
+    if test.k == 1:
+        return [f"Noise on k = 1 gives no differential privacy; the theorem on it begins with k = 2. {hidden}"]
+    return [
+        "The release as a whole is not differentially private, in spite of the noise: the theorem is on one trace. Of "
+        "m traces, each with an input user of its own lot, epsilon and delta would be m times as large, whoever they "
+        f"were made from; here every user is an input user. {hidden}",
+        "How the model was learned: without a person its shared parameters would be others, and the theorem takes them "
+        "for the same.",
+        "That a trace was withheld: for whoever sees that the one picked by lot was, delta is larger by up to one over "
+        "the number of users.",
     ]
 
 

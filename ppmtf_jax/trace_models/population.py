@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ppmtf_jax.data.tensors import SparseCounts, Trimming
 from ppmtf_jax.noise.laplace import add_laplace
@@ -66,8 +66,18 @@ def population_transitions(
         # Of n Laplace variables any is larger than this with a probability below 1 in 200.
         largest = sensitivity / epsilon * np.log(100 * len(noisy))
         count = np.where(noisy > largest, noisy, 0)
-    count = count.reshape(n_places, n_places)
-    share = (count.sum(axis=0) + 1) / (count.sum() + n_places)
+    return one_step_more(count.reshape(n_places, n_places))
+
+
+def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarray, "place next_place"]:
+    """Transition matrix of counts, each place having one step more than was counted, spread like all steps.
+
+    Examples
+    --------
+    >>> one_step_more(np.array([[0, 3], [0, 0]])).round(2).tolist()
+    [[0.05, 0.95], [0.2, 0.8]]
+    """
+    share = (count.sum(axis=0) + 1) / (count.sum() + len(count))
     return (count + share) / (count.sum(axis=1, keepdims=True) + 1)
 
 

@@ -37,7 +37,20 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.faults import parquet_fails
 
-COMMANDS = ["demo", "run", "compare", "list", "import", "fit", "diagnose", "synthesize", "test", "release", "evaluate"]
+COMMANDS = [
+    "demo",
+    "run",
+    "compare",
+    "list",
+    "import",
+    "fit",
+    "diagnose",
+    "complete",
+    "synthesize",
+    "test",
+    "release",
+    "evaluate",
+]
 READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 
@@ -157,7 +170,16 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
     Path("job.toml").write_text('[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n')
     changed = {"import toy-city": "--users 40 --places 12 --days 1 --out city", "fit": "--system uniform"}
-    commands = [["import", "toy-city"], ["fit"], ["synthesize"], ["test"], ["release"], ["evaluate"], ["run"]]
+    commands = [
+        ["import", "toy-city"],
+        ["fit"],
+        ["complete"],
+        ["synthesize"],
+        ["test"],
+        ["release"],
+        ["evaluate"],
+        ["run"],
+    ]
     for words in commands:
         help_text = " ".join(works(*words, "--help").rpartition("╯")[2].split())
         example = help_text.removeprefix("Example: ppmtf ")
@@ -165,7 +187,7 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
         example = re.sub(r"--set \S+ ", "", example)
         works(*shlex.split(example), *shlex.split(changed.get(" ".join(words), "")))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "city", "job", "job.toml", "metrics.json", "model", "released", "released-key", "synthetic", "verdicts"
+        "city", "job", "job.toml", "metrics.json", "model", "released", "released-key", "synthetic", "verdicts", "whole"
     ]  # fmt: skip
 
 
@@ -198,6 +220,25 @@ def test_secret_folders_are_readable_by_their_owner_alone(here):
     }
     assert set(secret.values()) == {0o700}
     assert stat.S_IMODE(Path("released").stat().st_mode) & 0o055
+
+
+@pytest.mark.usefixtures("copied")
+def test_complete_fills_gaps_and_says_that_they_are_private():
+    text = works("complete", "model", "city/train", "--how", "random", "--out", "whole", "--seed", 3)
+    recorded, whole = Traces.load("city/train"), Traces.load("whole")
+    assert f"{32 * recorded.time_grid.n_instants} events of 32 users in whole. They are as private as those" in text
+    assert recorded.n_events < whole.n_events == 32 * recorded.time_grid.n_instants
+    both = whole.to_frame().merge(recorded.to_frame(), on=["user", "trace", "instant"], suffixes=("", "_recorded"))
+    assert len(both) == recorded.n_events
+    assert (both["place"] == both["place_recorded"]).all()
+    assert stat.S_IMODE(Path("whole").stat().st_mode) == 0o700
+    about = json.loads(Path("whole/ppmtf.json").read_text())
+    assert (about["kind"], about["about"]["how"]) == ("completed traces", "random")
+    works("fit", "whole", "--system", "training", "--out", "given-away")
+    works("complete", "model", "city/train", "--out", "whole", "--overwrite")
+    assert not Traces.load("whole").to_frame().equals(whole.to_frame())
+    said = refused("test", "model", "whole", "--out", "x")
+    assert "traces made by the model; found others" in said
 
 
 @pytest.mark.parametrize(("apart", "said"), [(0.0, "40 sweeps were enough"), (9.0, "40 sweeps were not enough")])
@@ -439,7 +480,7 @@ BAD = [
     ("fit city/train --out synthetic --overwrite", "earlier model folder to replace; found a synthetic"),
     ("fit city/train --out city/train --overwrite", "a folder apart from the input"),
     ("fit city/train --out note.txt/x", "a folder to write into; found .*note.txt, which is a file"),
-    ("fit city/train --out x --system magic", "expected one of .*ppmtf, sgd, uniform; found 'magic'"),
+    ("fit city/train --out x --system magic", "expected one of .*ppmtf, sgd, .*uniform; found 'magic'"),
     ("fit city/train --out x --system ppmtf --set rnk=3", "found 'rnk'. Did you mean rank"),
     ("fit city/train --out x --set rank", "expected name=value; found 'rank'"),
     ("fit city/train --out x --system ppmtf --set rank=-1", "rank of at least 1; found -1"),
@@ -463,6 +504,14 @@ BAD = [
     ("diagnose factorized --train city/train --out x --sweeps 19", "Invalid value for '--sweeps'"),
     ("diagnose factorized --train city/train --out synthetic", "a name that is free"),
     ("diagnose factorized --train city/train --out model --overwrite", "earlier diagnosis folder.*Nothing was changed"),
+    ("complete city/train model --out x", "expected a model folder"),
+    ("complete model model --out x", "expected a trace set"),
+    ("complete model city/test --out x", "users that the model was trained on; found others"),
+    ("complete model other/train --out x", "on the time grid that the model was learned from; found another"),
+    ("complete model city/train --out x --how likely", "Invalid value for '--how'"),
+    ("complete model city/train --out city/train --overwrite", "a folder apart from the input"),
+    ("complete model city/train --out other/train --overwrite", "earlier completed traces folder.*Nothing was changed"),
+    ("complete model city/train --out synthetic --overwrite", "earlier completed traces folder.*Nothing was changed"),
     ("synthesize city/train --out x", "expected a model folder.*Make one with `ppmtf fit`"),
     ("synthesize nowhere --out x", "expected a model folder"),
     ("synthesize model --out x --traces-per-user 0", "traces_per_user of at least 1; found 0"),

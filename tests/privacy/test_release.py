@@ -258,10 +258,26 @@ def test_a_randomized_test_states_its_theorem(train):
     verdicts = plausible_deniability_test(model, synthetic, k=30, noise_epsilon=0.5)
     statement = make_release(synthetic, verdicts).statement
     assert "discrete Laplace noise of scale 1/0.5" in statement["mechanism"]
-    assert any("Theorem 1 of Bindschaedler" in point for point in statement["protected"])
+    (theorem,) = (point for point in statement["protected"] if "Theorem 1 of Bindschaedler" in point)
+    # t = 1, and t = 29: 0.5 + log(1 + e / t), e^(-0.5 (30 - t)).
+    assert "(1.81, 5e-07)" in theorem
+    assert "(0.59, 0.61)" in theorem
+    assert "picked by lot" in theorem
+    not_protected = " ".join(statement["not_protected"])
+    for phrase in ("The release as a whole is not", "Of m traces", "How the model was learned", "was withheld"):
+        assert phrase in not_protected
     # A trace whose noise was low may have passed with nobody but its own user.
     assert "may be the input user alone" in statement["protected"][0]
     assert "at least k" not in statement["protected"][0]
+
+
+def test_noise_on_a_k_of_one_gives_nothing(train):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    verdicts = plausible_deniability_test(model, synthetic, k=1, noise_epsilon=3.0)
+    statement = make_release(synthetic, verdicts).statement
+    assert any("gives no differential privacy" in point for point in statement["not_protected"])
+    assert not any("Theorem 1" in point for point in statement["protected"])
 
 
 @pytest.mark.parametrize("precision", ["float64", "float32"])

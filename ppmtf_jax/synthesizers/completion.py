@@ -1,0 +1,204 @@
+"""Filling the gaps of real traces: where users probably were, or may have been, when nothing was recorded of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Int, Key
+
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
+from ppmtf_jax.runtime.devices import seed_of_first_process
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
+
+WAYS = ("most-probable", "random")
+
+
+@dataclass(frozen=True)
+class CompletionSettings:
+    """How the gaps of traces are filled.
+
+    Parameters
+    ----------
+    how : "most-probable" or "random"
+        The most probable whole trace, or one drawn at random. The former has no rare places, and is like nobody's.
+    """
+
+    how: Literal["most-probable", "random"] = "most-probable"
+
+    def __post_init__(self) -> None:
+        if self.how not in WAYS:
+            raise InputError("completion", [Problem(f"how {' or '.join(map(repr, WAYS))}", repr(self.how))])
+
+
+def complete(
+    model: FittedModel,
+    traces: Traces,
+    settings: CompletionSettings | None = None,
+    *,
+    seed: int | Seed | None = None,
+    progress: bool = False,
+    **named_settings: Any,
+) -> Traces:
+    """Fill the gaps of traces, each under the chain that the model has for its user.
+
+    Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
+    what was known stays as it was. A period without any event stays without: nothing would be completed there, but
+    made up. As in `synthesize`, the chain begins anew with each period, so that what happens at midnight says nothing
+    of the model.
+
+    Parameters
+    ----------
+    model : FittedModel
+        Of a system whose traces have a likelihood, learned from these users.
+    traces : Traces
+        On the time grid and over the places that the model was learned from.
+    settings : CompletionSettings, optional
+    seed : int or Seed, optional
+        Reproduces random completions, each of which depends on the seed, its user, trace number and period, and on no
+        other trace. It comes from the operating system where none is given.
+    progress : bool
+        Show a progress bar where there is a terminal.
+    **named_settings
+        Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
+
+    Returns
+    -------
+    Traces
+        They hold real events of real people, and are as private as the traces that were given.
+
+    Raises
+    ------
+    InputError
+        Another grid, place table or users; a model without likelihoods; known events that are impossible under it, as
+        moves that nobody made are for sgd; or the memory would not suffice (`trace_models.completion` says what it
+        costs).
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.synthesizers.synthesis import fit
+    >>> traces = toy_city(n_users=10, n_days=1, seed=0).traces
+    >>> whole = complete(fit(traces, "uniform"), traces, how="random")
+    >>> whole.n_events == 10 * whole.time_grid.n_instants
+    True
+    """
+    chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
+    trace_model = _scored(model)
+    _check_comparable(model, traces)
+    rows = _Periods.of(traces)
+    users = model.user_index(traces.user_ids)[rows.user]
+    keys = None
+    if chosen.how == "random":
+        key = jax_stream(seed_of_first_process(draw_seed(seed)).value, Stage.COMPLETION)
+        keys = _keys(key, jnp.asarray(np.stack([users, rows.trace, rows.period], axis=1)))
+    completion = _complete_periods(trace_model, users, rows, keys, traces.time_grid, traces.n_places, progress)
+    _refuse_impossible(rows, completion.impossible_at, traces)
+    there = rows.instant < traces.time_grid.n_instants
+    user, trace = (np.repeat(column, there.sum(axis=1)) for column in (rows.user, rows.trace))
+    columns = {"user": user, "trace": trace, "instant": rows.instant[there], "place": completion.places[there]}
+    # Whatever made the events that were given, these are others.
+    return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
+
+
+class _Periods(NamedTuple):
+    """The periods in which traces have events, in the order of the events.
+
+    Attributes
+    ----------
+    user, trace, period : (periods,)
+        Indices of the user and of the period, and the trace's number.
+    instant : (periods, instants of a period)
+        Of the grid, beyond its end where that lies within the period.
+    known : (periods, instants of a period)
+        Places, -1 where none is known.
+    """
+
+    user: np.ndarray
+    trace: np.ndarray
+    period: np.ndarray
+    instant: np.ndarray
+    known: np.ndarray
+
+    @classmethod
+    def of(cls, traces: Traces) -> _Periods:
+        length, trace_of_event = traces.time_grid.period, traces.trace_of_event()
+        n_periods = -(-traces.time_grid.n_instants // length)
+        name, row = np.unique(trace_of_event * np.int64(n_periods) + traces.instant // length, return_inverse=True)
+        of_trace, period = np.divmod(name, n_periods)
+        user, trace = (column[of_trace] for column in traces.trace_table())
+        known = np.full((len(name), length), ABSENT, np.int32)
+        known[row, traces.instant % length] = traces.place
+        return cls(user, trace, period, period[:, None] * length + np.arange(length), known)
+
+
+def _scored(model: FittedModel) -> ScoredTraceModel:
+    if not isinstance(model.trace_model, ScoredTraceModel):
+        way_out = "Completion weighs whole traces: take another system"
+        raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
+    return model.trace_model
+
+
+def _check_comparable(model: FittedModel, traces: Traces) -> None:
+    problems: list[Problem | str] = []
+    if traces.time_grid.one_period() != model.time_grid:
+        problems.append(Problem("traces on the time grid that the model was learned from", "another time grid"))
+    if not np.array_equal(traces.places.ids, model.places.ids):
+        problems.append(Problem("traces over the model's places", "another place table"))
+    if problems:
+        raise InputError("traces to complete", problems)
+
+
+def _complete_periods(
+    model: ScoredTraceModel,
+    users: Int[np.ndarray, " period"],
+    rows: _Periods,
+    keys: Key[Array, " period"] | None,
+    grid: TimeGrid,
+    n_places: int,
+    progress: bool,
+) -> Completion:
+    """Complete each period; one in which the grid ends only as far as that, and apart from the others."""
+    n_instants = (rows.instant < grid.n_instants).sum(axis=1)
+    places, impossible_at = np.full_like(rows.known, ABSENT), np.full(len(users), ABSENT, np.int32)
+    for length in np.unique(n_instants).tolist():
+        group = n_instants == length
+        given = (model, users[group], rows.known[group, :length], n_places)
+        if keys is None:
+            made = most_probable_places(*given, progress=progress)
+        else:
+            made = sample_places(keys[np.flatnonzero(group)], *given, progress=progress)
+        places[group, :length], impossible_at[group] = made
+    return Completion(places, impossible_at)
+
+
+def _refuse_impossible(rows: _Periods, impossible_at: Int[np.ndarray, " period"], traces: Traces) -> None:
+    impossible = np.flatnonzero(impossible_at != ABSENT)
+    if not len(impossible):
+        return
+    first = impossible[:N_EXAMPLES]
+    names = (traces.user_ids[rows.user[first]], rows.trace[first], rows.instant[first, impossible_at[first]])
+    examples = [f"user {user}, trace {trace}, instant {at}" for user, trace, at in zip(*names, strict=True)]
+    way_out = "Take a model in which every move is possible, such as bridge, or mend these events"
+    expected, found = "known events that are possible under the model", "periods with impossible ones"
+    raise InputError("completion", [Problem(expected, found, len(impossible), tuple(examples), way_out)])
+
+
+@jax.jit
+def _keys(key: Key[Array, ""], names: Int[Array, "period 3"]) -> Key[Array, " period"]:
+    """A key for each user, trace number and period."""
+
+    def of_name(name: Array) -> Array:
+        of_user = jax.random.fold_in(key, name[0])
+        return jax.random.fold_in(jax.random.fold_in(of_user, name[1]), name[2])
+
+    return jax.vmap(of_name)(names)

@@ -1,0 +1,205 @@
+"""TPM: one transition matrix for everybody under user-level differential privacy, from its stationary distribution.
+
+The second synthesizer of section 5.3 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location
+Traces Including Co-locations"): Laplace noise on every transition count, first places from the stationary distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.streams import Stage, UserStreams
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more
+from ppmtf_jax.trace_models.sampling import sample_index
+
+
+@dataclass(frozen=True)
+class TPMSettings:
+    """Settings of TPM.
+
+    Parameters
+    ----------
+    epsilon : float
+        Privacy budget of the model, for all that is ever made from it. Smaller protects better.
+    max_transitions : int
+        Most transitions of a user that count; which ones is random. The noise is as much larger.
+    """
+
+    epsilon: float = 1.0
+    max_transitions: int = 10
+
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
+        if not 0 < self.epsilon < np.inf:
+            problems.append(Problem("a positive, finite epsilon", repr(self.epsilon)))
+        if self.max_transitions < 1:
+            problems.append(Problem("max_transitions of at least 1", repr(self.max_transitions)))
+        if problems:
+            raise InputError("settings", problems)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class TransitionMatrix(ScoredTraceModel):
+    """One chain for everybody and all instants.
+
+    Parameters
+    ----------
+    first : float array, shape (places,)
+        Probabilities of the first place.
+    transition : float array, shape (places, places)
+        Probability of each next place.
+    noise_share : float array, shape ()
+        How much of the counts, once negative ones are gone, noise alone would make, from 0 to 1.
+    """
+
+    first: Float[Array, " place"]
+    transition: Float[Array, "place next_place"]
+    noise_share: Float[Array, ""]
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.first)
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.transition[place])
+
+    def summary(self) -> list[str]:
+        return [f"noise alone would make {float(self.noise_share):.0%} of the transitions that were learned"]
+
+    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        """Everybody."""
+        return np.zeros(n_users, int)
+
+    def phases(self, n_instants: int) -> Int[np.ndarray, " instant"]:
+        return np.zeros(n_instants, int)
+
+    def tables(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
+        """Nothing distinguishes them."""
+        return jnp.zeros_like(users)
+
+    def log_first(self, tables: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+        return jnp.log(self.first[place])
+
+    def log_next(
+        self, tables: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        return jnp.log(self.transition[place, next_place])
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> TransitionMatrix:
+        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
+
+    @classmethod
+    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
+        return {
+            "first": StoredArray((sizes.places,), low=0, high=1),
+            "transition": StoredArray((sizes.places, sizes.places), low=0, high=1),
+            "noise_share": StoredArray((), low=0, high=1),
+        }
+
+
+def fit_trace_model(
+    train: Traces, settings: TPMSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
+) -> TransitionMatrix:
+    """Count transitions of all users, at most `max_transitions` of each, and add noise to every count.
+
+    Negative counts become 0. Then each place has one step more than was counted, spread like all steps
+    (`one_step_more`): a place that nobody left goes where people go, every move is possible, and there is one
+    stationary distribution.
+
+    Notes
+    -----
+    The model is epsilon-differentially private at the level of users, and so is all that is made from it.
+
+    Neighbours: two data sets of which one has one user more, with all her traces; places and time grid are public.
+
+    Mechanism: discrete Laplace noise of scale max_transitions / epsilon on each of the places x places counts, from
+    `add_laplace`, which has no seed: the same seed does not give the same model. All the rest is computed of the noisy
+    counts alone.
+
+    Sensitivity of the counts: max_transitions in L1. Proof: they are the sum over users of counts of their own. Which
+    transitions of a user count is a function of the seed, her id and her own events (`UserStreams`), so that for every
+    seed those of all others are the same with her as without her. The counts change by her own alone, which are not
+    negative and add up to at most max_transitions. As this holds for every seed, it does not matter who knows it.
+    """
+    del checkpoints, progress
+    n_places = train.n_places
+    require_memory("fit", PRIVATE_POPULATION_BYTES * n_places**2, "Take fewer places")
+    count = trimmed_transition_counts(train, settings.max_transitions, seed)
+    noisy = add_laplace(count, settings.max_transitions, settings.epsilon)
+    count = np.maximum(noisy, 0)
+    transition = one_step_more(count)
+    noise_share = n_places**2 * _mean_positive_part(settings.max_transitions / settings.epsilon) / max(count.sum(), 1)
+    return TransitionMatrix(
+        jnp.asarray(stationary_distribution(transition)), jnp.asarray(transition), jnp.asarray(min(noise_share, 1.0))
+    )
+
+
+def trimmed_transition_counts(traces: Traces, max_transitions: int, seed: int) -> Int[np.ndarray, "place next_place"]:
+    """How often each place follows another, at most `max_transitions` steps of each user, drawn from her own stream."""
+    event, user, place, next_place = traces.transitions()
+    when = np.stack([traces.trace[event], traces.instant[event]], axis=1)
+    drawn = UserStreams.of(seed, Stage.TRIMMED_TRANSITIONS, traces.user_ids).at(user, when)
+    order = np.lexsort((drawn, user))
+    # Users are in order already: this only shuffles the steps of each.
+    number = np.arange(len(user)) - np.searchsorted(user, user)
+    kept = order[number < max_transitions]
+    cell = place[kept].astype(np.int64) * traces.n_places + next_place[kept]
+    return np.bincount(cell, minlength=traces.n_places**2).reshape(traces.n_places, -1)
+
+
+def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
+    """The distribution that a step leaves as it is, of a chain in which every move is possible.
+
+    Examples
+    --------
+    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(12).tolist()
+    [0.75, 0.25]
+    """
+    # p (I - P) = 0 has one solution up to a factor; added ones fix it, and make the system regular.
+    n_places = len(transition)
+    found = np.linalg.solve(np.eye(n_places) - transition.T + 1, np.ones(n_places))
+    return np.maximum(found, 0) / np.maximum(found, 0).sum()
+
+
+def _mean_positive_part(scale: float) -> float:
+    """Mean of max(Z, 0) of discrete Laplace noise Z: e^(-1/scale) / (1 - e^(-2/scale))."""
+    return float(np.exp(-1 / scale) / -np.expm1(-2 / scale))
+
+
+def unprotected(settings: TPMSettings) -> list[str]:
+    """What a release of these traces has to say."""
+    return [
+        "how many users there were, which the number of traces tells. All else in the traces comes from transition "
+        f"counts that are {settings.epsilon:g}-differentially private for neighbours of which one has one user more, "
+        "whatever is made from them; a second model of the same data costs as much again"
+    ]
+
+
+SYNTHESIZERS.register(
+    Synthesizer(
+        "tpm",
+        "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)",
+        TPMSettings,
+        fit_trace_model,
+        TransitionMatrix,
+        unprotected,
+    )
+)

@@ -1,0 +1,339 @@
+"""Completing traces that are partly known, under any trace model whose log-probabilities are known.
+
+The most probable completion is Viterbi's; a random one, drawn from all completions in proportion to their
+probabilities, is made by filtering forwards and sampling backwards. Both go forwards through the instants with the
+log-probability v_t(b) of the best way to place b (max), or of all ways (log-sum-exp), that agree with what is known,
+
+    v_t(b) = max or logsumexp over a of v_{t-1}(a) + log P_t(b | a),  -inf where another place is known,
+
+and choose places backwards, in proportion to exp(v_{t-1}(a) + log P_t(b | a)) or the largest.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
+from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.likelihoods import in_batches, representatives
+from ppmtf_jax.trace_models.sampling import sample_index
+
+ABSENT = -1
+# Traces that a thread takes at a time, and numbers of the forward pass that it holds at most for one class of users.
+TRACES_AT_A_TIME = 1024
+FORWARD_NUMBERS = 2**24
+# Step matrices that a thread holds while it makes one: the last, the new one and what it is made of.
+MATRICES_AT_A_TIME = 4
+FLOAT_BYTES = 4
+# Known places, places and peaks; then user, trace, instant and place, and indices from which they are made.
+COMPLETED_EVENT_BYTES = 3 * 4 + 4 * 4 + 3 * 8
+SMALL_CONSTANT_BYTES = 200 * 2**20
+
+
+class Completion(NamedTuple):
+    """Traces with a place at every instant.
+
+    Attributes
+    ----------
+    places : int32 array, shape (traces, instants)
+        The known ones as they were; -1 throughout where a trace is impossible.
+    impossible_at : int32 array, shape (traces,)
+        The first instant whose known place is impossible after those before it; -1 where the trace is possible.
+    """
+
+    places: np.ndarray
+    impossible_at: np.ndarray
+
+
+def most_probable_places(
+    model: ScoredTraceModel,
+    users: Int[np.ndarray, " trace"],
+    known: Int[np.ndarray, "trace instant"],
+    n_places: int,
+    *,
+    progress: bool = False,
+) -> Completion:
+    """The most probable completion of each trace, each under its own user; of equally probable ones, any.
+
+    Parameters
+    ----------
+    users : int array, shape (traces,)
+    known : int array, shape (traces, instants)
+        The places that are known, -1 where none is: at any instants, also at all of them or at none.
+    n_places : int
+    progress : bool
+        Show a progress bar where there is a terminal.
+
+    Raises
+    ------
+    InputError
+        A known place does not exist, or the memory would not suffice.
+    NumericalError
+        The model's log-probabilities are not numbers.
+
+    Notes
+    -----
+    Time: places^2 for each trace and instant, and as many log-probabilities for each class of users
+    (`ScoredTraceModel.classes`), run of instants of one phase (`ScoredTraceModel.phases`), and thousand traces or so of
+    the class. Memory: a few matrices of places x places for each thread.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.synthesizers.uniform import Uniform
+    >>> places, _ = most_probable_places(Uniform(n_places=5), np.array([0]), np.array([[-1, 3, -1]]), 5)
+    >>> places.tolist()
+    [[0, 3, 0]]
+    """
+    return _complete(model, users, known, n_places, None, progress)
+
+
+def sample_places(
+    keys: Key[Array, " trace"],
+    model: ScoredTraceModel,
+    users: Int[np.ndarray, " trace"],
+    known: Int[np.ndarray, "trace instant"],
+    n_places: int,
+    *,
+    progress: bool = False,
+) -> Completion:
+    """A random completion of each trace, drawn from its user's chain given what is known.
+
+    Parameters
+    ----------
+    keys : typed keys, shape (traces,)
+        Each trace has its own, so that what is drawn for one depends on no other.
+    users, known, n_places, progress
+        As for `most_probable_places`, with the same costs and errors.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.synthesizers.uniform import Uniform
+    >>> keys = jax.random.split(jax.random.key(0), 1)
+    >>> places, _ = sample_places(keys, Uniform(n_places=5), np.array([0]), np.array([[-1, 3, -1]]), 5)
+    >>> places[0, 1].item(), bool((places >= 0).all())
+    (3, True)
+    """
+    return _complete(model, users, known, n_places, keys, progress)
+
+
+def _complete(
+    model: ScoredTraceModel,
+    users: np.ndarray,
+    known: np.ndarray,
+    n_places: int,
+    keys: Key[Array, " trace"] | None,
+    progress: bool,
+) -> Completion:
+    if known.size and not (known.min() >= ABSENT and known.max() < n_places):
+        raise InputError("known places", [Problem(f"places 0 to {n_places - 1}, or {ABSENT}", "others")])
+    n_traces, n_instants = known.shape
+    places, peaks = np.empty(known.shape, np.int32), np.empty(known.shape, np.float32)
+    if not known.size:
+        return Completion(places, np.full(n_traces, ABSENT, np.int32))
+    require_memory_to_complete(n_traces, n_instants, n_places)
+    number, asked = _rows_of_one_class(model, users, n_instants * n_places)
+    # Blocks of one size, so that one program is compiled; as many as there are threads if there is enough to do.
+    size = max(1, min(TRACES_AT_A_TIME // number.shape[1], -(-len(number) // n_threads())))
+    phases = jnp.asarray(model.phases(n_instants), jnp.int32)
+    local_copy = on_each_device((model, phases))
+
+    def of_block(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        padded = np.resize(block, size)
+        own_keys = None if keys is None else keys[number[padded]]
+        model, phases = local_copy()
+        user, traces = jnp.asarray(asked[padded], jnp.int32), jnp.asarray(known[number[padded]], jnp.int32)
+        made = _complete_rows(model, phases, user, own_keys, traces, n_places)
+        return np.asarray(made[0])[: len(block)], np.asarray(made[1])[: len(block)]
+
+    blocks = list(in_batches(np.arange(len(number)), size))
+    with progress_bar("completing", n_traces, show=progress) as advance:
+        for block, (made, peak) in zip(blocks, map_in_threads(of_block, blocks), strict=True):
+            # A row may be filled up with traces of its own, which are made twice.
+            places[number[block]], peaks[number[block]] = made, peak
+            advance(len(np.unique(number[block])))
+    return _checked(places, peaks, known)
+
+
+def _rows_of_one_class(
+    model: ScoredTraceModel, users: np.ndarray, numbers_per_trace: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Traces in rows of users of one class, who share the step matrices, and the user who is asked for each row."""
+    of_class, class_number, count = np.unique(
+        representatives(model, int(users.max()) + 1)[users], return_inverse=True, return_counts=True
+    )
+    mean = -(-len(users) // len(of_class))
+    width = max(1, min(mean, TRACES_AT_A_TIME, FORWARD_NUMBERS // numbers_per_trace))
+    order = np.argsort(class_number, kind="stable")
+    in_class = np.arange(len(users)) - np.repeat(np.cumsum(count) - count, count)
+    _, first, row = np.unique(
+        class_number[order] * np.int64(len(users)) + in_class // width, return_index=True, return_inverse=True
+    )
+    number = np.repeat(order[first][:, None], width, axis=1)
+    number[row, in_class % width] = order
+    return number, of_class[class_number[number[:, 0]]]
+
+
+def _checked(places: np.ndarray, peaks: np.ndarray, known: np.ndarray) -> Completion:
+    impossible = peaks == -np.inf
+    if np.isnan(peaks).any():
+        n_bad = int(np.isnan(peaks).any(axis=1).sum())
+        raise NumericalError(f"the model gives log-probabilities that are not numbers for {n_bad} traces")
+    impossible_at = np.where(impossible.any(axis=1), impossible.argmax(axis=1), ABSENT).astype(np.int32)
+    places[impossible_at != ABSENT] = ABSENT
+    possible = (impossible_at == ABSENT)[:, None]
+    if (possible & ((places == ABSENT) | ((known != ABSENT) & (known != places)))).any():
+        raise NumericalError("a completion came out impossible: the model's log-probabilities contradict each other")
+    return Completion(places, impossible_at)
+
+
+@partial(jax.jit, static_argnames="n_places")
+def _complete_rows(
+    model: ScoredTraceModel,
+    phases: Int[Array, " instant"],
+    users: Int[Array, " row"],
+    keys: Key[Array, "row trace"] | None,
+    known: Int[Array, "row trace instant"],
+    n_places: int,
+) -> tuple[Int[Array, "row trace instant"], Float[Array, "row trace instant"]]:
+    """Places, and the largest log-probability of the forward pass at each instant, one row of users after another."""
+    every, instants = jnp.arange(n_places, dtype=jnp.int32), jnp.arange(1, known.shape[2])
+    gather = _best if keys is None else _total
+
+    def of_row(row: tuple[Array, Array | None, Array]) -> tuple[Array, Array]:
+        user, own_keys, traces = row
+        tables = model.tables(user[None])
+        of_first = jax.vmap(model.log_first, (None, 0))(jax.tree.map(lambda leaf: leaf[..., 0], tables), every)
+        matrix_of = partial(_step_matrix, model, tables, every)
+
+        def advance(state: tuple[Array, Array, Array], step: tuple[Array, Array, Array]) -> tuple[Any, Any]:
+            values, matrix, last_phase = state
+            instant, phase, at_instant = step
+            matrix = lax.cond(phase == last_phase, lambda: matrix, lambda: matrix_of(instant))
+            moved = lax.map(lambda value: gather(value[:, None] + matrix), values)
+            values, peak = _normalized(_agreeing(moved, at_instant, every))
+            return (values, matrix, phase), (values, peak)
+
+        begin, peak = _normalized(_agreeing(jnp.broadcast_to(of_first, (len(traces), n_places)), traces[:, 0], every))
+        matrix = jnp.zeros_like(jax.eval_shape(matrix_of, jnp.int32(0)))
+        steps = (instants, phases[1:], traces.T[1:])
+        _, (later, peaks) = lax.scan(advance, (begin, matrix, jnp.int32(-1)), steps)
+        values = jnp.concatenate([begin[None], later])
+        places = _chosen_backwards(model, tables, values, own_keys, every)
+        return places.T, jnp.concatenate([peak[None], peaks]).T.astype(jnp.float32)
+
+    return lax.map(of_row, (users, keys, known))
+
+
+def _step_matrix(
+    model: ScoredTraceModel, tables: Any, every: Array, instant: Array
+) -> Float[Array, "place next_place"]:
+    """Log-probabilities of all steps to an instant, for the one user of the tables."""
+
+    def from_place(place: Array) -> Array:
+        at = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(place, every.shape)
+        return model.log_moves(tables, *at, every)[:, 0]
+
+    # One row after the other: what a model makes on the way is larger than the row.
+    moves = lax.map(from_place, every)
+    stays = model.log_stays(tables, jnp.broadcast_to(instant, every.shape), every)[:, 0]
+    return moves.at[every, every].set(stays.astype(moves.dtype))
+
+
+def _steps_into(
+    model: ScoredTraceModel, tables: Any, every: Array, instant: Array, next_place: Array
+) -> Float[Array, " place"]:
+    """One column of `_step_matrix`."""
+    at, there = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(next_place, every.shape)
+    moves = model.log_moves(tables, at, every, there)[:, 0]
+    return moves.at[next_place].set(model.log_stays(tables, instant[None], next_place[None])[0, 0].astype(moves.dtype))
+
+
+def _chosen_backwards(
+    model: ScoredTraceModel,
+    tables: Any,
+    values: Float[Array, "instant trace place"],
+    keys: Key[Array, " trace"] | None,
+    every: Int[Array, " place"],
+) -> Int[Array, "instant trace"]:
+    """The last place by its value, and each one before it by its value and the step to the place after it."""
+    n_instants = len(values)
+    uniforms = None if keys is None else jax.vmap(_uniforms, (None, 0, None))(jnp.arange(n_instants), keys, values).T
+
+    def choose_at(instant: Array, log_weights: Array) -> Array:
+        if uniforms is None:
+            return jax.vmap(_largest)(log_weights)
+        return jax.vmap(_sampled)(uniforms[instant], log_weights)
+
+    def back(next_places: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+        instant, before = step
+        columns = lax.map(lambda place: _steps_into(model, tables, every, instant, place), next_places)
+        places = choose_at(instant - 1, before + columns)
+        # What comes before an impossible end, which is marked so, does not matter.
+        return jnp.maximum(places, 0), places
+
+    last = choose_at(jnp.int32(n_instants - 1), values[-1])
+    _, earlier = lax.scan(back, jnp.maximum(last, 0), (jnp.arange(1, n_instants), values[:-1]), reverse=True)
+    return jnp.concatenate([earlier, last[None]])
+
+
+def _uniforms(instants: Array, key: Key[Array, ""], values: Array) -> Float[Array, " instant"]:
+    return jax.vmap(lambda instant: jax.random.uniform(jax.random.fold_in(key, instant), dtype=values.dtype))(instants)
+
+
+def _largest(log_weight: Float[Array, " place"]) -> Int[Array, ""]:
+    """The place of largest weight; -1 where none is possible."""
+    return jnp.where(log_weight.max() > -jnp.inf, jnp.argmax(log_weight), ABSENT).astype(jnp.int32)
+
+
+def _sampled(uniform: Float[Array, ""], log_weight: Float[Array, " place"]) -> Int[Array, ""]:
+    """A place in proportion to its weight; -1 where none is possible."""
+    drawn = sample_index(uniform, jnp.exp(log_weight - _finite_peak(log_weight)))
+    return jnp.where(log_weight.max() > -jnp.inf, drawn, ABSENT).astype(jnp.int32)
+
+
+def _agreeing(values: Float[Array, "trace place"], known: Int[Array, " trace"], every: Array) -> Array:
+    return jnp.where((known[:, None] == ABSENT) | (known[:, None] == every), values, -jnp.inf)
+
+
+def _normalized(values: Float[Array, "trace place"]) -> tuple[Array, Array]:
+    """Values with their largest taken out, so that they keep their digits however long the trace; and the largest."""
+    return values - _finite_peak(values)[..., None], values.max(axis=-1)
+
+
+def _best(candidates: Float[Array, "place next_place"]) -> Float[Array, " next_place"]:
+    return candidates.max(axis=0)
+
+
+def _total(candidates: Float[Array, "place next_place"]) -> Float[Array, " next_place"]:
+    """Log-sum-exp; -inf where there is nothing to add up."""
+    peak = _finite_peak(candidates.T)
+    return peak + jnp.log(jnp.exp(candidates - peak).sum(axis=0))
+
+
+def _finite_peak(values: Float[Array, "*rows place"]) -> Float[Array, "*rows"]:
+    """The largest value; 0 where all are -inf, since their difference would be no number."""
+    peak = values.max(axis=-1)
+    return jnp.where(peak == -jnp.inf, 0, peak)
+
+
+def bytes_to_complete(n_traces: int, n_instants: int, n_places: int) -> int:
+    """Bound on the peak of completing so many traces, bytes."""
+    forward = 2 * max(FORWARD_NUMBERS, n_places * n_instants)
+    of_threads = n_threads() * FLOAT_BYTES * (MATRICES_AT_A_TIME * n_places**2 + forward)
+    return SMALL_CONSTANT_BYTES + of_threads + COMPLETED_EVENT_BYTES * n_traces * n_instants
+
+
+def require_memory_to_complete(n_traces: int, n_instants: int, n_places: int) -> None:
+    """Refuse to complete what would not fit; see `require_memory`."""
+    needed = bytes_to_complete(n_traces, n_instants, n_places)
+    require_memory("completion", needed, "Take fewer places, or fewer traces at a time")

@@ -1,0 +1,121 @@
+"""Gaps of traces are filled, whatever their periods; what was known stays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.synthesizers.completion import complete
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from tests.support import places_in_line, random_traces, to_traces
+
+PLACES = places_in_line(5)
+# Three days of four instants, and a fourth that ends after its third instant.
+PERIOD, INSTANTS = 4, 15
+GRID = TimeGrid("2024-01-01T00:00:00", 60, np.resize(np.arange(PERIOD), INSTANTS), period=PERIOD)
+
+
+@pytest.fixture(scope="module")
+def train() -> Traces:
+    return random_traces(0, range(6), PLACES, GRID, n_traces=2, keep=0.5)
+
+
+@pytest.fixture(scope="module")
+def model(train) -> FittedModel:
+    return fit(train, "bridge", seed=0, min_cluster_users=1, n_clusters=1)
+
+
+def rows(traces: Traces) -> set[tuple]:
+    return set(traces.to_frame().itertuples(index=False, name=None))
+
+
+@pytest.mark.parametrize("how", ["most-probable", "random"])
+def test_every_period_with_an_event_is_whole_and_known_events_stay(train, model, how):
+    whole = complete(model, train, how=how, seed=0)
+    assert rows(train) <= rows(whole)
+    days = {(user, trace, instant // PERIOD) for user, trace, instant, _ in rows(train)}
+    expected = {(u, t, i) for u, t, day in days for i in range(day * PERIOD, min((day + 1) * PERIOD, INSTANTS))}
+    assert sorted((user, trace, instant) for user, trace, instant, _ in rows(whole)) == sorted(expected)
+    assert rows(Traces.from_frame(whole.to_frame(), train.places, train.time_grid)) == rows(whole)
+    for name in ("user", "trace", "instant", "place"):
+        assert getattr(whole, name).dtype == np.int32
+
+
+def test_a_period_without_events_stays_without(model):
+    with_a_day_off = to_traces([(0, 0, 1, 2), (0, 0, 9, 3)], PLACES, GRID)
+    whole = complete(model, with_a_day_off)
+    assert whole.instant.tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    assert whole.place[[1, 5]].tolist() == [2, 3]
+
+
+def test_whole_traces_stay_as_they_are(train, model):
+    whole = complete(model, train, seed=0)
+    assert rows(complete(model, whole, how="random", seed=1)) == rows(whole)
+
+
+def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model):
+    first, again, other = (complete(model, train, how="random", seed=seed) for seed in (0, 0, 1))
+    np.testing.assert_array_equal(first.place, again.place)
+    assert (first.place != other.place).any()
+    alone = complete(model, train.select_users(np.array([2])), how="random", seed=0)
+    assert rows(alone) == {row for row in rows(first) if row[0] == train.user_ids[2]}
+    same_gaps = to_traces([(0, trace, day * PERIOD, 0) for trace in range(10) for day in range(3)], PLACES, GRID)
+    drawn = complete(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
+    assert len(set(map(tuple, drawn.tolist()))) > 10
+
+
+def test_most_probable_completions_have_no_seed(train, model):
+    np.testing.assert_array_equal(complete(model, train, seed=0).place, complete(model, train, seed=1).place)
+
+
+def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(model):
+    """What would come after the end has no say: the most probable three events, not the first three of four."""
+    last_day = to_traces([(0, 0, 12, 1)], PLACES, GRID)
+    whole = complete(model, last_day)
+    assert whole.instant.tolist() == [12, 13, 14]
+    every = np.array([(1, second, third) for second in range(5) for third in range(5)])
+    log_likelihood = step_log_probabilities(model.trace_model, np.zeros(len(every), int), every).sum(axis=1)
+    assert whole.place.tolist() == every[log_likelihood.argmax()].tolist()
+
+
+def test_completed_traces_are_real_ones_of_no_model(train, model):
+    claimed = model.claim(train)
+    assert isinstance(claimed.origin, Origin)
+    assert complete(model, claimed).origin is None
+
+
+def test_moves_that_nobody_made_are_refused_with_user_trace_and_instant(train):
+    stays = to_traces([(u, 0, i, 0) for u in (7, 8) for i in range(PERIOD)], PLACES, GRID)
+    strange = to_traces([(7, 0, 0, 0), (8, 3, 4, 0), (8, 3, 6, 1)], PLACES, GRID)
+    for how in ("most-probable", "random"):
+        with pytest.raises(InputError, match=r"\(1 row\), first: user 8, trace 3, instant 6. Take a model"):
+            complete(fit(stays, "sgd"), strange, how=how)
+
+
+@pytest.mark.parametrize("system", ["sgd", "uniform", "bridge"])
+def test_users_with_single_events_only(system):
+    lonely = to_traces([(u, 0, u, 2) for u in range(4)], PLACES, GRID)
+    settings = {"min_cluster_users": 1} if system == "bridge" else {}
+    whole = complete(fit(lonely, system, seed=0, **settings), lonely, how="random", seed=0)
+    assert rows(lonely) <= rows(whole)
+    assert whole.n_events == 4 * PERIOD
+
+
+def test_strange_traces_are_refused(train, model):
+    other_grid = to_traces([(0, 0, 0, 0)], PLACES, TimeGrid("2024-01-01T00:00:00", 60, np.arange(PERIOD)))
+    shorter = to_traces([(0, 0, 0, 0)], places_in_line(4), GRID)
+    assert complete(model, to_traces([(0, 0, 0, 0)], PLACES, GRID)).n_events == PERIOD
+    assert complete(model, other_grid).n_events == PERIOD
+    with pytest.raises(InputError, match="place table"):
+        complete(model, shorter)
+    with pytest.raises(InputError, match="time grid"):
+        complete(model, to_traces([(0, 0, 0, 0)], PLACES, TimeGrid("2024-01-01T00:00:00", 60, np.zeros(4, int))))
+    with pytest.raises(InputError, match="that the model was trained on"):
+        complete(model, to_traces([(99, 0, 0, 0)], PLACES, GRID))
+    with pytest.raises(InputError, match=r"how as .*most-probable"):
+        complete(model, other_grid, how="likely")

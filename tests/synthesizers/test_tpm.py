@@ -1,0 +1,209 @@
+"""One chain for everybody from noisy counts: against counting by a loop, and one user's part in it by brute force."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.privacy.release import make_release
+from ppmtf_jax.synthesizers import tpm
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.synthesizers.tpm import TPMSettings, TransitionMatrix, stationary_distribution, trimmed_transition_counts
+from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from tests.machine import with_gigabytes
+from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop
+
+N_PLACES, FALSE_ALARM, N_DRAWS = 5, 1e-6, 20_000
+PLACES, GRID = places_in_line(N_PLACES), minutes(8)
+
+
+@pytest.fixture(scope="module")
+def train() -> Traces:
+    """Of 12 users with gaps, two traces each; the last place is never visited."""
+    return random_traces(0, range(12), PLACES, GRID, n_traces=2, keep=0.8, n_visited=N_PLACES - 1)
+
+
+@pytest.fixture
+def no_noise(monkeypatch) -> list[tuple[np.ndarray, int, float]]:
+    """What noise was asked for; none is added."""
+    asked: list[tuple[np.ndarray, int, float]] = []
+
+    def add_laplace(values, sensitivity, epsilon):
+        asked.append((values, sensitivity, epsilon))
+        return values
+
+    monkeypatch.setattr(tpm, "add_laplace", add_laplace)
+    return asked
+
+
+def fitted_chain(traces: Traces, settings: TPMSettings | None = None) -> TransitionMatrix:
+    model = fit(traces, "tpm", settings, seed=0).trace_model
+    assert isinstance(model, TransitionMatrix)
+    return model
+
+
+def counts_by_loop(traces: Traces) -> np.ndarray:
+    count = np.zeros((N_PLACES, N_PLACES), int)
+    for _, _, place, after in transitions_by_loop(traces):
+        count[place, after] += 1
+    return count
+
+
+def test_without_trimming_all_transitions_count(train):
+    np.testing.assert_array_equal(trimmed_transition_counts(train, 1000, seed=0), counts_by_loop(train))
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_of_each_user_so_many_count_as_may_and_any_of_them(train, most):
+    own = [counts_by_loop(train.select_users(np.array([user]))) for user in range(train.n_users)]
+    kept = np.array([trimmed_transition_counts(train, most, seed=seed) for seed in range(200)])
+    assert (kept.sum(axis=(1, 2)) == sum(min(most, each.sum()) for each in own)).all()
+    # Each step is kept with the same probability; the standard deviation of a sum of draws is below sqrt(n).
+    expected = 200 * sum(each * min(1, most / each.sum()) for each in own)
+    assert (np.abs(kept.sum(axis=0) - expected) < 5 * np.sqrt(expected + 1)).all()
+
+
+def test_one_user_less_changes_the_counts_by_no_more_than_noise_covers(train, no_noise):
+    """Brute force over every user left out."""
+    fit(train, "tpm", TPMSettings(epsilon=0.5, max_transitions=3), seed=0)
+    ((counts, sensitivity, epsilon),) = no_noise
+    assert (sensitivity, epsilon) == (3, 0.5)
+    changes = []
+    for user in range(train.n_users):
+        others = train.select_users(np.delete(np.arange(train.n_users), user))
+        changes.append(np.abs(trimmed_transition_counts(others, 3, seed=0) - counts).sum())
+    assert max(changes) == sensitivity
+    # Twin: drawn from one stream in the order of the users, they would depend on each other.
+    assert max(np.abs(drawn_in_order(train, 3) - drawn_in_order(without_first(train), 3)).ravel()) > 0
+    assert np.abs(drawn_in_order(train, 3) - drawn_in_order(without_first(train), 3)).sum() > sensitivity
+
+
+def without_first(traces: Traces) -> Traces:
+    return traces.select_users(np.arange(1, traces.n_users))
+
+
+def drawn_in_order(traces: Traces, most: int) -> np.ndarray:
+    rng, count = np.random.default_rng(0), np.zeros((N_PLACES, N_PLACES), int)
+    _, user, place, after = traces.transitions()
+    for each in range(traces.n_users):
+        own = rng.permutation(np.flatnonzero(user == each))[:most]
+        np.add.at(count, (place[own], after[own]), 1)
+    return count
+
+
+def test_the_model_is_made_of_the_noisy_counts_alone(train, monkeypatch):
+    noisy = np.array([[4, -3, 0, 1, 0], [0, 0, 2, 0, 0], [-1, 0, 0, 0, 7], [0, 0, 0, 0, 0], [-5, -5, -5, -5, -5]])
+    monkeypatch.setattr(tpm, "add_laplace", lambda *_: noisy)
+    model = fitted_chain(train)
+    count = np.maximum(noisy, 0)
+    share = (count.sum(axis=0) + 1) / (4 + 1 + 2 + 7 + 5)
+    expected = [(row + share) / (row.sum() + 1) for row in count]
+    np.testing.assert_allclose(model.transition, expected, rtol=1e-6)
+    np.testing.assert_allclose(model.transition[3], share, rtol=1e-6)
+    # The first place is such that a step changes nothing.
+    np.testing.assert_allclose(model.first @ model.transition, model.first, rtol=1e-5)
+
+
+def test_stationary_distribution_of_places_that_hardly_mix():
+    """Two halves that are left once in 10^7 steps: p(a) P(a, b) = p(b) P(b, a)."""
+    rare = 1e-7
+    transition = np.array([[1 - rare, rare], [3 * rare, 1 - 3 * rare]])
+    np.testing.assert_allclose(stationary_distribution(transition), [0.75, 0.25], rtol=1e-7)
+    np.testing.assert_allclose(stationary_distribution(np.ones((1, 1))), [1])
+
+
+@pytest.mark.usefixtures("float64")
+def test_log_probabilities_and_draws_are_those_of_the_matrix(train, no_noise):
+    fitted = fit(train, "tpm", seed=0)
+    assert len(no_noise) == 1
+    arrays = fitted.trace_model.to_arrays()
+    first, transition = (arrays[name].astype(float) for name in ("first", "transition"))
+    places = synthesize(fitted, traces_per_user=2000, seed=0).place.reshape(-1, GRID.n_instants)
+    steps = step_log_probabilities(fitted.trace_model, np.repeat(np.arange(12), 2000)[:50], places[:50])
+    np.testing.assert_allclose(steps[:, 0], np.log(first[places[:50, 0]]), rtol=1e-12)
+    np.testing.assert_allclose(steps[:, 1:], np.log(transition[places[:50, :-1], places[:50, 1:]]), rtol=1e-12)
+    assert chi_square_ratio(places[:, 0], first) < 1
+    assert chi_square_ratio(places[:, -1], first) < 1
+    for place in range(N_PLACES):
+        assert chi_square_ratio(places[places[:, 2] == place, 3], transition[place]) < 1
+    # Planted: the other direction of time.
+    backwards = transition.T / transition.T.sum(axis=1, keepdims=True)
+    assert max(chi_square_ratio(places[places[:, 2] == a, 3], backwards[a]) for a in range(N_PLACES)) > 1
+
+
+def chi_square_ratio(drawn: np.ndarray, probability: np.ndarray) -> float:
+    expected = probability * len(drawn)
+    statistic = ((np.bincount(drawn, minlength=N_PLACES) - expected) ** 2 / expected).sum()
+    return float(statistic / stats.chi2.isf(FALSE_ALARM, N_PLACES - 1))
+
+
+def test_much_budget_gives_the_counts_and_little_gives_noise(train):
+    exact = fitted_chain(train, TPMSettings(epsilon=1e6, max_transitions=1000))
+    count = counts_by_loop(train)
+    often = count.sum(axis=1) > 0
+    ours = np.asarray(exact.transition)[often]
+    assert np.abs(ours - count[often] / count[often].sum(axis=1, keepdims=True)).max() < 1 / count[often].sum(1).min()
+    assert exact.summary() == ["noise alone would make 0% of the transitions that were learned"]
+    noise = fitted_chain(train, TPMSettings(epsilon=1e-3))
+    # The sum of 25 positive parts of mean 5,000 and standard deviation below 9,000 is nowhere near five times its mean.
+    assert float(noise.noise_share) > 0.2
+    assert jnp.isfinite(noise.transition).all()
+
+
+def test_noise_has_no_seed(train):
+    first, again = (fitted_chain(train).transition for _ in range(2))
+    assert (first != again).any()
+
+
+@pytest.mark.parametrize("rows", [[(0, 0, 3, 2)], [(0, 0, 0, 0), (1, 0, 2, 1)]], ids=["one event", "no step"])
+def test_traces_without_any_step(rows, no_noise):
+    """Nothing is known: every move is as probable as any other."""
+    model = fitted_chain(to_traces(rows, PLACES, GRID))
+    np.testing.assert_allclose(model.transition, 1 / N_PLACES, rtol=1e-6)
+    np.testing.assert_allclose(model.first, 1 / N_PLACES, rtol=1e-6)
+    assert not no_noise[0][0].any()
+
+
+def test_one_place_and_one_instant():
+    grid = TimeGrid.each_instant("2024-01-01T00:00:00", 60, 1)
+    model = fit(to_traces([(0, 0, 0, 0)], places_in_line(1), grid), "tpm", seed=0)
+    assert synthesize(model, seed=0).place.tolist() == [0]
+
+
+def test_a_model_folder_holds_it(train, tmp_path):
+    model = fit(train, "tpm", seed=0)
+    model.save(tmp_path / "model")
+    loaded = FittedModel.load(tmp_path / "model")
+    assert loaded.checksum == model.checksum
+    for name, array in model.trace_model.to_arrays().items():
+        np.testing.assert_array_equal(loaded.trace_model.to_arrays()[name], array)
+
+
+def test_all_users_are_equally_plausible_and_a_release_states_the_budget(train):
+    model = fit(train, "tpm", TPMSettings(epsilon=0.25), seed=0)
+    synthetic = synthesize(model, seed=0)
+    verdicts = plausible_deniability_test(model, synthetic, k=12)
+    assert verdicts.passed.all()
+    statement = make_release(synthetic, verdicts).statement
+    assert any("0.25-differentially private" in point for point in statement["not_protected"])
+
+
+def test_what_would_be_no_protection_is_refused(train):
+    with pytest.raises(InputError, match=r"(?s)epsilon.*max_transitions"):
+        TPMSettings(0.0, 0)
+    for epsilon in (-1.0, np.inf, np.nan):
+        with pytest.raises(InputError, match="epsilon"):
+            TPMSettings(epsilon)
+
+
+def test_too_many_places_are_refused(train, monkeypatch):
+    with_gigabytes(monkeypatch, 1e-6)
+    with pytest.raises(InputError, match="Take fewer places"):
+        fit(train, "tpm", seed=0)
