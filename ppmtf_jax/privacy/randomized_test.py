@@ -87,7 +87,7 @@ def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
     Examples
     --------
     >>> budgets = budgets_of_one_trace(k=50, eta=1.0, noise_epsilon=1.0)
-    >>> round(budgets.epsilon[29], 4), float(f"{budgets.delta[29]:.1e}")
+    >>> round(float(budgets.epsilon[29]), 4), float(f"{budgets.delta[29]:.1e}")
     (1.0867, 2.1e-09)
     """
     problems: list[Problem | str] = []
