@@ -48,10 +48,15 @@ SERIES = {
     "PPMTF": {f"ppmtf noise_precision={each}": ("PPMTF", f"alp{each:g}") for each in NOISE_PRECISIONS},
     "SGD": {f"sgd n_copied={n}": ("SGD", f"cn{n}") for n in range(6)},
 } | {
+    # As published: the tool always lets the lowest-numbered places join.
     f"SGLT, {n} clusters": {
-        f"sglt n_clusters={n} remove_true_prob={each}": ("SGLT", f"c{n}_0.25_0.75_{each:g}_4") for each in REMOVED
+        f"sglt n_clusters={n} joining=lowest remove_true_prob={each}": ("SGLT", f"c{n}_0.25_0.75_{each:g}_4")
+        for each in REMOVED
     }
     for n in N_CLUSTERS
+}
+SERIES["SGLT, 100 clusters, random joining"] = {
+    f"sglt n_clusters=100 remove_true_prob={each}": ("SGLT", "unpublished") for each in REMOVED
 }
 REFERENCES = {"bridge": "bridge", "TPM, epsilon 1": "tpm", "Training": "training"}
 UTILITY = ("tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x")

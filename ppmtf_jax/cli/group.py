@@ -16,7 +16,7 @@ from ppmtf_jax.errors import InputError, PpmtfError
 from ppmtf_jax.runtime.devices import leave_processes, use_all_cores, wait_for_processes
 
 # In the order of their use.
-COMMANDS = (
+COMMANDS = [
     "demo",
     "run",
     "compare",
@@ -29,7 +29,7 @@ COMMANDS = (
     "test",
     "release",
     "evaluate",
-)
+]
 
 # Help that depends on what is registered is made when it is shown.
 LATE_HELP: dict[str, Callable[[], str]] = {}

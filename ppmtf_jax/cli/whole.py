@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.measure import Measurement
+from rich.table import Table
 
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.console import console, plain_table, tell
@@ -14,7 +16,7 @@ from ppmtf_jax.cli.options import WHOLE, Quiet, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.tables import format_table
-from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, CompareSettings, compare_systems
+from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.resume import run as run_job
 from ppmtf_jax.settings import describe_settings
@@ -111,9 +113,7 @@ def compare(
     found = compare_systems(train, test, out, system or COMPARED, settings, progress=not quiet, say=tell)
     which = PASSED if passed else ALL
     what = "traces that passed the privacy test" if passed else "all traces, before the privacy test"
-    note = f"Of {what}. Means over {settings.n_seeds} seeds ± standard deviation."
-    spread = found.spread(which) if settings.n_seeds > 1 else None
-    console.print(format_table(found.mean(which), note=note, spread=spread))
+    console.print(_comparison_table(found, which, f"Of {what}."))
     for name, reason in found.refused.items():
         tell(f"{name} was left out: {reason}")
     tell(f"All numbers: {out / TABLE_FILE}")
@@ -162,6 +162,15 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
         ("Utility", numbers, quantities(METRICS)),
         ("Attacks", numbers, quantities(ATTACKS)),
     ]
+
+
+def _comparison_table(found: Compared, traces: str, note: str) -> Table:
+    """Means over seeds, with standard deviations if the terminal is wide enough."""
+    mean, spread = found.mean(traces), found.spread(traces)
+    table = format_table(mean, note=f"{note} Means over seeds ± standard deviation.", spread=spread)
+    if Measurement.get(console, console.options.update(width=1000), table).minimum <= console.width:
+        return table
+    return format_table(mean, note=f"{note} Means over seeds.")
 
 
 def _run_and_show(config: JobConfig, quiet: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
@@ -11,6 +12,8 @@ from rich.table import Table
 
 from ppmtf_jax.data.measurement import Reading
 from ppmtf_jax.evaluation.evaluation import Evaluation, Row, caveat_lines
+
+MIN_TITLE_WIDTH = 12
 
 
 def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:
@@ -43,24 +46,29 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
     table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *caveat_lines(evaluation)]) or None
-    table.add_column("Metric")
-    for name in evaluation.columns:
-        table.add_column(name[:1].upper() + name[1:], justify="right", no_wrap=True)
-    table.add_column("A good value")
     apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
-    for _, of_kind in groupby(rows, key=lambda row: row.kind):
-        for row in of_kind:
-            numbers = [row.quantity.text(value) for value in row.values]
-            spreads = apart.get(row.quantity.name, [math.nan] * len(numbers))
-            numbers = [_with_spread(text, row, each) for text, each in zip(numbers, spreads, strict=True)]
-            style = "dim" if row.reading.caveat else None
-            table.add_row(row.title, *numbers, _good_value(row, usual), style=style)
+    numbers = [_numbers(row, apart.get(row.quantity.name)) for row in rows]
+    table.add_column("Metric", min_width=MIN_TITLE_WIDTH)
+    for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
+        # A long name may take several lines, a number may not.
+        width = max(map(len, of_column), default=0)
+        table.add_column(name[:1].upper() + name[1:], justify="right", min_width=width)
+    table.add_column("A good value")
+    for _, of_kind in groupby(zip(rows, numbers, strict=True), key=lambda pair: pair[0].kind):
+        for row, texts in of_kind:
+            table.add_row(row.title, *texts, _good_value(row, usual), style="dim" if row.reading.caveat else None)
         table.add_section()
     return table
 
 
-def _with_spread(text: str, row: Row, spread: float) -> str:
-    return f"{text} ± {row.quantity.text(spread)}" if math.isfinite(spread) and spread > 0 else text
+def _numbers(row: Row, spreads: Sequence[float] | None) -> list[str]:
+    """As printed, each with its spread where that is known."""
+
+    def text(value: float, spread: float) -> str:
+        number = row.quantity.text(value)
+        return f"{number} ± {row.quantity.text(spread)}" if math.isfinite(spread) and spread > 0 else number
+
+    return [text(*each) for each in zip(row.values, spreads or [math.nan] * len(row.values), strict=True)]
 
 
 def references_text(reading: Reading) -> str:

@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 
 from ppmtf_jax.cli import whole
 from ppmtf_jax.cli.app import app
+from ppmtf_jax.cli.console import console
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import plots
@@ -239,6 +240,22 @@ def test_complete_fills_gaps_and_says_that_they_are_private():
     assert not Traces.load("whole").to_frame().equals(whole.to_frame())
     said = refused("test", "model", "whole", "--out", "x")
     assert "traces made by the model; found others" in said
+
+
+@pytest.mark.usefixtures("copied")
+def test_compare_shows_means_and_goes_on_where_it_was(monkeypatch):
+    command = ("compare", "city/train", "city/test", "--out", "compared", "--seeds", 2, "--no-attacks", "--quiet")
+    command += ("--system", "sgd", "--system", "uniform", "--system", "sgd n_copied=2")
+    narrow = works(*command)
+    assert re.search(r"TP-TV +0\.\d{4} +0\.\d{4} +0\.\d{4}", narrow)
+    assert "±" not in narrow
+    monkeypatch.setattr(console, "width", 160)
+    wide = works(*command, "--passed")
+    assert wide.count("done before") == 6
+    assert "Means over seeds ± standard deviation." in wide
+    assert re.search(r"TP-TV +0\.\d{4} ± 0\.\d{4}", wide)
+    assert len(pd.read_csv("compared/compare.csv")) > 0
+    assert "Did you mean n_copied" in refused(*command[:-1], "sgd copied=2")
 
 
 @pytest.mark.parametrize(("apart", "said"), [(0.0, "40 sweeps were enough"), (9.0, "40 sweeps were not enough")])

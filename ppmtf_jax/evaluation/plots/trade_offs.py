@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppmtf_jax.data.measurement import Quantity
-from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, styled
+from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -38,7 +38,7 @@ def trade_offs(
     published : mapping, optional
         As `points`, of the same names: drawn hollow and dashed, in the same colour.
     references : mapping of str to a mapping of str to float, optional
-        Values of what has no settings, such as the training data: a grey mark each.
+        Values of what has no settings, such as the training data: a black mark each.
 
     Examples
     --------
@@ -54,13 +54,12 @@ def trade_offs(
     figure = Figure(figsize=(width * len(utility), height * len(privacy) + 0.8), layout="constrained")
     axes = figure.subplots(len(privacy), len(utility), squeeze=False)
     for of_row, private in zip(axes, privacy, strict=True):
-        logarithmic = _spans_decades(private.name, points, published or {})
+        scale = _scale(private.name, points, published or {})
         for ax, useful in zip(of_row, utility, strict=True):
             _draw_panel(ax, useful, private, points, published or {}, references or {})
-            if logarithmic:
-                ax.set_xscale("log")
+            ax.set_xscale(**scale)
             ax.set_xlabel(private.title)
-        of_row[0].set_ylabel(utility[0].unit)
+            ax.set_ylabel(useful.unit)
     for ax, useful in zip(axes[0], utility, strict=True):
         ax.set_title(useful.title)
     handles, labels = axes[0, 0].get_legend_handles_labels()
@@ -88,11 +87,14 @@ def _draw_panel(
                 x, y = values[private.name], values[useful.name]
                 ax.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=1, label=label, **style)
     for (name, numbers), mark in zip(references.items(), "x+1234" * len(references), strict=False):
-        ax.plot(numbers[private.name], numbers[useful.name], color=DIM, marker=mark, linestyle="", label=name)
+        point = numbers[private.name], numbers[useful.name]
+        ax.plot(*point, color="black", marker=mark, markersize=9, linestyle="", label=name)
 
 
-def _spans_decades(name: str, *sets: Points) -> bool:
-    """Whether all values are positive, and the largest is a hundred times the smallest."""
+def _scale(name: str, *sets: Points) -> dict[str, Any]:
+    """Logarithmic where the largest value is fifty times the smallest that is positive, and none is negative."""
     values = np.concatenate([np.ravel(series[name]) for points in sets for series in points.values()])
-    values = values[np.isfinite(values)]
-    return bool(len(values) and values.min() > 0 and values.max() >= 50 * values.min())
+    positive = values[np.isfinite(values) & (values > 0)]
+    if (values < 0).any() or not len(positive) or positive.max() < 50 * positive.min():
+        return {"value": "linear"}
+    return {"value": "log"} if (values != 0).all() else {"value": "symlog", "linthresh": positive.min()}
