@@ -44,7 +44,7 @@ COSTS = (
     Quantity("fit_s", "Fit, s", "Time of learning, compilation included.", "s", "lower", ""),
     Quantity("synthesize_s", "Synthesis, s", "Time of synthesis, compilation included.", "s", "lower", ""),
     Quantity("test_s", "Test, s", "Time of the privacy test, compilation included.", "s", "lower", ""),
-    Quantity("peak_mb", "Memory, MB", "Peak of memory until the test, libraries included.", "MB", "lower", ""),
+    Quantity("peak_mb", "Memory, MB", "Peak of the process, with all it loaded before.", "MB", "lower", ""),
 )
 Result = TypeVar("Result")
 
