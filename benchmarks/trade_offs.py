@@ -11,9 +11,9 @@ Training. Each is beside what the authors' programs printed. What is finished is
 `plot`: Fig. 7 of Murakami et al. 2021.
 
 `time`: seconds of a fit and of one trace a user, the first time, with compilation, and the second; Fig. 9. Each is in a
-process of its own. A toy city of one day without gaps, once with 400 places and more and more users, once with 500 users
-and more and more places. In the end it prints exponents of the second time: the slope of log seconds over log users or
-places.
+process of its own. A toy city of one day without gaps, once with 400 places and more and more users, once with 500
+users and more and more places. In the end it prints exponents of the second time: the slope of log seconds over log
+users or places.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.evaluation.plots import save_figure, trade_offs
-from ppmtf_jax.jobs.compare import CompareSettings, compare_systems
+from ppmtf_jax.jobs.compare import Candidate, CompareSettings, compare_systems
 from ppmtf_jax.runtime.devices import n_cores
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -142,8 +142,6 @@ def in_a_process(system: str, settings: str, n_users: int, n_places: int) -> Row
 
 
 def timed(system: str, settings: str, n_users: int, n_places: int) -> Row:
-    from ppmtf_jax.jobs.compare import Candidate
-
     traces: Traces = toy_city(n_users=n_users, n_places=n_places, n_days=1, missing=0.0, seed=0).traces
     chosen, row = Candidate.parse(f"{system} {settings}").settings, {"users": n_users, "places": n_places}
     # The first time compiles.
