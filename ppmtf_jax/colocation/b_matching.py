@@ -30,7 +30,8 @@ def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int)
     *Which* pairs are taken may change without any such bound: along a chain one pair gives way to the next.
 
     Computed in rounds, none of which depends on the order of computation: a pair is certain to be taken where at both
-    nodes fewer undecided pairs come before it than there is room for.
+    nodes fewer undecided pairs come before it than there is room for. Rounds are few unless pairs are read along a long
+    path, one of whose steps depends on the one before.
 
     Examples
     --------

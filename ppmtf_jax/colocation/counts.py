@@ -193,7 +193,8 @@ def bounded_colocations(
     Notes
     -----
     Neighbours: two pairs of traces and graph over the same users, places and time grid, all public, where one user has
-    no event or no friend in one of them, or both, and any in the other; all else is the same.
+    no event or no friend in one of them, or both, and any in the other; all else is the same. So noise protects her
+    friendships with her events. What is told of the graph besides, such as a friendship probability, adds its budget.
 
     Sensitivity of `counts`: c x D in L1. Proof: which events of a user count is a function of the seed, her id and her
     own events (`UserStreams`). So the events of all others are the same in both, and at a place and instant where no
@@ -214,8 +215,14 @@ def bounded_colocations(
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> traces = toy_city(n_users=30, seed=0).traces
-    >>> counted = bounded_colocations(traces, FriendGraph.of(traces), ColocationLimits(5, 2), seed=0)
-    >>> len(counted) <= len(find_colocations(traces, FriendGraph.of(traces)))
+    >>> limits = ColocationLimits(max_events=5, max_friends=2)
+    >>> counts = bounded_colocations(traces, FriendGraph.of(traces), limits, seed=0).counts()
+
+    Under user-level differential privacy, for whatever is made of them:
+
+    >>> from ppmtf_jax.noise.laplace import add_laplace
+    >>> noisy = add_laplace(counts.toarray(), limits.sensitivity, epsilon=1.0)
+    >>> noisy.shape == counts.shape
     True
     """
     streams = UserStreams.of(seed, Stage.TRIMMED_EVENTS, graph.user_ids)

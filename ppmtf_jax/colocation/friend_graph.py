@@ -78,8 +78,8 @@ class FriendGraph:
         Raises
         ------
         InputError
-            Listing at once indices that are no users', and users who are their own friends; or the pairs are no array
-            of whole numbers with two columns.
+            Listing at once user ids given twice, indices that are no users', and users who are their own friends; or
+            the pairs are no array of whole numbers with two columns.
         """
         pairs = np.asarray(pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
@@ -87,7 +87,11 @@ class FriendGraph:
             raise InputError("friendships", [Problem("pairs of user indices, shape (pairs, 2)", found)])
         unknown = ((pairs < 0) | (pairs >= len(user_ids))).any(axis=1)
         own = pairs[:, 0] == pairs[:, 1]
+        repeated = pd.Index(user_ids).duplicated()
         problems = []
+        if repeated.any():
+            examples = first_examples(np.asarray(user_ids)[repeated].tolist())
+            problems.append(Problem("every user once", "repeated user ids", int(repeated.sum()), examples))
         for wrong, expected in ((unknown, f"users 0 to {len(user_ids) - 1}"), (own, "friends of somebody else")):
             if wrong.any():
                 examples = first_examples([tuple(pair) for pair in pairs[wrong].tolist()])

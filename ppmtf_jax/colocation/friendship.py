@@ -1,6 +1,6 @@
 """Friendship probability and degree distribution under node differential privacy.
 
-Sections 4.2 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
+Section 4.2 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
 Co-locations") and, for degrees, the projection by edge addition of Day, Li and Lyu, "Publishing graph degree
 distribution with node differential privacy" (SIGMOD 2016).
 
@@ -72,8 +72,8 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float) -> float:
 def limit_friends(graph: FriendGraph, max_friends: int, *, seed: int) -> FriendGraph:
     """Cut a graph so that nobody has more than some number of friends: friendships are added while both have room.
 
-    They are read in a random order. Where each stands in it depends on the seed and on the two alone, so that what
-    `greedy_b_matching` says of the degrees holds.
+    They are read in a random order. Where each stands in it depends on the seed, the two and the list of users, but on
+    no other friendship: so what `greedy_b_matching` says of degrees holds.
 
     Raises
     ------

@@ -61,6 +61,11 @@ def test_what_are_no_pairs_is_refused(pairs):
         FriendGraph.from_pairs(np.arange(3), pairs)
 
 
+def test_users_given_twice_are_refused():
+    with pytest.raises(InputError, match=r"every user once; found repeated user ids \(1 row\), first: b\."):
+        FriendGraph.from_pairs(np.array(["a", "b", "b"], object), np.array([[0, 1]]))
+
+
 def test_ids_of_other_types_are_other_users():
     graph = FriendGraph.from_pairs(np.array([3, 5, 7]), np.array([[0, 1]]))
     assert graph.index_of(np.array([7, 3])).tolist() == [2, 0]
