@@ -51,6 +51,9 @@ class Stage(StrEnum):
     PREDICTED = "predicted cells of a diagnosis"
     UNOBSERVED = "cells that were not observed"
     METRICS = "windows and halves that metrics compare"
+    FRIENDSHIPS = "friendships of synthetic users"
+    LIMITED_FRIENDSHIPS = "order in which friendships are read up to a limit"
+    TRIMMED_EVENTS = "trimming of events"
 
 
 class Seed(NamedTuple):
