@@ -4,7 +4,8 @@ All come from one seed. The seed is part of the secret: whoever knows it, and th
 it has 128 bits and comes from the operating system unless the caller gives one. A stage's stream is keyed by a hash of
 the seed and of the stage's name, so no two stages share a draw whatever the seed.
 
-Noise for differential privacy comes from none of these, but from `noise`: it has no seed.
+Noise for differential privacy comes from none of these, but from `noise`: it has no seed. What has one there, for
+experiments, says that it is not private.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Stage(StrEnum):
     PREDICTED = "predicted cells of a diagnosis"
     UNOBSERVED = "cells that were not observed"
     METRICS = "windows and halves that metrics compare"
+    EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 
 class Seed(NamedTuple):
