@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int, Num
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
@@ -93,7 +94,7 @@ class Hierarchy:
         Raises
         ------
         InputError
-            There is no path, or a category has no name (None or NaN).
+            There is no path, or a category has no name (None, NaN, NA or an empty text).
 
         Examples
         --------
@@ -101,7 +102,7 @@ class Hierarchy:
         >>> hierarchy.sums(np.array([1, 2, 3, 4, 5])).tolist()
         [15, 6, 3, 3, 4, 1, 2, 3, 4, 5]
         """
-        unnamed = [number for number, path in enumerate(paths) if any(name is None or name != name for name in path)]
+        unnamed = [number for number, path in enumerate(paths) if any(map(_is_missing, path))]
         if unnamed or not len(paths):
             way_out = "Name them, as 'other', or leave the last names of their paths out"
             found = "leaves without one" if unnamed else "no leaf"
@@ -298,7 +299,8 @@ def noisy_counts(
     Returns
     -------
     float array, shape (..., leaves)
-        May be negative. `Hierarchy.sums` gives those of categories.
+        May be negative. `Hierarchy.sums` gives those of categories. Once negative counts are set to 0, sums have a
+        bias that is many times their noise, for that of single counts is wide: take the sums before.
 
     Raises
     ------
@@ -367,8 +369,14 @@ def laplace_variance(scale: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."
     return np.where(scale > 0, 2 * np.exp(-inverse) / np.expm1(-inverse) ** 2, 0)
 
 
+def _is_missing(name: Hashable) -> bool:
+    return name is None or name is pd.NA or name == "" or name != name
+
+
 def _check(counts: np.ndarray, hierarchy: Hierarchy, sensitivity: int, epsilon: int | float, haar: bool) -> None:
     problems: list[Problem | str] = []
+    if counts.dtype.kind not in "iu":
+        problems.append(Problem("whole numbers as counts", f"values of type {counts.dtype}"))
     if counts.ndim == 0 or counts.shape[-1] != len(hierarchy.leaves):
         problems.append(Problem(f"a count for each of {len(hierarchy.leaves)} leaves, last", f"shape {counts.shape}"))
     elif 2.0 * hierarchy.fanout.max() * np.abs(counts.astype(float)).sum() > MAX_COEFFICIENT:

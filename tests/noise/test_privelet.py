@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ppmtf_jax.errors import InputError
@@ -313,7 +314,7 @@ def test_what_is_no_tree_is_refused(parent, told):
         Hierarchy(np.array(parent, int))
 
 
-@pytest.mark.parametrize("name", [None, float("nan"), np.nan])
+@pytest.mark.parametrize("name", [None, float("nan"), pd.NA, ""])
 def test_a_place_without_category_is_refused(name):
     with pytest.raises(InputError, match=r"leaves without one \(1 row\), first: 1\. Name them, as 'other'"):
         Hierarchy.of_paths([("a", "b"), ("a", name)])
