@@ -29,7 +29,7 @@ from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
 
 MILLION = 1_000_000
-SENSITIVITY, EPSILONS, N_RUNS = 5, (0.01, 0.1, 0.5, 1.0, 2.5, 5.0), 50
+SENSITIVITY, EPSILONS, N_RUNS = 5, (0.01, 0.1, 0.5, 1.0, 2.5, 5.0), 1000
 # Places of each sub-category of each category: travel, shop, arts, professional.
 N_PLACES = {"travel": (50, 5, 5, 10, 5), "shop": (5, 3, 3, 4), "arts": (5,), "professional": (3, 2)}
 # Root, categories, sub-categories, places.
