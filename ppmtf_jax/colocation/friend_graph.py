@@ -1,0 +1,125 @@
+"""The graph of friendships: who is a friend of whom, by pairs of users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem, first_examples
+
+
+@dataclass(frozen=True, eq=False)
+class FriendGraph:
+    """Friendships among users, each once, without a matrix.
+
+    Build it with `of`, `from_pairs` or a random model.
+
+    Parameters
+    ----------
+    user_ids : array, shape (users,)
+        Distinct. Users need no friends, and no events either: traces may be those of some of them.
+    pairs : int32 array, shape (pairs, 2)
+        User indices, the smaller first, each pair once, sorted.
+
+    Examples
+    --------
+    >>> graph = FriendGraph.from_pairs(np.array(["ann", "bob", "eve"]), np.array([[1, 0], [1, 2], [0, 1]]))
+    >>> graph.pairs.tolist(), graph.degrees().tolist()
+    ([[0, 1], [1, 2]], [1, 2, 1])
+    """
+
+    user_ids: np.ndarray
+    pairs: np.ndarray
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_pairs(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def n_possible_pairs(self) -> int:
+        """How many pairs of users there are, friends or not."""
+        return self.n_users * (self.n_users - 1) // 2
+
+    @classmethod
+    def of(cls, traces: Traces) -> FriendGraph:
+        """The friendships of the users of some traces.
+
+        `Traces` has already made one pair of a friendship that one or both of the two list, and has left out who lists
+        himself.
+
+        Raises
+        ------
+        InputError
+            It is not known who are friends; or the traces were built without validation and hold pairs that are none.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> graph = FriendGraph.of(toy_city(n_users=30, seed=0).traces)
+        >>> graph.n_users, bool(graph.n_pairs > 10)
+        (30, True)
+        """
+        if traces.friendships is None:
+            way_out = "Give a table of friendships with columns user, friend to Traces.from_frame"
+            raise InputError("traces", [Problem("friendships of the users", "none known", way_out=way_out)])
+        return cls.from_pairs(traces.user_ids, traces.friendships)
+
+    @classmethod
+    def from_pairs(cls, user_ids: np.ndarray, pairs: np.ndarray) -> FriendGraph:
+        """From pairs of user indices in any order; one given twice, or once each way, is one.
+
+        Raises
+        ------
+        InputError
+            Listing at once indices that are no users', and users who are their own friends; or the pairs are no array
+            of whole numbers with two columns.
+        """
+        pairs = np.asarray(pairs)
+        if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
+            found = f"{pairs.dtype} array of shape {pairs.shape}"
+            raise InputError("friendships", [Problem("pairs of user indices, shape (pairs, 2)", found)])
+        unknown = ((pairs < 0) | (pairs >= len(user_ids))).any(axis=1)
+        own = pairs[:, 0] == pairs[:, 1]
+        problems = []
+        for wrong, expected in ((unknown, f"users 0 to {len(user_ids) - 1}"), (own, "friends of somebody else")):
+            if wrong.any():
+                examples = first_examples([tuple(pair) for pair in pairs[wrong].tolist()])
+                problems.append(Problem(expected, "others", int(wrong.sum()), examples))
+        if problems:
+            raise InputError("friendships", problems)
+        ordered = np.sort(pairs.astype(np.int64), axis=1)
+        # One number for each pair sorts many times faster than rows.
+        number = np.unique(ordered[:, 0] * len(user_ids) + ordered[:, 1])
+        return cls(user_ids, np.stack(np.divmod(number, max(len(user_ids), 1)), axis=1).astype(np.int32))
+
+    def degrees(self) -> np.ndarray:
+        """Number of friends of each user, shape (users,)."""
+        return np.bincount(self.pairs.ravel(), minlength=self.n_users)
+
+    def index_of(self, ids: np.ndarray) -> np.ndarray:
+        """Index of each of some user ids.
+
+        Raises
+        ------
+        InputError
+            Some are of no user of the graph.
+        """
+        index = pd.Index(self.user_ids).get_indexer(pd.Index(ids))
+        unknown = index < 0
+        if unknown.any():
+            examples = first_examples(np.asarray(ids)[unknown].tolist())
+            way_out = "Give the graph of all users, whether they have friends or not"
+            problem = Problem("users of the friendship graph", "others", int(unknown.sum()), examples, way_out)
+            raise InputError("traces", [problem])
+        return index
+
+    def select_pairs(self, keep: np.ndarray) -> FriendGraph:
+        """The same users with some of the friendships: `keep` has one boolean for each pair."""
+        return FriendGraph(self.user_ids, self.pairs[keep])
