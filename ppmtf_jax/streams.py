@@ -52,4 +52,166 @@ class Stage(StrEnum):
     PREDICTED = "predicted cells of a diagnosis"
     UNOBSERVED = "cells that were not observed"
     METRICS = "windows and halves that metrics compare"
+    FRIENDSHIPS = "friendships of synthetic users"
+    LIMITED_FRIENDSHIPS = "order in which friendships are read up to a limit"
+    TRIMMED_EVENTS = "trimming of events"
+    COLOCATIONS = "co-locations of synthetic friends"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
+
+
+class Seed(NamedTuple):
+    """A seed, and whether somebody chose it."""
+
+    value: int
+    given: bool
+
+
+def draw_seed(seed: int | Seed | None) -> Seed:
+    """The given seed, or a secret one from the operating system.
+
+    A `Seed`, which an earlier call drew, stays what it is.
+
+    Raises
+    ------
+    InputError
+        It is no whole number of at most 128 bits.
+
+    Examples
+    --------
+    >>> draw_seed(7)
+    Seed(value=7, given=True)
+    >>> draw_seed(None).given
+    False
+    """
+    if isinstance(seed, Seed):
+        return Seed(check_seed(seed.value), seed.given)
+    if seed is None:
+        return Seed(secrets.randbits(SEED_BITS), given=False)
+    return Seed(check_seed(seed), given=True)
+
+
+def check_seed(seed: Any) -> int:
+    """Refuse what is no seed.
+
+    Examples
+    --------
+    >>> check_seed(7)
+    7
+    """
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 2**SEED_BITS:
+        raise InputError("seed", [Problem(f"a whole number from 0 to 2^{SEED_BITS} - 1", repr(seed))])
+    return int(seed)
+
+
+def numpy_stream(seed: int, stage: Stage, *numbers: int) -> np.random.Generator:
+    """A stage's generator of NumPy; `numbers` tell apart several of one stage.
+
+    Examples
+    --------
+    >>> same = [numpy_stream(0, stage).random() for stage in (Stage.SPLIT, Stage.SPLIT, Stage.VERIFIERS)]
+    >>> same[0] == same[1], same[0] == same[2]
+    (True, False)
+    """
+    return np.random.default_rng(int.from_bytes(_digest(seed, stage, numbers), "little"))
+
+
+def jax_stream(seed: int, stage: Stage, *numbers: int) -> Key[Array, ""]:
+    """A stage's key of JAX, of 64 bits; `numbers` tell apart several of one stage."""
+    words = np.frombuffer(_digest(seed, stage, numbers)[:8], np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+
+
+def fingerprint(seed: int, stage: Stage) -> str:
+    """A number that tells what was drawn with one seed from what was drawn with another, but not the seed."""
+    return hashlib.sha256(b"fingerprint" + _digest(seed, stage, ())).hexdigest()[:16]
+
+
+def _digest(seed: int, stage: Stage, numbers: tuple[int, ...]) -> bytes:
+    content = "|".join(["ppmtf_jax", stage.name, str(check_seed(seed)), *map(str, numbers)])
+    return hashlib.sha256(content.encode()).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class UserStreams:
+    """A random stream for each user, which depends on the seed, the stage and her id, and on nothing of the others.
+
+    So adding or removing a user changes no other user's draws: what proofs of user-level sensitivity need.
+
+    Parameters
+    ----------
+    keys : uint32 array, shape (users, 2)
+
+    Examples
+    --------
+    >>> streams = UserStreams.of(0, Stage.ZERO_VISITS, np.array(["ann", "bob"]))
+    >>> alone = UserStreams.of(0, Stage.ZERO_VISITS, np.array(["bob"]))
+    >>> bool((streams.numbers(np.array([1]), 0, 4) == alone.numbers(np.array([0]), 0, 4)).all())
+    True
+    """
+
+    keys: UInt32[np.ndarray, "user 2"]
+
+    @classmethod
+    def of(cls, seed: int, stage: Stage, user_ids: np.ndarray) -> UserStreams:
+        """The streams of some users, by what their ids are when printed: 7 and "7" are one user."""
+        # Not by their values: a column that gets one more id, of another type, would change the type of all.
+        hashed = pd.util.hash_array(np.array([str(each) for each in user_ids.tolist()], object), categorize=False)
+        halves = np.stack([hashed >> np.uint64(32), hashed & LOW_32_BITS], axis=1).astype(np.uint32)
+        return cls(_in_parts(partial(_user_keys, jax_stream(seed, stage)), halves))
+
+    def numbers(self, users: Int[np.ndarray, " user"], block: int, n: int) -> Float[np.ndarray, "user n"]:
+        """Block `block` of `n` numbers of each of some users, uniform in [0, 1) with 53 bits."""
+        at_a_time = max(1, NUMBERS_AT_A_TIME // max(n, 1))
+        bits = _in_parts(lambda keys: _block_bits(keys, block, n), self.keys[users], at_a_time)
+        return _as_uniform(bits)
+
+    def at(self, users: Int[np.ndarray, " cell"], cells: Int[np.ndarray, "cell index"]) -> Float[np.ndarray, " cell"]:
+        """A number in [0, 1) for each of some cells, given by user and index: the same whatever cells are asked for."""
+        # In one array, since both are cut into parts together.
+        both = np.concatenate([self.keys[users], cells.astype(np.uint32)], axis=1)
+        return _as_uniform(_in_parts(_cell_bits, both))
+
+
+def _in_parts(function: Any, rows: np.ndarray, at_a_time: int = NUMBERS_AT_A_TIME) -> np.ndarray:
+    """`function` of some rows at a time, padded to few sizes, so that few programs are compiled."""
+    parts = []
+    for first in range(0, len(rows), at_a_time):
+        part = rows[first : first + at_a_time]
+        size = min(at_a_time, max(16, 1 << (len(part) - 1).bit_length()))
+        padded = np.pad(part, [(0, size - len(part)), (0, 0)])
+        parts.append(np.asarray(function(jnp.asarray(padded)))[: len(part)])
+    return np.concatenate(parts) if parts else np.asarray(function(jnp.zeros((0, rows.shape[1]), jnp.uint32)))
+
+
+def _as_uniform(bits: np.ndarray) -> np.ndarray:
+    """Two words of 32 bits, along the last axis, as a number in [0, 1) of 53 bits."""
+    high, low = bits[..., 0].astype(np.uint64), bits[..., 1].astype(np.uint64)
+    return ((high << np.uint64(21)) | (low >> np.uint64(11))) * 2.0**-53
+
+
+def _key(words: Array) -> Array:
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+@jax.jit
+def _user_keys(key: Key[Array, ""], halves: UInt32[Array, "user 2"]) -> UInt32[Array, "user 2"]:
+    def of_user(half: Array) -> Array:
+        return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(key, half[0]), half[1]))
+
+    return jax.vmap(of_user)(halves)
+
+
+@partial(jax.jit, static_argnames="n")
+def _block_bits(keys: UInt32[Array, "user 2"], block: int | Array, n: int) -> UInt32[Array, "user n 2"]:
+    return jax.vmap(lambda words: jax.random.bits(jax.random.fold_in(_key(words), block), (n, 2), jnp.uint32))(keys)
+
+
+@jax.jit
+def _cell_bits(keys_and_cells: UInt32[Array, "cell columns"]) -> UInt32[Array, "cell 2"]:
+    def of_cell(row: Array) -> Array:
+        key = _key(row[:2])
+        for index in row[2:]:
+            key = jax.random.fold_in(key, index)
+        return jax.random.bits(key, (2,), jnp.uint32)
+
+    return jax.vmap(of_cell)(keys_and_cells)
