@@ -320,7 +320,18 @@ def _best(values: Float[Array, "trace place"], matrix: Float[Array, "place next_
 
 
 def _total(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
-    """The same of all ways; -inf where there is none."""
+    """The same of all ways; -inf where there is none. A product of matrices, wherever its digits suffice."""
+    product = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
+    total = product(jnp.exp(values), jnp.exp(matrix))
+    possible = product((values > -jnp.inf).astype(total.dtype), (matrix > -jnp.inf).astype(total.dtype)) > 0
+    # What is too small for a number is missing in it: the smallest one for each place at most, since none is above 1.
+    missing = len(matrix) * jnp.finfo(total.dtype).tiny
+    lost = possible & (total < missing / jnp.finfo(total.dtype).eps)
+    return lax.cond(lost.any(), lambda: _total_of_logs(values, matrix), lambda: jnp.log(total))
+
+
+def _total_of_logs(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
+    """The same, however small, and many times slower."""
     best = _best(values, matrix)
     peak = jnp.where(best == -jnp.inf, 0, best)
 
