@@ -61,7 +61,8 @@ class ColocationSettings:
     epsilon_moves : float
         Privacy budget of all other moves. Not spent if a model is given.
     n_colocations : int, optional
-        How many co-locations to draw, theta. By default as many as there are, with noise, in a period of the data.
+        How many co-locations to draw, theta. By default as many as there are, with noise, in a period of the data. More
+        come about by chance where traces are completed, and where friends of friends meet.
     max_events : int
         Most events of a user that count for where and when. The noise is as much larger.
     max_friends : int

@@ -203,5 +203,4 @@ def test_meetings_that_a_model_makes_impossible_are_refused():
     settings = {"epsilon_friendship": NO_PRIVACY, "epsilon_colocation": NO_PRIVACY, "mechanism": "laplace"}
     sgd = fit(traces, "sgd", seed=0)
     with pytest.raises(InputError, match="meetings that are possible under the model"):
-        for seed in range(20):
-            synthesize_colocations(friends, model=sgd, n_colocations=6, seed=seed, **settings)
+        synthesize_colocations(friends, model=sgd, n_colocations=6, seed=1, **settings)
