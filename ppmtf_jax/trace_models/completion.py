@@ -86,7 +86,7 @@ def most_probable_places(
     Time: places^2 for each trace and instant, and as many log-probabilities for each class of users
     (`ScoredTraceModel.classes`), run of instants of one phase (`ScoredTraceModel.phases`), and thousand traces or so of
     the class. Memory: a few matrices of places x places for each thread. Measured on two cores with 400 places and 30
-    instants: 500 traces in 0.8 s where users share a chain (at random: 2.2 s), 60 ms a user where each has her own.
+    instants: 500 traces in 0.8 s where users share a chain (at random: as long), 60 ms a user where each has her own.
 
     Examples
     --------
@@ -112,7 +112,7 @@ def sample_places(
     Parameters
     ----------
     keys : typed keys, shape (traces,)
-        Each trace has its own, so that what is drawn for one depends on no other.
+        Each trace has its own, so that what is drawn for one depends on no other, but for how sums are rounded.
     users, known, n_places, progress
         As for `most_probable_places`, with the same costs and errors.
 
