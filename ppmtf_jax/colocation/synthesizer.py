@@ -41,7 +41,7 @@ CHOICES = {
     "mechanism": ("privelet", "laplace"),
     "limit_rule": ("bounded", "greedy"),
     "graph_model": ("erdos-renyi", "configuration"),
-    "meetings": ("by-counts", "published"),
+    "meetings": ("published", "by-counts"),
     "completion": ("random", "most-probable"),
 }
 
@@ -79,8 +79,9 @@ class ColocationSettings:
         Whether all are friends with the same probability, or as many have each number of friends as in the data.
     max_degree : int
         Most friends of a user that count for the configuration model. The noise is as much larger.
-    meetings : "by-counts" or "published"
-        Whether friends meet when and where the noisy counts say, or as in the paper, which takes any instant.
+    meetings : "published" or "by-counts"
+        As in the paper, at any instant, or when and where the nearest possible counts say. The latter is better only
+        where counts are well above their noise; else it takes noise at its word.
     joining_probability : float
         How probable it is that a friend of two who meet is asked along, then another one. From 0 to below 1.
     completion : "random" or "most-probable"
@@ -105,7 +106,7 @@ class ColocationSettings:
     limit_rule: Literal["bounded", "greedy"] = "bounded"
     graph_model: Literal["erdos-renyi", "configuration"] = "erdos-renyi"
     max_degree: int = 50
-    meetings: Literal["by-counts", "published"] = "by-counts"
+    meetings: Literal["published", "by-counts"] = "published"
     joining_probability: float = 0.0
     completion: Literal["random", "most-probable"] = "random"
 
@@ -241,9 +242,9 @@ def synthesize_colocations(
     accountant = Accountant({RELATION: Budget(_budget(chosen, model is not None))})
     synthetic = _synthetic_friends(friends, chosen, accountant, own_seed.value)
     counts = noisy_colocation_counts(traces, friends, chosen, accountant, seed=own_seed.value)
-    probabilities = MeetingProbabilities.of_counts(counts)
-    if chosen.meetings == "published":
-        probabilities = MeetingProbabilities.as_published(counts)
+    probabilities = MeetingProbabilities.as_published(counts)
+    if chosen.meetings == "by-counts":
+        probabilities = MeetingProbabilities.of_counts(counts)
     number = chosen.n_colocations or _noisy_number(traces, friends, chosen, accountant)
     joining = chosen.joining_probability
     drawn = draw_meetings(synthetic, probabilities, number, joining_probability=joining, seed=own_seed.value)

@@ -43,7 +43,7 @@ def without_categories(traces: Traces) -> Traces:
     "settings",
     [
         {},
-        {"completion": "most-probable", "meetings": "published"},
+        {"completion": "most-probable", "meetings": "by-counts"},
         {"mechanism": "laplace", "graph_model": "configuration", "max_degree": 20, "joining_probability": 0.4},
         {"limit_rule": "greedy"},
     ],
