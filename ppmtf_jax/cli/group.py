@@ -26,6 +26,7 @@ COMMANDS = [
     "diagnose",
     "complete",
     "synthesize",
+    "colocate",
     "test",
     "release",
     "evaluate",

@@ -48,6 +48,7 @@ COMMANDS = [
     "diagnose",
     "complete",
     "synthesize",
+    "colocate",
     "test",
     "release",
     "evaluate",
@@ -176,6 +177,7 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
         ["fit"],
         ["complete"],
         ["synthesize"],
+        ["colocate"],
         ["test"],
         ["release"],
         ["evaluate"],
@@ -188,7 +190,8 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
         example = re.sub(r"--set \S+ ", "", example)
         works(*shlex.split(example), *shlex.split(changed.get(" ".join(words), "")))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "city", "job", "job.toml", "metrics.json", "model", "released", "released-key", "synthetic", "verdicts", "whole"
+        "city", "friends", "job", "job.toml", "metrics.json", "model", "released", "released-key", "synthetic",
+        "verdicts", "whole",
     ]  # fmt: skip
 
 
@@ -536,6 +539,17 @@ BAD = [
     ("synthesize model --out x --process 1", "--coordinator HOST:PORT beside it; found none"),
     ("synthesize model --out model --overwrite", "a folder apart from the input"),
     ("synthesize model --out verdicts --overwrite", "earlier synthetic traces folder to replace; found a"),
+    ("colocate nowhere --out x", "nowhere: expected a trace-set folder"),
+    ("colocate synthetic --out x", "friendships of the users; found none known"),
+    ("colocate city/train --out x --epsilon-friendship 0 --epsilon-colocation -1", "2 problems.*epsilon_friendship"),
+    ("colocate city/train --out x --epsilon-moves inf", "positive, finite epsilon_moves; found inf"),
+    ("colocate city/train --out x --colocations 0", "n_colocations of at least 1, or none; found 0"),
+    ("colocate city/train --out x --colocations 999999", "a pair of friends and an instant each; found 999999"),
+    ("colocate city/train --out x --mechanism gauss", "Invalid value for '--mechanism'"),
+    ("colocate city/train --out x --model city/train", "expected a model folder"),
+    ("colocate other/train --out x --model model", "a model of the traces' time grid; found another"),
+    ("colocate city/train --out city/train --overwrite", "a folder apart from the input"),
+    ("colocate city/train --out synthetic --overwrite", "earlier traces of synthetic friends folder"),
     ("test synthetic model --out x", "expected a model folder"),
     ("test model city/train --out x", "traces made by the model; found others"),
     ("test factorized synthetic --out x", "traces made by the model; found those of another one"),

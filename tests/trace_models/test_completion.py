@@ -184,6 +184,16 @@ def test_long_traces_keep_their_digits():
     assert best[0, 1:-1].all()
 
 
+def test_what_is_too_improbable_for_a_number_is_possible():
+    """From 0 to 1 and from 1 to 2 with 1e-30 each: 1e-60 is 0 in single precision, but there is no other way."""
+    step = np.eye(3)
+    step[[0, 1], [1, 2]] = 1e-30
+    model = ChainOfEach(jnp.full((3, 1), 1 / 3), jnp.asarray(step[..., None]))
+    for places, impossible_at in both_ways(model, np.tile([0, -1, 2], (10, 1)), 3):
+        assert (impossible_at == -1).all()
+        assert (places == [0, 1, 2]).all()
+
+
 @pytest.mark.parametrize("wrong", [-2, 6])
 def test_places_that_do_not_exist_are_refused(wrong):
     with pytest.raises(InputError, match="places 0 to 5"):

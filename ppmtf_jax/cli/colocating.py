@@ -1,0 +1,52 @@
+"""The command that synthesizes traces of friends: colocate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppmtf_jax.cli.console import tell
+from ppmtf_jax.cli.options import STEPS, Out, Overwrite, Quiet, Seed, example, with_settings
+from ppmtf_jax.colocation.statement import privacy_statement
+from ppmtf_jax.colocation.synthesizer import ColocationSettings
+from ppmtf_jax.jobs.colocate import STATEMENT_TEXT, colocate_traces
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    command = "ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends"
+    app.command(rich_help_panel=STEPS, epilog=example(command))(colocate)
+
+
+@with_settings(ColocationSettings)
+def colocate(
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of users with friendships.")],
+    out: Out,
+    settings: ColocationSettings,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="Complete traces by this model. What it tells of its users is on top of the budgets.",
+        ),
+    ] = None,
+    seed: Seed = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Synthesize traces of friends who meet, under differential privacy.
+
+    Writes a trace set with friendships, one trace of each synthetic user, and a statement of what is protected and what
+    is not (PRIVACY.txt, privacy.json). Synthetic users stand for nobody. The noise has no seed: the same --seed does
+    not give the same traces.
+    """
+    made = colocate_traces(train, out, settings, model=model, seed=seed, overwrite=overwrite, progress=not quiet)
+    friendships = made.traces.friendship_frame()
+    n_friendships = 0 if friendships is None else len(friendships)
+    tell(f"{made.traces.n_users} users, {n_friendships} friendships, {len(made.drawn.pair)} meetings drawn, in {out}")
+    statement = privacy_statement(made)
+    cost = f"epsilon {statement['epsilon']:g} in all" if statement["private"] else "NOT differentially private"
+    tell(f"{cost}; read {out / STATEMENT_TEXT} first")

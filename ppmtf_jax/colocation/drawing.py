@@ -1,0 +1,268 @@
+"""Meetings of synthetic friends, drawn one after the other so that they agree with each other.
+
+Step 3 of section 4.4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces
+Including Co-locations"), of noisy counts alone: nothing here sees the data, and nothing here costs privacy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.streams import Stage, numpy_stream
+from ppmtf_jax.trace_models.completion import ABSENT
+
+# Proposals at a time, at least, and the share of new ones below which the rest is put into a random order instead.
+MIN_PROPOSALS = 1024
+STALE_SHARE = 0.2
+# Whether a pair was tried at an instant; places known of a user, a copy of them, and who comes first there.
+PAIR_BYTES, USER_BYTES = 1, 16
+
+
+@dataclass(frozen=True, eq=False)
+class MeetingProbabilities:
+    """When and where friends meet.
+
+    Parameters
+    ----------
+    instant : float array, shape (instants,)
+        Probability that a meeting is at each instant.
+    place : float array, shape (instants, places)
+        Probability of each place, given the instant: R' of section 4.4.
+
+    Examples
+    --------
+    >>> noisy = np.array([[3.0, -1.0], [1.0, 1.0]])
+    >>> MeetingProbabilities.of_counts(noisy).instant.tolist(), MeetingProbabilities.of_counts(noisy).place.tolist()
+    ([0.5, 0.5], [[1.0, 0.0], [0.5, 0.5]])
+    >>> MeetingProbabilities.as_published(noisy).place.tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+
+    instant: np.ndarray
+    place: np.ndarray
+
+    @classmethod
+    def of_counts(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
+        """Of noisy counts: instants in proportion to their sums, places to the nearest counts that are possible.
+
+        The nearest ones to an instant's counts, in squares, that are not negative and have the same sum: so that what
+        noise puts on places where nobody meets is taken off again. Where the sum is not positive nothing is known, and
+        all places are as probable.
+        """
+        total = np.maximum(counts.sum(axis=1), 0)
+        nearest = _nearest_not_negative(counts, total)
+        return cls(_shares(total[None])[0], _shares(nearest))
+
+    @classmethod
+    def as_published(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
+        """Of noisy counts as section 4.4 has it: instants are equally probable; the least count becomes 0.
+
+        What is taken from the counts or added to them is the same for all places of an instant. With much noise all
+        places are then about equally probable. Where no count is negative they are left as they are.
+        """
+        n_instants = len(counts)
+        shifted = counts - np.minimum(counts.min(axis=1, keepdims=True), 0)
+        return cls(np.full(n_instants, 1 / n_instants), _shares(shifted))
+
+
+class Drawn(NamedTuple):
+    """Meetings that were drawn.
+
+    Attributes
+    ----------
+    pair, instant : int64 arrays, shape (co-locations,)
+        Who meets when, each once, sorted: row of the graph's `pairs`.
+    known : int32 array, shape (users, instants)
+        Where the users are by these meetings, -1 where none says it.
+    """
+
+    pair: np.ndarray
+    instant: np.ndarray
+    known: np.ndarray
+
+
+def draw_meetings(
+    graph: FriendGraph,
+    probabilities: MeetingProbabilities,
+    n_colocations: int,
+    *,
+    joining_probability: float = 0.0,
+    seed: int,
+) -> Drawn:
+    """Draw co-locations of random friends at random instants, one after the other.
+
+    Two friends who are both free at the instant meet at a place drawn for it. If one of them is somewhere already, by a
+    meeting with somebody else, the other joins there; so groups arise. If they are at two places, they do not meet.
+
+    Parameters
+    ----------
+    graph : FriendGraph
+    probabilities : MeetingProbabilities
+    n_colocations : int
+        How many pairs and instants to draw, all different. Members of a group who are friends but were not drawn
+        together are co-located too, so that there may be more co-locations in all.
+    joining_probability : float
+        How probable it is that a friend, at random, of one of the two is asked to come along, then another one, and so
+        on. Who is free joins, and counts as a co-location.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        There is no friendship, the number is below 1 or more than there are pairs of friends and possible instants, or
+        friends who are at different places already leave no room for so many.
+
+    Notes
+    -----
+    The result is that of a reading of all proposals one by one. It is computed in rounds, in each of which those are
+    decided that no undecided earlier one shares a user and an instant with.
+
+    Examples
+    --------
+    >>> graph = FriendGraph.from_pairs(np.arange(3), np.array([[0, 1], [1, 2]]))
+    >>> everywhere = MeetingProbabilities.of_counts(np.ones((1, 1000)))
+    >>> drawn = draw_meetings(graph, everywhere, 2, seed=0)
+    >>> drawn.pair.tolist(), len(np.unique(drawn.known))
+    ([0, 1], 1)
+    """
+    n_instants = len(probabilities.instant)
+    _check(graph, probabilities, n_colocations, joining_probability)
+    needed = n_instants * (PAIR_BYTES * graph.n_pairs + USER_BYTES * graph.n_users)
+    require_memory("co-locations", needed, "Take fewer friendships or instants")
+    rng = numpy_stream(seed, Stage.COLOCATIONS)
+    known = np.full(graph.n_users * n_instants, ABSENT, np.int32)
+    met, tried = np.zeros((2, graph.n_pairs * n_instants), bool)
+    n_missing, stale = n_colocations, False
+    while n_missing:
+        if stale:
+            proposed = _in_random_order(~tried, probabilities.instant, rng)
+        else:
+            proposed = _propose(graph, probabilities.instant, n_missing, joining_probability, rng)
+        fresh = _first_ones(proposed[~tried[proposed]])
+        places = _draw_places(probabilities.place, fresh % n_instants, rng)
+        meets = _settle(known.copy(), _ends(graph, fresh, n_instants), places)
+        # What comes after the last one that is needed must leave no place behind.
+        read = np.searchsorted(np.cumsum(meets), n_missing) + 1 if meets.sum() > n_missing else len(fresh)
+        fresh, places = fresh[:read], places[:read]
+        meets = _settle(known, _ends(graph, fresh, n_instants), places)
+        tried[fresh], met[fresh[meets]] = True, True
+        n_missing -= int(meets.sum())
+        if stale and n_missing:
+            expected = "no more co-locations than friends who are not yet elsewhere allow"
+            found = f"{n_colocations}, of which {n_colocations - n_missing} found room"
+            raise InputError("co-locations", [Problem(expected, found, way_out="Ask for fewer")])
+        stale = len(fresh) < STALE_SHARE * len(proposed)
+    pair, instant = np.divmod(np.flatnonzero(met), n_instants)
+    return Drawn(pair, instant, known.reshape(graph.n_users, n_instants))
+
+
+def _check(graph: FriendGraph, probabilities: MeetingProbabilities, n_colocations: int, joining: float) -> None:
+    possible = graph.n_pairs * int((probabilities.instant > 0).sum())
+    problems: list[Problem | str] = []
+    if not 0 <= joining < 1:
+        problems.append(Problem("a joining probability from 0 to below 1", repr(joining)))
+    if not graph.n_pairs:
+        way_out = "Raise the epsilon of friendships, or the number of users"
+        problems.append(Problem("at least one friendship among the synthetic users", "none", way_out=way_out))
+    elif not 1 <= n_colocations <= possible:
+        expected = f"from 1 to {possible} co-locations, a pair of friends and an instant each"
+        problems.append(Problem(expected, repr(n_colocations)))
+    if problems:
+        raise InputError("co-locations", problems)
+
+
+def _nearest_not_negative(
+    counts: Float[np.ndarray, "row place"], total: Float[np.ndarray, " row"]
+) -> Float[np.ndarray, "row place"]:
+    """The nearest numbers, in squares, that are not negative and have these sums: max(count - t, 0) with some t."""
+    falling = -np.sort(-counts, axis=1)
+    rank = np.arange(1, counts.shape[1] + 1)
+    level = (np.cumsum(falling, axis=1) - total[:, None]) / rank
+    # Those above their level come first; at least the largest is, or is at it where the sum is 0.
+    last = np.maximum((falling > level).sum(axis=1) - 1, 0)
+    return np.maximum(counts - np.take_along_axis(level, last[:, None], axis=1), 0)
+
+
+def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
+    """Each row in proportion; equal shares where all is 0."""
+    total = counts.sum(axis=1, keepdims=True)
+    return np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / counts.shape[1])
+
+
+def _propose(
+    graph: FriendGraph, of_instant: Float[np.ndarray, " instant"], n: int, joining: float, rng: np.random.Generator
+) -> Int[np.ndarray, " proposal"]:
+    """Pairs at instants, as pair times instants plus instant: random ones, each followed by who is asked along."""
+    n_first = max(n, MIN_PROPOSALS)
+    pair, instant = rng.integers(graph.n_pairs, size=n_first), rng.choice(len(of_instant), n_first, p=of_instant)
+    n_asked = rng.geometric(1 - joining, n_first) - 1
+    # Pairs by either of their users.
+    user_of, pair_of = graph.pairs.ravel(), np.repeat(np.arange(graph.n_pairs), 2)
+    order = np.argsort(user_of, kind="stable")
+    host = graph.pairs[np.repeat(pair, n_asked), rng.integers(2, size=n_asked.sum())]
+    n_friends = graph.degrees()
+    begin = np.cumsum(n_friends) - n_friends
+    asked = pair_of[order[begin[host] + rng.integers(n_friends[host])]]
+    followed_by = np.concatenate([pair, asked])
+    after = np.argsort(np.concatenate([np.arange(n_first), np.repeat(np.arange(n_first), n_asked)]), kind="stable")
+    return followed_by[after] * len(of_instant) + np.concatenate([instant, np.repeat(instant, n_asked)])[after]
+
+
+def _in_random_order(
+    open_: Bool[np.ndarray, " code"], of_instant: Float[np.ndarray, " instant"], rng: np.random.Generator
+) -> Int[np.ndarray, " proposal"]:
+    """All that are open, in the order in which draws in proportion to the instants' probabilities first meet them."""
+    code = np.flatnonzero(open_)
+    weight = of_instant[code % len(of_instant)]
+    code, weight = code[weight > 0], weight[weight > 0]
+    return code[np.argsort(rng.exponential(size=len(code)) / weight)]
+
+
+def _first_ones(codes: Int[np.ndarray, " proposal"]) -> Int[np.ndarray, " different"]:
+    """Each once, in the order in which they first come."""
+    return codes[np.sort(np.unique(codes, return_index=True)[1])]
+
+
+def _ends(graph: FriendGraph, codes: Int[np.ndarray, " proposal"], n_instants: int) -> Int[np.ndarray, "proposal 2"]:
+    """Both users at the instant, each as user times instants plus instant."""
+    pair, instant = np.divmod(codes, n_instants)
+    return graph.pairs[pair].astype(np.int64) * n_instants + instant[:, None]
+
+
+def _draw_places(
+    of_place: Float[np.ndarray, "instant place"], instant: Int[np.ndarray, " proposal"], rng: np.random.Generator
+) -> Int[np.ndarray, " proposal"]:
+    """A place for each, by its instant."""
+    upto = np.cumsum(of_place, axis=1)
+    # Rows end to end, each one long; not quite one, so that no sum is rounded into the next row.
+    ends = upto / upto[:, -1:] + np.arange(len(of_place))[:, None]
+    wanted = instant + rng.random(len(instant)) * (1 - 2.0**-30)
+    return np.searchsorted(ends.ravel(), wanted, side="right") - instant * of_place.shape[1]
+
+
+def _settle(
+    known: Int[np.ndarray, " event"], ends: Int[np.ndarray, "proposal 2"], places: Int[np.ndarray, " proposal"]
+) -> Bool[np.ndarray, " proposal"]:
+    """Whether the two of each proposal meet, read one after the other; writes down where, in `known`."""
+    met = np.zeros(len(ends), bool)
+    earliest = np.zeros(len(known), np.int64)
+    undecided = np.arange(len(ends))
+    while len(undecided):
+        events = ends[undecided]
+        earliest[events] = len(ends)
+        np.minimum.at(earliest, events, undecided[:, None])
+        ready = (earliest[events] == undecided[:, None]).all(axis=1)
+        now = undecided[ready]
+        one, other = known[ends[now]].T
+        there = np.where(one != ABSENT, one, np.where(other != ABSENT, other, places[now]))
+        met[now] = (one == ABSENT) | (other == ABSENT) | (one == other)
+        known[ends[now[met[now]]]] = there[met[now], None]
+        undecided = undecided[~ready]
+    return met

@@ -1,0 +1,404 @@
+"""Traces of synthetic friends who meet, under differential privacy.
+
+Section 4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
+Co-locations"), with noise and sensitivities that hold, the number of co-locations chosen from the data, and traces
+completed under any trace model with likelihoods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+import jax
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from ppmtf_jax.colocation.counts import ColocationLimits, bounded_colocations, greedy_colocations
+from ppmtf_jax.colocation.drawing import Drawn, MeetingProbabilities, draw_meetings
+from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
+from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sample_erdos_renyi
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
+from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
+
+RELATION = (
+    "one user: two data sets over the same users, places and time grid, of which one has neither events nor "
+    "friendships of one user, and which are otherwise the same"
+)
+CHOICES = {
+    "mechanism": ("privelet", "laplace"),
+    "limit_rule": ("bounded", "greedy"),
+    "graph_model": ("erdos-renyi", "configuration"),
+    "meetings": ("published", "by-counts"),
+    "completion": ("random", "most-probable"),
+}
+
+
+@dataclass(frozen=True)
+class ColocationSettings:
+    """How traces of friends are synthesized, and what each part may cost of one user's privacy.
+
+    Parameters
+    ----------
+    epsilon_friendship : float
+        Privacy budget of who is whose friend. It is spent under node DP.
+    epsilon_colocation : float
+        Privacy budget of where and when friends meet.
+    epsilon_number : float
+        Privacy budget of how often friends meet. Not spent if `n_colocations` is given.
+    epsilon_moves : float
+        Privacy budget of all other moves. Not spent if a model is given.
+    n_colocations : int, optional
+        How many co-locations to draw, theta. By default as many as there are, with noise, in a period of the data. More
+        come about by chance where traces are completed, and where friends of friends meet.
+    max_events : int
+        Most events of a user that count for where and when. The noise is as much larger.
+    max_friends : int
+        Most friends with whom a user counts at one place and instant. The noise is as much larger.
+    max_meetings : int
+        Most co-locations of a user that count for how often. The noise is as much larger.
+    max_transitions : int
+        Most moves of a user that count for all other moves. The noise is as much larger.
+    mechanism : "privelet" or "laplace"
+        Noise that is small for categories of places, or for single places.
+    limit_rule : "bounded" or "greedy"
+        How a user's co-locations are limited. The greedy rule is the published one, and does not protect her.
+    graph_model : "erdos-renyi" or "configuration"
+        Whether all are friends with the same probability, or as many have each number of friends as in the data.
+    max_degree : int
+        Most friends of a user that count for the configuration model. The noise is as much larger.
+    meetings : "published" or "by-counts"
+        As in the paper, at any instant, or when and where the nearest possible counts say. The latter is better only
+        where counts are well above their noise; else it takes noise at its word.
+    joining_probability : float
+        How probable it is that a friend of two who meet is asked along, then another one. From 0 to below 1.
+    completion : "random" or "most-probable"
+        How traces are completed between meetings. The latter is published, and repeats the most probable trace.
+
+    Raises
+    ------
+    InputError
+        Listing every setting that is impossible.
+    """
+
+    epsilon_friendship: float = 1.0
+    epsilon_colocation: float = 1.0
+    epsilon_number: float = 0.1
+    epsilon_moves: float = 1.0
+    n_colocations: int | None = None
+    max_events: int = 10
+    max_friends: int = 1
+    max_meetings: int = 100
+    max_transitions: int = 10
+    mechanism: Literal["privelet", "laplace"] = "privelet"
+    limit_rule: Literal["bounded", "greedy"] = "bounded"
+    graph_model: Literal["erdos-renyi", "configuration"] = "erdos-renyi"
+    max_degree: int = 50
+    meetings: Literal["published", "by-counts"] = "published"
+    joining_probability: float = 0.0
+    completion: Literal["random", "most-probable"] = "random"
+
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
+        for name in ("epsilon_friendship", "epsilon_colocation", "epsilon_number", "epsilon_moves"):
+            if not 0 < getattr(self, name) < np.inf:
+                problems.append(Problem(f"a positive, finite {name}", repr(getattr(self, name))))
+        for name in ("max_events", "max_friends", "max_meetings", "max_transitions", "max_degree"):
+            if not getattr(self, name) >= 1:
+                problems.append(Problem(f"{name} of at least 1", repr(getattr(self, name))))
+        if self.n_colocations is not None and not self.n_colocations >= 1:
+            problems.append(Problem("n_colocations of at least 1, or none", repr(self.n_colocations)))
+        if not 0 <= self.joining_probability < 1:
+            problems.append(Problem("a joining_probability from 0 to below 1", repr(self.joining_probability)))
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                problems.append(Problem(f"{name} {' or '.join(map(repr, choices))}", repr(getattr(self, name))))
+        if problems:
+            raise InputError("co-location settings", problems)
+
+    @property
+    def sensitivity(self) -> int:
+        """What the noise of the counts of co-locations is scaled to; no bound under the greedy rule."""
+        limits = ColocationLimits(self.max_events, self.max_friends)
+        return limits.sensitivity if self.limit_rule == "bounded" else self.max_events
+
+
+@dataclass(frozen=True, eq=False)
+class ColocationSynthesis:
+    """Synthetic traces of friends who meet, and what they cost.
+
+    Parameters
+    ----------
+    traces : Traces
+        Of users 0, 1, ..., who stand for nobody, one trace each over one period of the data's time grid; with
+        friendships.
+    settings : ColocationSettings
+    accountant : Accountant
+        Its ledger has all that was spent. **It does not hold under the greedy rule, nor for a model that was given.**
+    model : FittedModel
+        Under which the traces were completed. It holds the real users' ids and its seed: it is secret.
+    model_given : bool
+        Whether it was.
+    drawn : Drawn
+        The co-locations that were drawn; by chance there are more.
+    seed : Seed
+        Secret. It does not reproduce the noise, which has none.
+    """
+
+    traces: Traces
+    settings: ColocationSettings
+    accountant: Accountant
+    model: FittedModel
+    model_given: bool
+    drawn: Drawn
+    seed: Seed
+
+
+def synthesize_colocations(
+    traces: Traces,
+    settings: ColocationSettings | None = None,
+    *,
+    graph: FriendGraph | None = None,
+    model: FittedModel | None = None,
+    seed: int | Seed | None = None,
+    progress: bool = False,
+    **named_settings: Any,
+) -> ColocationSynthesis:
+    """Synthesize traces of friends who meet: as many users as there are, one trace of one period each.
+
+    Noisy numbers are computed of the data: how probable a friendship is, how many pairs of friends are where when, and
+    how many in all. Of these numbers alone a graph of friends and their meetings are drawn (`draw_meetings`), and what
+    is between is completed under a trace model, by default TPM with a budget of its own.
+
+    Parameters
+    ----------
+    traces : Traces
+        With friendships, unless the graph is given.
+    settings : ColocationSettings, optional
+    graph : FriendGraph, optional
+        Of all users, where some of them have no event.
+    model : FittedModel, optional
+        Of any system whose traces have a likelihood, over the same places and period. **What it tells of the users that
+        it was learned from is not bounded**, unless it is differentially private itself; then its loss adds to the
+        ledger's. Each synthetic user gets the chain of one of its users, by lot.
+    seed : int or Seed, optional
+        Of all draws but the noise. It is part of the secret, and comes from the operating system where none is given.
+    progress : bool
+        Show a progress bar where there is a terminal.
+    **named_settings
+        Settings by name, in place of `settings`.
+
+    Raises
+    ------
+    InputError
+        Friendships are not known; a place has no category, for privelet; the model is of other places or instants, has
+        no likelihood, or makes drawn meetings impossible; by the noisy numbers there is no friendship or no
+        co-location; or there are more co-locations than friendships and instants allow. Only noisy numbers, and what is
+        public, decide on it. What was spent until then is spent.
+
+    Notes
+    -----
+    With the bounded rule and without a model, the traces and their friendships are differentially private, with the sum
+    of the ledger's epsilons.
+
+    Neighbours: two data sets over the same users, places and time grid, all public, of which one has neither events nor
+    friendships of one user, and which are otherwise the same. Replacing all that is hers by something else costs twice
+    as much. How many users there are is told, and who they are is taken as public.
+
+    Mechanisms, each with the proof of its sensitivity: `noisy_friendship_probability` or `noisy_degree_distribution`;
+    `noisy_colocation_counts`; discrete Laplace noise of scale max_meetings / epsilon on the number of co-locations that
+    `greedy_colocations` keeps, which one user changes by at most max_meetings; and TPM. All are of integers, by OpenDP.
+    All the rest is computed of their results and of random numbers that do not depend on the data. They add up by
+    sequential composition. Not covered: how long the computation takes.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> city = toy_city(n_users=60, n_places=20, n_days=1, seed=0).traces
+    >>> made = synthesize_colocations(city, epsilon_friendship=5.0, n_colocations=50, seed=0)
+    >>> made.traces.n_events == 60 * 24, len(made.drawn.pair)
+    (True, 50)
+    >>> float(made.accountant.spent(RELATION).epsilon)
+    7.0
+    """
+    chosen = chosen_settings(ColocationSettings, settings, named_settings, "co-locations")
+    friends = graph if graph is not None else FriendGraph.of(traces)
+    _check_model(model, traces)
+    if chosen.mechanism == "privelet":
+        place_hierarchy(traces.places)
+    own_seed = draw_seed(seed)
+    accountant = Accountant({RELATION: Budget(_budget(chosen, model is not None))})
+    synthetic = _synthetic_friends(friends, chosen, accountant, own_seed.value)
+    counts = noisy_colocation_counts(traces, friends, chosen, accountant, seed=own_seed.value)
+    probabilities = MeetingProbabilities.as_published(counts)
+    if chosen.meetings == "by-counts":
+        probabilities = MeetingProbabilities.of_counts(counts)
+    number = chosen.n_colocations or _noisy_number(traces, friends, chosen, accountant)
+    joining = chosen.joining_probability
+    drawn = draw_meetings(synthetic, probabilities, number, joining_probability=joining, seed=own_seed.value)
+    completing = model
+    if completing is None:
+        epsilon = accountant.spend(
+            "all other moves: transition matrix (TPM)",
+            RELATION,
+            chosen.epsilon_moves,
+            sensitivity=chosen.max_transitions,
+        )
+        limits = {"epsilon": epsilon, "max_transitions": chosen.max_transitions}
+        completing = fit(traces, "tpm", seed=own_seed, progress=progress, **limits)
+    places = _completed(completing, drawn, chosen.completion, own_seed.value, progress)
+    made = _as_traces(places, synthetic, completing)
+    return ColocationSynthesis(made, chosen, accountant, completing, model is not None, drawn, own_seed)
+
+
+def place_hierarchy(places: PlaceTable) -> Hierarchy:
+    """Places below their categories.
+
+    Raises
+    ------
+    InputError
+        Some have no category.
+
+    Examples
+    --------
+    >>> place_hierarchy(PlaceTable(np.arange(2), np.zeros(2), np.zeros(2), np.array(["bar", "home"], object))).parent
+    array([-1,  0,  0,  1,  2])
+    """
+    category = np.full(len(places), "", object) if places.category is None else places.category
+    without = np.flatnonzero(category == "")
+    if len(without):
+        way_out = "Name it, as 'other', or take mechanism laplace"
+        examples = first_examples(places.ids[without].tolist())
+        problem = Problem("a category of each place, for privelet", "places without", len(without), examples, way_out)
+        raise InputError("places", [problem])
+    return Hierarchy.of_paths([(name,) for name in category.tolist()])
+
+
+def noisy_colocation_counts(
+    traces: Traces, graph: FriendGraph, settings: ColocationSettings, accountant: Accountant, *, seed: int
+) -> Float[np.ndarray, "instant place"]:
+    """How many pairs of friends are where at each instant of a period, with noise: Q' of section 4.3.
+
+    Parameters
+    ----------
+    traces : Traces
+    graph : FriendGraph
+    settings : ColocationSettings
+        Of which the limits, the rule, the mechanism and `epsilon_colocation` matter.
+    accountant : Accountant
+        With a budget for `RELATION`; it gives the noise.
+    seed : int
+        Of which events count.
+
+    Returns
+    -------
+    float64 array, shape (instants of a period, places)
+        Summed over all periods of the data; may be negative.
+
+    Notes
+    -----
+    Under the bounded rule the counts change by at most max_events x max_friends, in L1, between neighbours by
+    `RELATION` (`bounded_colocations`), and the noise is scaled to that. Under the greedy rule the noise is scaled to
+    max_events as published, which is no bound: see `greedy_colocations`.
+    """
+    if settings.limit_rule == "bounded":
+        limits = ColocationLimits(settings.max_events, settings.max_friends)
+        kept = bounded_colocations(traces, graph, limits, seed=seed)
+    else:
+        kept = greedy_colocations(traces, graph, settings.max_events)
+    counts = kept.counts_in_period(traces.time_grid.period).toarray()
+    what = f"co-locations by instant and place, {settings.limit_rule} rule: {settings.mechanism}"
+    own = {"sensitivity": settings.sensitivity, "epsilon": settings.epsilon_colocation}
+    if settings.mechanism == "laplace":
+        return accountant.add_laplace(counts, **own, mechanism=what, relation=RELATION).astype(float)
+    epsilon = accountant.spend(what, RELATION, own["epsilon"], sensitivity=settings.sensitivity)
+    return noisy_counts(counts, place_hierarchy(traces.places), settings.sensitivity, epsilon, accountant.noise)
+
+
+def _budget(settings: ColocationSettings, model_given: bool) -> str:
+    """The exact sum of what will be spent, as text."""
+    parts = [settings.epsilon_friendship, settings.epsilon_colocation]
+    parts += [] if settings.n_colocations else [settings.epsilon_number]
+    parts += [] if model_given else [settings.epsilon_moves]
+    return str(sum((Budget(part).loss.epsilon for part in parts), Fraction()))
+
+
+def _synthetic_friends(
+    graph: FriendGraph, settings: ColocationSettings, accountant: Accountant, seed: int
+) -> FriendGraph:
+    epsilon, n_users = settings.epsilon_friendship, graph.n_users
+    if settings.graph_model == "erdos-renyi":
+        to_spend = accountant.spend("friendship probability", RELATION, epsilon, sensitivity=2 / n_users)
+        return sample_erdos_renyi(n_users, noisy_friendship_probability(graph, to_spend), seed=seed)
+    most = settings.max_degree
+    to_spend = accountant.spend("numbers of friends", RELATION, epsilon, sensitivity=2 * most)
+    shares = noisy_degree_distribution(graph, most, to_spend, seed=seed)
+    return sample_configuration_graph(n_users, shares, seed=seed)
+
+
+def _noisy_number(traces: Traces, graph: FriendGraph, settings: ColocationSettings, accountant: Accountant) -> int:
+    """How many co-locations there are in a period, with noise."""
+    counted, most = len(greedy_colocations(traces, graph, settings.max_meetings)), settings.max_meetings
+    noisy = accountant.add_laplace(
+        np.array([counted]), most, settings.epsilon_number, "number of co-locations: laplace", RELATION
+    )
+    number = round(int(noisy[0]) * traces.time_grid.period / traces.time_grid.n_instants)
+    if number < 1:
+        expected = "at least one co-location in a period, by the noisy number of them"
+        way_out = "Give n_colocations, or raise epsilon_number if friends do meet. What was spent is spent"
+        raise InputError("co-locations", [Problem(expected, str(number), way_out=way_out)])
+    return number
+
+
+def _check_model(model: FittedModel | None, traces: Traces) -> None:
+    if model is None:
+        return
+    problems: list[Problem | str] = []
+    if not isinstance(model.trace_model, ScoredTraceModel):
+        way_out = "Completion weighs whole traces: take another system"
+        problems.append(Problem("a model whose traces have a likelihood", model.system, way_out=way_out))
+    if traces.time_grid.one_period() != model.time_grid:
+        problems.append(Problem("a model of the traces' time grid", "another time grid"))
+    if not np.array_equal(traces.places.ids, model.places.ids):
+        problems.append(Problem("a model over the traces' places", "another place table"))
+    if problems:
+        raise InputError("model", problems)
+
+
+def _completed(
+    model: FittedModel, drawn: Drawn, how: str, seed: int, progress: bool
+) -> Int[np.ndarray, "user instant"]:
+    """A place of each synthetic user at each instant, under the chain of one of the model's users, by lot."""
+    n_users, n_places = len(drawn.known), len(model.places)
+    lots = np.resize(numpy_stream(seed, Stage.COMPLETION).permutation(model.n_users), n_users)
+    given = (model.trace_model, lots, drawn.known, n_places)
+    if how == "random":
+        keys = jax.random.split(jax_stream(seed, Stage.COMPLETION), n_users)
+        places, impossible_at = sample_places(keys, *given, progress=progress)  # type: ignore[arg-type]
+    else:
+        places, impossible_at = most_probable_places(*given, progress=progress)  # type: ignore[arg-type]
+    impossible = np.flatnonzero(impossible_at != ABSENT)
+    if len(impossible):
+        way_out = "Take a model in which every move is possible, such as tpm or bridge"
+        found = f"{len(impossible)} users who cannot be where they meet"
+        raise InputError("co-locations", [Problem("meetings that are possible under the model", found, 0, (), way_out)])
+    return places
+
+
+def _as_traces(places: Int[np.ndarray, "user instant"], graph: FriendGraph, model: FittedModel) -> Traces:
+    user, instant = np.indices(places.shape)
+    frame = pd.DataFrame({"user": user.ravel(), "instant": instant.ravel(), "place": model.places.ids[places.ravel()]})
+    friendships = pd.DataFrame(graph.pairs, columns=["user", "friend"])
+    return Traces.from_frame(frame, model.places, model.time_grid, friendships)

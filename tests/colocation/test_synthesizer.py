@@ -1,0 +1,206 @@
+"""Traces of synthetic friends: meetings kept, budgets exact, and refusals that only noisy numbers decide on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations
+from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.synthesizer import (
+    RELATION,
+    ColocationSettings,
+    noisy_colocation_counts,
+    synthesize_colocations,
+)
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.settings import build_settings
+from ppmtf_jax.synthesizers.synthesis import fit
+from tests.support import minutes, places_in_line, to_traces
+
+# So much that noise is below one half: with probability 1 - e^-50 or so.
+NO_PRIVACY = 1e4
+ABSENT = -1
+
+
+@pytest.fixture(scope="module")
+def city() -> Traces:
+    return toy_city(n_users=80, n_places=20, n_days=2, seed=0).traces
+
+
+def without_categories(traces: Traces) -> Traces:
+    places = traces.places
+    return replace(traces, places=PlaceTable(places.ids, places.latitude, places.longitude))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"completion": "most-probable", "meetings": "by-counts"},
+        {"mechanism": "laplace", "graph_model": "configuration", "max_degree": 20, "joining_probability": 0.4},
+        {"limit_rule": "greedy"},
+    ],
+    ids=lambda settings: ", ".join(settings) or "defaults",
+)
+def test_friends_are_where_they_meet(city, settings):
+    made = synthesize_colocations(city, epsilon_friendship=10.0, n_colocations=200, seed=1, **settings)
+    traces = made.traces
+    assert traces.user_ids.tolist() == list(range(80))
+    assert traces.time_grid == city.time_grid.one_period()
+    places = traces.place.reshape(80, 24)
+    known = made.drawn.known
+    assert (places[known != ABSENT] == known[known != ABSENT]).all()
+    graph = FriendGraph.of(traces)
+    one, other = places[graph.pairs[made.drawn.pair].T, made.drawn.instant]
+    assert (one == other).all()
+    assert len(find_colocations(traces, graph)) >= len(made.drawn.pair) == 200
+
+
+def test_the_ledger_is_exactly_what_was_asked_for(city):
+    budgets = {"epsilon_friendship": 5.1, "epsilon_colocation": 0.2, "epsilon_number": 0.7, "epsilon_moves": 0.3}
+    uniform = fit(city, "uniform", seed=0)
+    for given, model, spent in (
+        ({}, None, 6.3),
+        ({"n_colocations": 5}, None, 5.6),
+        ({"n_colocations": 5}, uniform, 5.3),
+    ):
+        made = synthesize_colocations(city, model=model, seed=0, **budgets, **given)
+        stated = made.accountant.ledger()["relations"][0]
+        assert stated["spent"]["epsilon"] == stated["budget"]["epsilon"] == spent
+        assert made.model_given == (model is not None)
+
+
+def test_sensitivities_in_the_ledger(city):
+    made = synthesize_colocations(city, epsilon_friendship=5.0, max_events=7, max_friends=3, max_meetings=11, seed=0)
+    assert [line.sensitivity for line in made.accountant.spendings] == [2 / 80, 7 * 3, 11, 10]
+
+
+def test_without_noise_counts_are_those_of_the_bounded_rule(city):
+    graph, settings = FriendGraph.of(city), ColocationSettings(epsilon_colocation=NO_PRIVACY)
+    for mechanism in ("laplace", "privelet"):
+        noisy = noisy_colocation_counts(
+            city,
+            graph,
+            replace(settings, mechanism=mechanism),
+            Accountant({RELATION: Budget(NO_PRIVACY)}),
+            seed=4,
+        )
+        exact = bounded_colocations(city, graph, seed=4).counts_in_period(24).toarray()
+        assert noisy.shape == (24, 20)
+        # Privelet divides its noise unevenly: some tenths are left where Laplace has none.
+        assert noisy == pytest.approx(exact, abs=0.25)
+
+
+def test_as_many_co_locations_as_there_are_in_a_period(city):
+    n_days = 2
+    true = len(find_colocations(city, FriendGraph.of(city))) / n_days
+    made = synthesize_colocations(
+        city, epsilon_friendship=NO_PRIVACY, epsilon_number=NO_PRIVACY, max_meetings=10_000, seed=0
+    )
+    # Laplace noise of scale 10,000 / NO_PRIVACY = 1 on the number of both days.
+    assert abs(len(made.drawn.pair) - true) < 25
+
+
+def test_random_completions_differ_where_the_most_probable_ones_repeat(city):
+    uniform = fit(city, "uniform", seed=0)
+    n_different = {}
+    for how in ("random", "most-probable"):
+        made = synthesize_colocations(
+            city, model=uniform, epsilon_friendship=10.0, n_colocations=1, completion=how, seed=0
+        )
+        n_different[how] = len(np.unique(made.traces.place.reshape(80, 24), axis=0))
+    # All but the two who meet; of 20^24 traces no two are alike.
+    assert n_different["most-probable"] <= 3
+    assert n_different["random"] == 80
+
+
+def test_a_graph_of_more_users_than_have_events(city):
+    graph = FriendGraph.from_pairs(city.user_ids, FriendGraph.of(city).pairs)
+    some = city.select_users(np.arange(60))
+    made = synthesize_colocations(some, graph=graph, epsilon_friendship=10.0, n_colocations=20, seed=0)
+    assert made.traces.n_users == 80
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("name", ["epsilon_friendship", "epsilon_colocation", "epsilon_number", "epsilon_moves"])
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, np.inf, np.nan])
+def test_budgets_that_protect_nobody_are_refused(name, epsilon):
+    with pytest.raises(InputError, match=f"a positive, finite {name}"):
+        ColocationSettings(**{name: epsilon})
+
+
+def test_impossible_settings_are_refused_all_at_once():
+    with pytest.raises(InputError) as caught:
+        ColocationSettings(n_colocations=0, max_events=0, max_friends=0, joining_probability=1.0)
+    assert len(caught.value.problems) == 4
+
+
+def test_unknown_words_are_refused_with_those_that_there_are():
+    with pytest.raises(InputError, match="'bounded' or 'greedy'"):
+        build_settings(ColocationSettings, {"limit_rule": "none"}, "co-locations")
+
+
+def test_unknown_friendships_are_refused(city):
+    with pytest.raises(InputError, match="friendships of the users"):
+        synthesize_colocations(replace(city, friendships=None))
+
+
+def test_no_friendship_by_the_noisy_probability_is_refused(city):
+    lonely = replace(city, friendships=np.zeros((0, 2), np.int32))
+    with pytest.raises(InputError, match="at least one friendship among the synthetic users"):
+        synthesize_colocations(lonely, epsilon_friendship=NO_PRIVACY, n_colocations=1, seed=0)
+
+
+def test_no_co_location_by_the_noisy_number_is_refused():
+    """Friends who are never at one place."""
+    traces = to_traces([(user, 0, 0, user) for user in range(4)], places_in_line(4), minutes(1))
+    friends = replace(traces, friendships=np.array([[0, 1], [2, 3]], np.int32))
+    settings = {"epsilon_friendship": NO_PRIVACY, "epsilon_number": NO_PRIVACY, "mechanism": "laplace"}
+    with pytest.raises(InputError, match="at least one co-location in a period"):
+        synthesize_colocations(friends, max_meetings=1, seed=0, **settings)
+
+
+def test_more_co_locations_than_friendships_and_instants_allow_are_refused(city):
+    n_possible = 80 * 79 // 2 * 24
+    with pytest.raises(InputError, match="a pair of friends and an instant each"):
+        synthesize_colocations(city, epsilon_friendship=10.0, n_colocations=n_possible + 1, seed=0)
+
+
+def test_a_place_without_category_is_refused_for_privelet_alone(city):
+    with pytest.raises(InputError, match="a category of each place"):
+        synthesize_colocations(without_categories(city), seed=0)
+    category = city.places.category.copy()
+    category[3] = ""
+    places = PlaceTable(city.places.ids, city.places.latitude, city.places.longitude, category)
+    with pytest.raises(InputError, match=r"1 row\), first: " + str(places.ids[3])):
+        synthesize_colocations(replace(city, places=places), seed=0)
+    made = synthesize_colocations(
+        without_categories(city), mechanism="laplace", epsilon_friendship=10.0, n_colocations=3, seed=0
+    )
+    assert len(made.drawn.pair) == 3
+
+
+def test_models_of_something_else_are_refused(city):
+    other = toy_city(n_users=10, n_places=15, n_days=1, seed=0).traces
+    with pytest.raises(InputError, match="another place table"):
+        synthesize_colocations(city, model=fit(other, "uniform", seed=0), seed=0)
+
+
+def test_meetings_that_a_model_makes_impossible_are_refused():
+    """Everybody is always at place 0 or always at place 1 for sgd; friends meet at both, at one instant each."""
+    rows = [(user, 0, instant, user // 2) for user in range(4) for instant in range(2)]
+    traces = to_traces(rows, places_in_line(2), minutes(2))
+    friends = replace(traces, friendships=np.array([[0, 1], [2, 3], [0, 2], [0, 3], [1, 2], [1, 3]], np.int32))
+    settings = {"epsilon_friendship": NO_PRIVACY, "epsilon_colocation": NO_PRIVACY, "mechanism": "laplace"}
+    sgd = fit(traces, "sgd", seed=0)
+    with pytest.raises(InputError, match="meetings that are possible under the model"):
+        synthesize_colocations(friends, model=sgd, n_colocations=6, seed=1, **settings)
