@@ -63,6 +63,7 @@ from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.runtime.devices import n_cores, use_all_cores
+from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.synthesizers import bridge
 from ppmtf_jax.synthesizers.bridge import BridgeSettings, ClusterBridge, fit_to_clusters
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -365,13 +366,10 @@ def measured(stage: str, function: Callable[..., Any], rows: list[Row]) -> Calla
     """The function, which adds a row of seconds and of the peak of memory."""
 
     def call(*arguments: Any, **options: Any) -> Any:
-        # The peak counts from now on.
-        Path("/proc/self/clear_refs").write_text("5")
-        begin = _now()
+        peak, begin = PeakMemory(), _now()
         result = function(*arguments, **options)
-        status = Path("/proc/self/status").read_text().splitlines()
-        peak_mb = next(int(line.split()[1]) // 1024 for line in status if line.startswith("VmHWM"))
-        rows.append({"stage": stage, **_taken(begin), "peak_mb": peak_mb, "load": round(os.getloadavg()[0], 1)})
+        about = {"peak_mb": peak.megabytes(), "load": round(os.getloadavg()[0], 1)}
+        rows.append({"stage": stage, **_taken(begin), **about})
         print(rows[-1], file=sys.stderr, flush=True)
         return result
 
