@@ -67,7 +67,7 @@ TRACES_PER_USER = 10
 TIME_COLUMNS = ["system", "along", "users", "places"]
 TIME_COLUMNS += [f"{stage}_{what}" for what in ("compiling_s", "seconds") for stage in ("fit", "synthesize")]
 TIME_COLUMNS += ["cores", "load"]
-TIMED = {"ppmtf": "", "sglt": "n_clusters=100", "bridge": "", "sgd": ""}
+TIMED = {"ppmtf": "", "sglt": "n_clusters=25", "bridge": "", "sgd": ""}
 USERS, PLACES = (100, 200, 500, 1000), (100, 200, 400, 1000)
 
 
