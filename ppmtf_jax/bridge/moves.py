@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.space import Space
+from ppmtf_jax.bridge.visits import users_per_place
 from ppmtf_jax.data.traces import Traces
 
 N_BINS = 24
@@ -73,11 +74,6 @@ class Steps:
         count = np.bincount(self.row, minlength=self.n_slots * self.n_places)
         return count.reshape(self.n_slots, self.n_places).astype(np.float64)
 
-    def users_per_place(self) -> Int[np.ndarray, " place"]:
-        """How many users made a step from each place."""
-        pair = np.unique(self.user.astype(np.int64) * self.n_places + self.place)
-        return np.bincount(pair % self.n_places, minlength=self.n_places)
-
     def _where(self, keep: np.ndarray) -> Steps:
         user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
         return Steps(user, slot, place, next_place, self.n_slots, self.n_places)
@@ -114,7 +110,7 @@ def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"]
     stays, all_steps = steps.stays.per_row(), steps.per_row()
     overall = (stays.sum() + 0.5) / (all_steps.sum() + 1)
     in_slot = (kernel @ stays.sum(axis=1) + overall) / (kernel @ all_steps.sum(axis=1) + 1)
-    enough = steps.users_per_place() >= min_users
+    enough = users_per_place(steps.user, steps.place, steps.n_places) >= min_users
     stays, all_steps = stays * enough, all_steps * enough
     expected = (all_steps * in_slot[:, None]).sum(axis=0)
     lift = (stays.sum(axis=0) + mass) / (expected + mass)

@@ -73,8 +73,7 @@ class Visits:
 
     def users_per_place(self) -> Int[np.ndarray, " place"]:
         """How many users were at each place."""
-        pair = np.unique(self.user.astype(np.int64) * self.n_places + self.place)
-        return np.bincount(pair % self.n_places, minlength=self.n_places)
+        return users_per_place(self.user, self.place, self.n_places)
 
     def tempered(self, exponent: float) -> Float[np.ndarray, " cell"]:
         """Counts where a user's n events at a place weigh n to a power, shared among her slots as they are.
@@ -88,6 +87,20 @@ class Visits:
         at_place = np.bincount(which, self.count)
         weight = self.count * at_place[which] ** (exponent - 1)
         return weight * (self.count.sum() / weight.sum())
+
+
+def users_per_place(
+    user: Int[np.ndarray, " row"], place: Int[np.ndarray, " row"], n_places: int
+) -> Int[np.ndarray, " place"]:
+    """How many different users stand beside each place in some rows.
+
+    Examples
+    --------
+    >>> users_per_place(np.array([0, 0, 1]), np.array([2, 2, 2]), n_places=3).tolist()
+    [0, 0, 2]
+    """
+    pair = np.unique(user.astype(np.int64) * n_places + place)
+    return np.bincount(pair % n_places, minlength=n_places)
 
 
 def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slot slot"]:
