@@ -42,6 +42,7 @@ def add_to(app: typer.Typer) -> None:
         group,
         name="attack",
         help="Attack traces, real or synthetic: what do they give away?",
+        epilog=example("ppmtf attack reidentify city/train"),
         rich_help_panel=STEPS,
     )
 
