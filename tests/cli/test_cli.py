@@ -53,7 +53,7 @@ COMMANDS = [
     "release",
     "evaluate",
 ]
-READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
+READERS = ["people-flow", "foursquare", "geolife", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 
 
