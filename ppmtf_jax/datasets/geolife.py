@@ -92,7 +92,7 @@ def read_geolife(
     utc = fixes.utc.astype("datetime64[s]")
     table = pd.DataFrame(
         {
-            "user": pd.Categorical.from_codes(fixes.user, fixes.user_ids),
+            "user": pd.Categorical.from_codes(fixes.user, pd.Index(fixes.user_ids)),
             "latitude": fixes.latitude,
             "longitude": fixes.longitude,
             "local_time": local_times(pd.DatetimeIndex(utc), time_zone),
@@ -284,13 +284,13 @@ def _parse(content: bytes, n_lines: int) -> tuple[np.ndarray, ...] | None:
             arrow_csv.ParseOptions(quote_char=False),
             arrow_csv.ConvertOptions(column_types=types, include_columns=list(types)),
         )
-        time = arrow.binary_join_element_wise(table["date"], table["time"], " ")
-        whole = arrow.all(arrow.equal(arrow.binary_length(time), TIME_LENGTH), skip_nulls=False)
+        time = arrow.call_function("binary_join_element_wise", [table["date"], table["time"], " "])
+        is_whole = (arrow.call_function("binary_length", [time]).to_numpy() == TIME_LENGTH).all()
         seconds = time.cast(pa.timestamp("s")).to_numpy().astype(np.int64)
     except pa.ArrowInvalid:
         return None
     latitude, longitude = (table[name].to_numpy() for name in ("latitude", "longitude"))
-    good = len(table) == n_lines and whole.as_py() and np.isfinite(latitude).all() and np.isfinite(longitude).all()
+    good = len(table) == n_lines and is_whole and np.isfinite(latitude).all() and np.isfinite(longitude).all()
     return (latitude, longitude, seconds) if good else None
 
 

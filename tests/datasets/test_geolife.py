@@ -148,8 +148,8 @@ def test_full_trajectories_of_four_users(geolife_data):
     archive = geolife_data / "geolife13_full_4users.tar.gz"
     traces, report = read_geolife(archive)
     with tarfile.open(archive) as files:
-        contents = [files.extractfile(member).read() for member in files if member.name.endswith(".plt")]
-    n_lines = sum(len(content.splitlines()) - 6 for content in contents)
+        streams = [files.extractfile(member) for member in files if member.name.endswith(".plt")]
+        n_lines = sum(len(stream.readlines()) - 6 for stream in streams if stream is not None)
     assert (report.n_rows, report.n_users_read) == (n_lines, 4) == (304_656, 4)
     assert traces.user_ids.tolist() == ["006", "008", "012", "019"]
     assert report.quietest_hour in range(1, 6)
