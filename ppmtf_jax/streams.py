@@ -56,6 +56,8 @@ class Stage(StrEnum):
     LIMITED_FRIENDSHIPS = "order in which friendships are read up to a limit"
     TRIMMED_EVENTS = "trimming of events"
     COLOCATIONS = "co-locations of synthetic friends"
+    DELETIONS = "places deleted from attacked traces"
+    BOOTSTRAP = "users drawn again for an interval"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 

@@ -40,33 +40,8 @@ class Roc:
 
     @classmethod
     def of(cls, positive: np.ndarray, negative: np.ndarray, weight: np.ndarray | None = None) -> Roc:
-        """From the scores of what should be called positive, and of what should not.
-
-        Parameters
-        ----------
-        positive, negative : float arrays
-            Of any shape.
-        weight : float array, shape (positives + negatives,), optional
-            How much each counts, as in a bootstrap.
-
-        Raises
-        ------
-        InputError
-            One of the two has no score, or a score is NaN.
-        """
-        scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
-        if not np.size(positive) or not np.size(negative) or np.isnan(scores).any():
-            found = f"{np.size(positive)} and {np.size(negative)}, {int(np.isnan(scores).sum())} of them NaN"
-            raise InputError("scores", [Problem("numbers of both kinds, positive and negative", found)])
-        is_positive = np.arange(len(scores)) < np.size(positive)
-        counted = np.ones(len(scores)) if weight is None else weight
-        order = np.argsort(-scores, kind="stable")
-        # Of equal scores, none can be called positive alone.
-        last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-        false_rate, true_rate = (
-            _rates(np.where(kind, counted, 0.0)[order])[np.append(0, last + 1)] for kind in (~is_positive, is_positive)
-        )
-        return cls(false_rate, true_rate, np.concatenate([[np.inf], scores[order][last]]))
+        """From the scores of what should be called positive, and of what should not; see `RankedScores`."""
+        return RankedScores.of(positive, negative).roc(weight)
 
     @property
     def auc(self) -> float:
@@ -95,10 +70,63 @@ class Roc:
         return float(self.threshold[np.argmax(self.true_positive_rate >= true_positive_rate * (1 - 1e-12))])
 
 
+@dataclass(frozen=True, eq=False)
+class RankedScores:
+    """Scores in falling order, from which a curve is made for any weight of each: for many resamples of users.
+
+    Parameters
+    ----------
+    order : int array, shape (scores,)
+        Of the positives and then the negatives.
+    is_positive : bool array, shape (scores,)
+        In that order.
+    last : int array, shape (distinct scores,)
+        Where each distinct score ends: of equal ones, none can be called positive alone.
+    threshold : float array, shape (distinct scores,)
+
+    Examples
+    --------
+    >>> ranked = RankedScores.of(np.array([3.0, 1.0]), np.array([2.0]))
+    >>> ranked.roc().auc, ranked.roc(np.array([3.0, 1.0, 1.0])).auc
+    (0.5, 0.75)
+    """
+
+    order: np.ndarray = field(repr=False)
+    is_positive: np.ndarray = field(repr=False)
+    last: np.ndarray = field(repr=False)
+    threshold: np.ndarray = field(repr=False)
+
+    @classmethod
+    def of(cls, positive: np.ndarray, negative: np.ndarray) -> RankedScores:
+        """Rank scores, of any shape.
+
+        Raises
+        ------
+        InputError
+            One of the two has no score, or a score is NaN.
+        """
+        scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
+        if not np.size(positive) or not np.size(negative) or np.isnan(scores).any():
+            found = f"{np.size(positive)} and {np.size(negative)}, {int(np.isnan(scores).sum())} of them NaN"
+            raise InputError("scores", [Problem("numbers of both kinds, positive and negative", found)])
+        order = np.argsort(-scores, kind="stable")
+        last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+        return cls(order, order < np.size(positive), last, scores[order][last])
+
+    def roc(self, weight: np.ndarray | None = None) -> Roc:
+        """The curve; with a weight of each positive and then each negative, as in a bootstrap."""
+        counted = np.ones(len(self.order)) if weight is None else weight[self.order]
+        false_rate, true_rate = (
+            _rates(np.where(kind, counted, 0.0))[np.append(0, self.last + 1)]
+            for kind in (~self.is_positive, self.is_positive)
+        )
+        return Roc(false_rate, true_rate, np.append(np.inf, self.threshold))
+
+
 def _rates(weight: Float[np.ndarray, " score"]) -> Float[np.ndarray, " passed"]:
-    """Share of the weight in the first 0, 1, ... scores."""
+    """Share of the weight in the first 0, 1, ... scores; NaN if there is none, as in a resample without a positive."""
     passed = np.concatenate([[0.0], np.cumsum(weight)])
-    return passed / passed[-1]
+    return passed / passed[-1] if passed[-1] else np.full(len(passed), np.nan)
 
 
 def bootstrap_interval(

@@ -201,7 +201,7 @@ def log_tables(
     users, tables
         Indices of some users, and a row for each; the mean of all the others' chains is (4).
     """
-    batches = np.array_split(np.arange(matrices.n_users), -(-matrices.n_users // _batch_users(matrices)))
+    batches = batches_of_users(matrices, np.arange(matrices.n_users))
     with jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
         total = jnp.zeros((len(matrices.places),) * 2)
         for users in batches:
@@ -210,7 +210,7 @@ def log_tables(
         steps = _steps_by_gap(observed)
         for users in batches:
             counts = matrices.counts.of_users(users)
-            given = (counts, total, matrices.n_users - 1, matrices.floor, _padded(observed.first), steps)
+            given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first), steps)
             tables, first = _log_tables(*given, stationary=stationary)
             kept = [table[..., :n] for table, n in zip(tables, _steps_of_gap(observed), strict=True)]
             yield users, np.concatenate([*kept, first[..., : len(observed.first)]], axis=-1)
@@ -233,6 +233,21 @@ def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Flo
     solved = jnp.linalg.solve(jnp.swapaxes(system, -1, -2), ones)[..., 0]
     positive = jnp.maximum(solved, jnp.finfo(solved.dtype).tiny)
     return positive / positive.sum(axis=-1, keepdims=True)
+
+
+def batches_of_users(
+    matrices: TransitionMatrices, users: Int[np.ndarray, " user"], n_matrices: int = 1
+) -> list[Int[np.ndarray, " some"]]:
+    """Users in batches for which so many matrices of each fit in memory."""
+    at_a_time = max(1, _batch_users(matrices) // n_matrices)
+    return np.array_split(users, -(-len(users) // at_a_time))
+
+
+def padded_indices(indices: Int[np.ndarray, "*rows column"]) -> Int[np.ndarray, "*rows padded"]:
+    """Columns added up to a power of two, so that few programs are compiled."""
+    n_columns = indices.shape[-1]
+    width = 1 << max(0, int(n_columns - 1).bit_length())
+    return np.pad(indices, [(0, 0)] * (indices.ndim - 1) + [(0, width - n_columns)])
 
 
 def _batch_users(matrices: TransitionMatrices) -> int:
@@ -269,11 +284,4 @@ def _steps_of_gap(observed: Observed) -> Int[np.ndarray, " gap"]:
 def _steps_by_gap(observed: Observed) -> list[Int[np.ndarray, "2 step"]]:
     edges = np.cumsum(_steps_of_gap(observed))[:-1]
     pairs = np.split(np.stack([observed.place, observed.next_place]), edges, axis=1) if len(observed.gap) else []
-    return [_padded(pair) for pair in pairs]
-
-
-def _padded(indices: Int[np.ndarray, "*rows column"]) -> Int[np.ndarray, "*rows padded"]:
-    """Columns added up to a power of two, so that few programs are compiled."""
-    n_columns = indices.shape[-1]
-    width = 1 << max(0, int(n_columns - 1).bit_length())
-    return np.pad(indices, [(0, 0)] * (indices.ndim - 1) + [(0, width - n_columns)])
+    return [padded_indices(pair) for pair in pairs]
