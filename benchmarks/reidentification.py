@@ -360,10 +360,11 @@ def print_means(csv: Path) -> None:
     keys = ["section", "data", "part", "known", "deleted", "estimator"]
     by_division = stored.groupby([*keys, "division"], sort=False)[values].mean().reset_index()
     for key, of_key in by_division.groupby(keys, sort=False):
-        section, data, part, *_, estimator = key
+        section, data, part, *rest, estimator = map(str, key)
         texts = [f"{of_key[name].mean():5.1f} +- {of_key[name].sem():.1f}" for name in values]
         known = PUBLISHED.get((section, data), {}).get(estimator) if not part else None
-        print(*key, *texts, f"n={len(of_key)}", f"published {known[0]} {known[1]}" if known else "", sep="  ")
+        printed = f"published {known[0]} {known[1]}" if known else ""
+        print(section, data, part, *rest, estimator, *texts, f"n={len(of_key)}", printed, sep="  ")
     print_differences(by_division[by_division["part"] == ""])
 
 

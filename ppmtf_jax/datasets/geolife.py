@@ -89,7 +89,7 @@ def read_geolife(
         raise InputError(
             str(folder_or_archive), fixes.problems or [Problem("at least one fix", f"none in {fixes.n_files} files")]
         )
-    utc = fixes.utc.astype("datetime64[s]")
+    utc = fixes.utc.view("datetime64[s]")
     table = pd.DataFrame(
         {
             "user": pd.Categorical.from_codes(fixes.user, pd.Index(fixes.user_ids)),
@@ -97,7 +97,8 @@ def read_geolife(
             "longitude": fixes.longitude,
             "local_time": local_times(pd.DatetimeIndex(utc), time_zone),
             "utc_time": utc,
-        }
+        },
+        copy=False,  # there may be tens of millions
     )
     return discretize(table, discretization, time_zone=time_zone, subject=str(folder_or_archive), notes=fixes.notes)
 
