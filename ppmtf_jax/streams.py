@@ -57,6 +57,7 @@ class Stage(StrEnum):
     TRIMMED_EVENTS = "trimming of events"
     COLOCATIONS = "co-locations of synthetic friends"
     DELETIONS = "places deleted from attacked traces"
+    REHEARSAL = "split into what an attacker knows and what is handed out"
     BOOTSTRAP = "users drawn again for an interval"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 

@@ -31,7 +31,7 @@ class Verification(NamedTuple):
     impostor : float64 array, shape (impostors, targets)
         Of the traces of somebody else for each target user. NaN for the user whose trace it is.
     impostor_user : int array, shape (impostors,)
-        Number of the user each is of: the same for traces of one user.
+        Number of the user each is of; index among the target users where it is one of them.
     against : str
         Who the somebody else is: "strangers", whom the attacker knows nothing of, or "targets", where there is none.
     """
@@ -101,8 +101,8 @@ def verification(scores: TraceScores) -> Verification:
     impostor = ratio[others].copy()
     own = truth[others] != NOBODY
     impostor[own, truth[others][own]] = np.nan
-    number = np.unique(scores.user_ids[others], return_inverse=True)[1]
     against = "strangers" if len(strangers) else "targets"
+    number = np.unique(scores.user_ids[others], return_inverse=True)[1] if len(strangers) else truth[others]
     return Verification(ratio[known, truth[known]], truth[known], impostor, number, against)
 
 

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.attacks.scoring import count_pairs
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
@@ -88,15 +87,16 @@ class SparseTransitions(NamedTuple):
         >>> float(transitions.count.sum()) == float(transitions.row_total.sum()) == len(traces.transitions().event)
         True
         """
-        return cls.of_counts(*count_pairs(traces, traces.user), traces.n_users, traces.n_places)
+        return cls.of_steps(traces.transitions(), traces.n_users, traces.n_places)
 
     @classmethod
-    def of_counts(
-        cls, user: np.ndarray, pair: np.ndarray, count: np.ndarray, n_users: int, n_places: int
-    ) -> SparseTransitions:
-        """From the counts that `count_pairs` makes."""
-        place, next_place = np.divmod(pair, n_places)
-        row, row_of_count = np.unique(user.astype(np.int64) * n_places + place, return_inverse=True)
+    def of_steps(cls, steps: Transitions, n_users: int, n_places: int) -> SparseTransitions:
+        """Those of some transitions."""
+        row = steps.user.astype(np.int64) * n_places + steps.place
+        code, count = np.unique(row * n_places + steps.next_place, return_counts=True)
+        row, next_place = np.divmod(code, n_places)
+        user, place = np.divmod(row, n_places)
+        row, row_of_count = np.unique(row, return_inverse=True)
         rows = (row // n_places, row % n_places, np.bincount(row_of_count, weights=count))
         counts = (user, place, next_place, count)
         padded = [_padded(x, fill) for x, fill in zip(rows, (n_users, n_places, 0), strict=True)]
@@ -276,9 +276,9 @@ def group_minimizer(
     The problem is convex, so the one solution of these conditions is the minimum; it is what the Fenchel dual gives.
 
     f falls from (||g+|| / b)^2 > 1 to 0, so t is unique. h = 1 / sqrt(f) rises, and it is concave: h'' has the sign of
-    3 f'^2 - 2 f f'', with f' = -2 sum c_i p_i^2 / q_i, f'' = 6 sum c_i^2 p_i^2 / q_i^2, q_i = c_i t + b, p_i = g_i / q_i,
-    which Cauchy-Schwarz makes not positive. So Newton's method for h(t) = 1 rises to the solution from any t below it,
-    as 0 is, and max(0, ||g+/c|| - b / min c), the solution where all c_i are equal.
+    3 f'^2 - 2 f f'', which Cauchy-Schwarz makes not positive, since with q_i = c_i t + b and p_i = g_i / q_i
+    f' = -2 sum c_i p_i^2 / q_i and f'' = 6 sum c_i^2 p_i^2 / q_i^2. So Newton's method for h(t) = 1 rises to the
+    solution from any t below it, as 0 is, and max(0, ||g+/c|| - b / min c), the solution where all c_i are equal.
 
     Examples
     --------
@@ -288,8 +288,10 @@ def group_minimizer(
     [1.2000000476837158, 1.600000023841858]
     """
     half = group_norm / 2
-    gain = jnp.maximum(gradient, 0)
     of_group = partial(jax.ops.segment_sum, segment_ids=group, num_segments=len(group))
+    # A partner that shrank to almost nothing has a square of nothing, but a product with the counts.
+    gain = jnp.where(curvature > jnp.sqrt(jnp.finfo(curvature.dtype).tiny), jnp.maximum(gradient, 0), 0)
+    gain = jnp.where(of_group(gain**2)[group] > half**2, gain, 0)
     alone = jnp.where(gain > 0, gain / jnp.where(gain > 0, curvature, 1), 0)
     least = jax.ops.segment_min(jnp.where(gain > 0, curvature, jnp.inf), group, len(group))
     start = jnp.maximum(0, jnp.sqrt(of_group(alone**2)) - half / least)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.streams import Stage, numpy_stream
 
 N_RESAMPLES = 200
 """Of a bootstrap: the ends of a 95 % interval are then known to about a tenth of its width."""
@@ -151,7 +152,7 @@ def bootstrap_interval(
     >>> low < heights.mean() < high and 0.3 < high - low < 0.5
     True
     """
-    rng = np.random.default_rng(seed)
+    rng = numpy_stream(seed, Stage.BOOTSTRAP)
     weights = rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=N_RESAMPLES).astype(float)
     drawn = np.array([statistic(weight) for weight in weights])
     tail = (1 - level) / 2

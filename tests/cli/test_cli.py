@@ -52,9 +52,11 @@ COMMANDS = [
     "test",
     "release",
     "evaluate",
+    "attack",
 ]
 READERS = ["people-flow", "foursquare", "geolife", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
+EVERY_COMMAND += [["attack", name] for name in ("reidentify",)]
 
 
 def call(*words: object) -> Result:

@@ -7,7 +7,7 @@ Every function returns a `matplotlib.figure.Figure` that belongs to no window an
 from ppmtf_jax.evaluation.plots.bars import utility_bars
 from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
-from ppmtf_jax.evaluation.plots.curves import pass_rate_curves
+from ppmtf_jax.evaluation.plots.curves import pass_rate_curves, roc_curves
 from ppmtf_jax.evaluation.plots.flows import flow_maps
 from ppmtf_jax.evaluation.plots.jumps import jump_length_curves
 from ppmtf_jax.evaluation.plots.maps import population_maps
@@ -23,6 +23,7 @@ __all__ = [
     "jump_length_curves",
     "pass_rate_curves",
     "population_maps",
+    "roc_curves",
     "save_figure",
     "save_pictures",
     "trace_plots",

@@ -1,16 +1,29 @@
-"""Curves: how many traces pass the privacy test."""
+"""Curves: how many traces pass the privacy test, and how well attacks tell apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
+from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, styled
 
 if TYPE_CHECKING:
     import matplotlib.figure
+
+LEAST_FALSE_POSITIVE_RATE = 1e-4
+
+
+@runtime_checkable
+class RatesOfThresholds(Protocol):
+    """What a curve is drawn of, such as `ppmtf_jax.attacks.roc.Roc`."""
+
+    @property
+    def false_positive_rate(self) -> np.ndarray: ...
+
+    @property
+    def true_positive_rate(self) -> np.ndarray: ...
 
 
 @styled
@@ -40,4 +53,53 @@ def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figu
     ax.set_xlim(left=0)
     ax.legend(frameon=False)
     figure.suptitle("Pass rate of the plausible-deniability test")
+    return figure
+
+
+@styled
+def roc_curves(
+    curves: Mapping[str, RatesOfThresholds], *, title: str, logarithmic: bool = False
+) -> matplotlib.figure.Figure:
+    """True against false positive rate, one line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
+
+    Parameters
+    ----------
+    curves : mapping of str to Roc
+    title : str
+    logarithmic : bool
+        Both axes, so that it shows what an attacker achieves with few false alarms.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.attacks.roc import Roc
+    >>> roc = Roc.of(np.array([2.0, 1.0]), np.array([1.5, 0.0]))
+    >>> figure = roc_curves({"ML": roc}, title="Re-identification")
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['ML', 'a guess']
+    """
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import PercentFormatter
+
+    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
+    ax = figure.subplots()
+    least = LEAST_FALSE_POSITIVE_RATE if logarithmic else 0.0
+    styles = ["-", "--", "-.", ":"]
+    for number, (name, roc) in enumerate(curves.items()):
+        colour, style = LINE_COLOURS[number % len(LINE_COLOURS)], styles[number // len(LINE_COLOURS) % len(styles)]
+        # Steps: between two thresholds there is none.
+        x, y = np.maximum(roc.false_positive_rate, least), np.maximum(roc.true_positive_rate, least)
+        ax.step(x, y, where="post", color=colour, linestyle=style, label=name)
+    diagonal = np.array([least, 1.0])
+    ax.plot(diagonal, diagonal, color=DIM, linewidth=1, linestyle=(0, (1, 2)), label="a guess")
+    if logarithmic:
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_formatter(PercentFormatter(1, decimals=None, symbol=" %"))
+    ax.set_xlabel("false positive rate")
+    ax.set_ylabel("true positive rate")
+    ax.set_xlim(least, 1)
+    ax.set_ylim(least, 1.02)
+    ax.legend(frameon=False, loc="upper left" if logarithmic else "lower right")
+    figure.suptitle(title)
     return figure
