@@ -54,7 +54,7 @@ COMMANDS = [
     "evaluate",
     "attack",
 ]
-READERS = ["people-flow", "foursquare", "gowalla", "checkins", "toy-city"]
+READERS = ["people-flow", "foursquare", "geolife", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 EVERY_COMMAND += [["attack", name] for name in ("reidentify",)]
 
