@@ -153,6 +153,6 @@ def _draw(report: ReidentificationReport, picture: PathLike) -> None:
     for attack in report.attacks:
         name, *given = attack.estimator.split()
         name = " ".join([name.upper(), *given])
-        curves[f"{name}, single traces"] = attack.each.roc
-        curves[f"{name}, all of a user together"] = attack.combined.roc
-    save_figure(roc_curves(curves, title="Re-identification"), picture)
+        curves |= {name: attack.each.roc, f"{name}*": attack.combined.roc}
+    title = "Re-identification (*: all traces of a user together)"
+    save_figure(roc_curves(curves, title=title), picture)

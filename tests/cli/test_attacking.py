@@ -34,7 +34,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
     assert content["settings"]["known_share"] == 0.4
     assert {each["estimator"] for each in content["attacks"]} == {"ml", "ml floor=1e-3"}
     assert f"{content['attacks'][0]['each']['auc']:.3f}" in result.stdout
-    assert "all of a user together" in picture.read_text()
+    assert "all traces of a user together" in picture.read_text()
     refused = attack(*words, "--json", found)
     assert refused.exit_code == 1
     assert "name that is free" in refused.output
