@@ -46,7 +46,8 @@ def draw_roc(
         false_rate, true_rate = (100 * np.asarray(rate) for rate in curves[name])
         # Steps: between two thresholds there is none.
         ax.step(np.maximum(false_rate, least), true_rate, where="post", label=name, **look)
-    guess = np.geomspace(LEAST_PERCENT, 100)
+    # A straight line, which is a curve where one axis is logarithmic.
+    guess = np.append(0, np.geomspace(LEAST_PERCENT, 100))
     ax.plot(guess, guess, **GUESS)
     ax.set_xlabel("false positive rate, percent")
     ax.set_ylabel("true positive rate, percent")
