@@ -32,7 +32,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy import sparse
 
 from ppmtf_jax import Traces
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, estimate_transitions
@@ -327,25 +326,26 @@ def move_rows(shared: Path) -> Iterator[Row]:
     boxes = [(data, about.box) for data, about in DATA.items()] + [("Gowalla", box) for box in list(BOXES.values())[1:]]
     for name, box in boxes:
         known, rest = split_traces(all_traces(shared, name, box), 0.1)
-        moves = {which: pairs_of(traces) for which, traces in (("known", known), ("rest", rest))}
-        begins = sparse.csr_array(np.kron(np.eye(known.n_places), np.ones((known.n_places, 1))))
-        n_moves = moves["rest"].sum(axis=1)
-        seen = moves["known"].sign() @ moves["rest"].T
-        begun = (moves["known"] @ begins).sign() @ (moves["rest"] @ begins).T
+        seen, begun = (
+            (counts_of(known, whole) > 0).astype(float) @ counts_of(rest, whole).T for whole in (True, False)
+        )
+        n_moves = np.bincount(rest.transitions().user)
         same = np.eye(known.n_users, dtype=bool)
         for whose, chosen in (("own", same), ("others", ~same)):
             total = (chosen * n_moves).sum()
-            shares = [each.toarray()[chosen].sum() / total for each in (seen, begun - seen)]
+            shares = [each[chosen].sum() / total for each in (seen, begun - seen)]
             values = [name, " ".join(map(str, box)), known.n_users, whose, *(round(share, 3) for share in shares)]
             yield dict(zip(MOVE_COLUMNS, values, strict=True))
 
 
-def pairs_of(traces: Traces) -> sparse.csr_array:
-    """How often each user made each move, users x (places x places)."""
+def counts_of(traces: Traces, whole: bool) -> np.ndarray:
+    """How often each user made each move, or a move from each place."""
     steps = traces.transitions()
-    pair = steps.place.astype(np.int64) * traces.n_places + steps.next_place
-    shape = (traces.n_users, traces.n_places**2)
-    return sparse.csr_array(sparse.coo_array((np.ones(len(pair)), (steps.user, pair)), shape))
+    n = traces.n_places
+    column, n_columns = (steps.place.astype(int) * n + steps.next_place, n * n) if whole else (steps.place, n)
+    counts = np.zeros((traces.n_users, n_columns), np.float32)
+    np.add.at(counts, (steps.user, column), 1)
+    return counts
 
 
 def time_rows(n_users: int = 1000, n_traces: int = 10, length: int = 10) -> Iterator[Row]:
