@@ -12,13 +12,14 @@ of the estimators are both varied. A run that the file has already is not made a
 with places put to them at random, one group, and each place alone. `deleted`: Fig. 11, the places whose absence hurts
 the attacker most are deleted. `known`: Fig. 12, by the number of known traces. `biased`: Table II and Fig. 17, all
 traces of a user with gaps of 30 minutes to a day. `boxes`: Gowalla in smaller boxes. `roc`: Fig. 10. `classes`: Fig.
-14, several known users. `groups`: which columns of the factors are 0 together. `time`: 500 target users and 500
-strangers. `print`: means over divisions and seeds beside what was published.
+14, several known users. `groups`: which columns of the factors are 0 together. `moves`: why ML fails. `time`: 500
+target users and 500 strangers. `print`: means over divisions and seeds beside what was published.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import sys
 import time
@@ -103,7 +104,9 @@ COLUMNS = [*KEYS, "targets", "beta", "auc", "auc_combined", "seconds"]
 CLASS_COLUMNS = ["data", "division", "rate_of_one", "users", "true_positive", "false_positive", "candidates"]
 CLASS_COLUMNS += ["expected_false_positive", "expected_candidates"]
 GROUP_COLUMNS = ["data", "groups", "seed", "beta", "n_groups", "within", "between"]
-TIME_COLUMNS = ["estimator", "targets", "strangers", "traces", "regions", "estimate_s", "score_s", "peak_mb", "cores"]
+TIME_COLUMNS = ["estimator", "targets", "strangers", "traces", "regions", "estimate_s", "score_s", "cpu_s", "peak_mb"]
+TIME_COLUMNS += ["cores", "load"]
+MOVE_COLUMNS = ["data", "box", "users", "whose", "seen", "seen_only_at_its_begin"]
 ROC_COLUMNS = ["data", "estimator", "false_positive_rate", "true_positive_rate"]
 # AUC in percent: single traces and all of a user together. Foursquare was Tokyo.
 PUBLISHED = {
@@ -318,21 +321,49 @@ def group_rows(shared: Path) -> Iterator[Row]:
                 yield dict(zip(GROUP_COLUMNS, values, strict=True))
 
 
+def move_rows(shared: Path) -> Iterator[Row]:
+    """How often attacked moves are among those known of a user, and how often they only begin where she was seen."""
+    boxes = [(data, about.box) for data, about in DATA.items()] + [("Gowalla", box) for box in list(BOXES.values())[1:]]
+    for name, box in boxes:
+        known, rest = split_traces(all_traces(shared, name, box), 0.1)
+        seen, begun = (
+            (counts_of(known, whole) > 0).astype(float) @ counts_of(rest, whole).T for whole in (True, False)
+        )
+        n_moves = np.bincount(rest.transitions().user)
+        same = np.eye(known.n_users, dtype=bool)
+        for whose, chosen in (("own", same), ("others", ~same)):
+            total = (chosen * n_moves).sum()
+            shares = [each[chosen].sum() / total for each in (seen, begun - seen)]
+            values = [name, " ".join(map(str, box)), known.n_users, whose, *(round(share, 3) for share in shares)]
+            yield dict(zip(MOVE_COLUMNS, values, strict=True))
+
+
+def counts_of(traces: Traces, whole: bool) -> np.ndarray:
+    """How often each user made each move, or a move from each place."""
+    steps = traces.transitions()
+    n = traces.n_places
+    column, n_columns = (steps.place.astype(int) * n + steps.next_place, n * n) if whole else (steps.place, n)
+    counts = np.zeros((traces.n_users, n_columns), np.float32)
+    np.add.at(counts, (steps.user, column), 1)
+    return counts
+
+
 def time_rows(n_users: int = 1000, n_traces: int = 10, length: int = 10) -> Iterator[Row]:
     """Seconds with compilation, and the peak of memory so far, of users who each have a chain over some regions."""
     traces = random_walks(n_users, n_traces, length)
     known, rest = split_traces(traces, 1 / n_traces)
     known = known.select_users(np.arange(0, n_users, 2))
     for label in PUBLISHED_ONES:
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         matrices = estimate_transitions(known, ESTIMATORS[label][0], seed=0)
         estimated = time.perf_counter()
         scores = score_traces(rest, matrices)
-        seconds = [estimated - began, time.perf_counter() - estimated]
+        seconds = [estimated - began, time.perf_counter() - estimated, time.process_time() - cpu_began]
         print(f"{label}: AUC {auc_of(scores)}, {auc_of(scores.combined())} combined", file=sys.stderr)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000
         sizes = [known.n_users, n_users - known.n_users, len(rest.trace_table()[0]), rest.n_places]
         values = [label, *sizes, *(round(each, 1) for each in seconds), peak, n_cores()]
+        values.append(round(os.getloadavg()[0], 1))
         yield dict(zip(TIME_COLUMNS, values, strict=True))
 
 
@@ -474,7 +505,7 @@ def draw(csv: Path, folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sections = ["table", "controls", "deleted", "known", "biased", "boxes"]
-    parser.add_argument("section", choices=[*sections, "roc", "classes", "groups", "time", "print"])
+    parser.add_argument("section", choices=[*sections, "roc", "classes", "groups", "moves", "time", "print"])
     parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs; others get its name and an ending")
     parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="how many, of the first six sections")
@@ -491,6 +522,7 @@ def main() -> None:
             "roc": lambda: (roc_rows(shared, betas), ROC_COLUMNS),
             "classes": lambda: (class_rows(shared, betas), CLASS_COLUMNS),
             "groups": lambda: (group_rows(shared), GROUP_COLUMNS),
+            "moves": lambda: (move_rows(shared), MOVE_COLUMNS),
             "time": lambda: (time_rows(), TIME_COLUMNS),
         }[section]()
         for row in rows:
