@@ -56,6 +56,8 @@ class Stage(StrEnum):
     LIMITED_FRIENDSHIPS = "order in which friendships are read up to a limit"
     TRIMMED_EVENTS = "trimming of events"
     COLOCATIONS = "co-locations of synthetic friends"
+    MEMBERSHIP = "reference users and shadow models of membership attacks"
+    ALARMS = "periods and points that alarms look at"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 
