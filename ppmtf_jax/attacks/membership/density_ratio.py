@@ -2,22 +2,31 @@
 
 A synthesizer that has learned its training data by heart makes traces that are more probable near these than near
 traces of other people. The attacker sees the synthetic traces, has reference traces of people who are not among the
-training users, and needs to know nothing of the synthesizer.
+training users, and needs to know nothing of the synthesizer. One thing differs from the paper: what is usual is learned
+from both, a smooth density of synthetic and reference traces. Reference traces are few, and alone they take for very
+unusual what synthetic traces show to be common: places that a hundred people happen not to visit.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.trace_densities import DENSITIES, Density, log_density_per_event, windows_of
+from ppmtf_jax.attacks.membership.trace_densities import DENSITIES, Density, joined, log_density_per_event, windows_of
+from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.data.comparable import check_disjoint_users
+from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import same_period
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, numpy_stream
 
-REFERENCE_CONCENTRATION = 30.0
-"""Reference traces are few: their chain says little of rare steps, and has to say so."""
+USUAL_CONCENTRATION = 30.0
+"""What few have done says little of what is usual."""
+LEAST_TEST_USERS = 2
+SEED = 0
 # Of the stage's streams; `shadow_models` has the others.
 REFERENCE_STREAM = 0
 
@@ -29,8 +38,8 @@ class DensityRatioSettings:
     Parameters
     ----------
     density : {"chain", "kernel"}
-        Of the synthetic traces: "chain" finds what one chain for everybody gives away, "kernel" copied traces. The
-        reference is always a chain.
+        Of the synthetic traces: "chain" finds what one chain for everybody gives away, "kernel" copied traces. What is
+        usual is always a chain.
     reference_fraction : float
         Share of the test users, at random, whose traces are the reference. They are not attacked.
 
@@ -72,7 +81,9 @@ def density_ratios(
     *,
     seed: int = 0,
 ) -> MembershipScores:
-    """Score users by the log-density of their traces under the released ones less that under the reference, per event.
+    """Score users by how much more probable their traces are among the released ones than in general, per event.
+
+    The log-density of a user's traces under the released ones, less that under what is usual.
 
     Parameters
     ----------
@@ -98,35 +109,86 @@ def density_ratios(
     >>> scores.members.shape, scores.others.shape
     ((1, 30), (1, 15))
     """
-    if test.n_users < 2:
-        way_out = "Split off more test users"
-        found = f"{test.n_users}"
-        raise InputError(
-            "density-ratio attack", [Problem("two test users, one of them for reference", found, way_out=way_out)]
-        )
+    if test.n_users < LEAST_TEST_USERS:
+        problem = Problem("two test users, one of them for reference", "one", way_out="Split off more test users")
+        raise InputError("density-ratio attack", [problem])
     reference, others = _split(test, settings.reference_fraction, seed)
-    synthetic, *real = windows_of(released=released, train=train, others=others, reference=reference)
-    *attacked, known = real
+    sets = {"released": released, "train": train, "others": others, "reference": reference}
+    synthetic, of_train, of_others, of_reference = windows_of(**sets)
+    usual = joined(synthetic, of_reference)
     members, strangers = (
         log_density_per_event(each, synthetic, settings.density)
-        - log_density_per_event(each, known, concentration=REFERENCE_CONCENTRATION)
-        for each in attacked
+        - log_density_per_event(each, usual, concentration=USUAL_CONCENTRATION)
+        for each in (of_train, of_others)
     )
     return MembershipScores(members[None], strangers[None], train.user_ids, others.user_ids, "density_ratio")
 
 
 def _split(test: Traces, fraction: float, seed: int) -> tuple[Traces, Traces]:
     """Traces of reference users, and of all others; at least one of each."""
-    n_reference = min(max(round(fraction * test.n_users), 1), test.n_users - 1)
+    n_reference = _n_reference(test.n_users, fraction)
     users = numpy_stream(seed, Stage.MEMBERSHIP, REFERENCE_STREAM).permutation(test.n_users)
     return test.select_users(users[:n_reference]), test.select_users(users[n_reference:])
+
+
+def _n_reference(n_users: int, fraction: float) -> int:
+    return min(max(round(fraction * n_users), 1), n_users - 1)
 
 
 MEMBERSHIP_ATTACKS.register(
     MembershipAttack(
         "density_ratio",
-        "Density of a user's traces under the synthetic ones over that under those of strangers",
+        "Density of a user's traces among the synthetic ones over that of usual traces",
         DensityRatioSettings,
         lambda released, train, test, settings, seed, _: density_ratios(released, train, test, settings, seed=seed),
+    )
+)
+
+
+# Measured
+
+
+def _measure(comparison: Comparison, settings: DensityRatioSettings) -> list[float]:
+    if not _can_be_measured(comparison):
+        return [math.nan]
+    return [density_ratios(comparison.traces, comparison.train, comparison.test, settings, seed=SEED).roc.auc]
+
+
+def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Reading]:
+    """What the curve has under it by chance, up to two standard errors: of the Mann-Whitney statistic."""
+    if not _can_be_measured(comparison):
+        return [Reading()]
+    n_reference = _n_reference(comparison.test.n_users, settings.reference_fraction)
+    n_members, n_others = comparison.train.n_users, comparison.test.n_users - n_reference
+    error = math.sqrt((n_members + n_others + 1) / (12 * n_members * n_others))
+    return [Reading({"by chance up to": min(0.5 + 2 * error, 1.0)})]
+
+
+def _can_be_measured(comparison: Comparison) -> bool:
+    grid = comparison.train.time_grid
+    same = all(same_period(grid, each.time_grid) for each in (comparison.traces, comparison.test))
+    return same and comparison.test.n_users >= LEAST_TEST_USERS
+
+
+ATTACKS.register(
+    Measurement(
+        "density_ratio",
+        "privacy",
+        (
+            Quantity(
+                "density_ratio_auc",
+                "Density-ratio AUC",
+                "How often a training user's real traces look more like the synthetic ones, beside what is usual, than "
+                "another user's do.",
+                "area under the curve, 0.5 by chance",
+                "lower",
+                "near 0.5",
+                f"fewer than {LEAST_TEST_USERS} test users, or periods of the grids that differ",
+            ),
+        ),
+        _measure,
+        settings=DensityRatioSettings,
+        reading=_read,
+        check=lambda comparison: check_disjoint_users(comparison.train, comparison.test),
     )
 )

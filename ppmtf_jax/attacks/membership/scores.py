@@ -152,8 +152,12 @@ class MembershipScores:
         highest = np.argsort(-member, kind="stable")[: math.ceil(EXPOSED_SHARE * len(member))]
         n_as_high = np.searchsorted(-other, -member[highest], side="right")
         excess = member[highest].mean() - other[: math.ceil(EXPOSED_SHARE * len(other))].mean()
-        of_user = (self.member_ids[highest], member[highest], n_as_high / len(other))
-        return ExposedUsers(*(tuple(each.tolist()) for each in of_user), float(excess))
+        return ExposedUsers(
+            tuple(self.member_ids[highest].tolist()),
+            tuple(member[highest].tolist()),
+            tuple((n_as_high / len(other)).tolist()),
+            float(excess),
+        )
 
     def summary(self, *, seed: int = 0) -> MembershipSummary:
         """All numbers at once; the seed is that of the resamples.

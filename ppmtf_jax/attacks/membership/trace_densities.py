@@ -9,6 +9,7 @@ Aitchison and Aitken (1976). It knows whole traces and not only steps; work is t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -51,6 +52,22 @@ def windows_of(**trace_sets: Traces) -> list[Windows]:
         expected = f"grids whose periods have the same instants and slots as that of {first_name}"
         raise InputError("trace sets", [Problem(expected, f"others in {', '.join(differ)}")])
     return [Windows.of(each) for each in trace_sets.values()]
+
+
+def joined(windows: Windows, others: Windows) -> Windows:
+    """Windows of two sets as one, each set's users apart.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> windows = Windows.of(toy_city(3, n_days=2, seed=0).traces)
+    >>> joined(windows, windows).n_windows
+    12
+    """
+    shift = {"window": windows.n_windows, "user": windows.user.max() + 1}
+    columns = ("window", "phase", "place", "user")
+    values = {name: (getattr(windows, name), getattr(others, name) + shift.get(name, 0)) for name in columns}
+    return replace(windows, **{name: np.concatenate(pair) for name, pair in values.items()})
 
 
 def log_density_per_event(
@@ -123,7 +140,7 @@ def _kernel(windows: Windows, model: Windows, concentration: float) -> Float[np.
     same = _by_point(model, np.ones(len(model.window))).T.tocsr()
     log_sum = np.empty(windows.n_windows)
     for rows, product in products_in_blocks(gains, same):
-        log_sum[rows] = _log_sum_of_exponentials(product)
+        log_sum[rows] = _log_sum_of_exponentials(product, model.n_windows)
     return strays + log_sum - np.log(model.n_windows)
 
 
@@ -158,11 +175,11 @@ def _by_point(windows: Windows, value: Float[np.ndarray, " event"]) -> sparse.cs
     return sparse.csr_array((value, (windows.window, point)), shape=shape)
 
 
-def _log_sum_of_exponentials(matrix: sparse.csr_array) -> Float[np.ndarray, " row"]:
+def _log_sum_of_exponentials(matrix: sparse.csr_array, n_columns: int) -> Float[np.ndarray, " row"]:
     """Over each row, with entries that are not stored as zeros; stored ones are positive."""
     n_stored = np.diff(matrix.indptr)
     row = np.repeat(np.arange(len(n_stored)), n_stored)
     greatest = np.zeros(len(n_stored))
     np.maximum.at(greatest, row, matrix.data)
     total = np.bincount(row, np.exp(matrix.data - greatest[row]), minlength=len(n_stored))
-    return greatest + np.log(total + (matrix.shape[1] - n_stored) * np.exp(-greatest))
+    return greatest + np.log(total + (n_columns - n_stored) * np.exp(-greatest))
