@@ -32,7 +32,8 @@ def haunts(n_users: int, n_haunts: int = 4) -> Traces:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"beta": 0.0}, {"beta": float("nan")}, {"groups": "none"}, {"inflation": 1.0}, {"adjacency_weight": -1}]
+    "settings",
+    [{"beta": 0.0}, {"beta": float("nan")}, {"groups": "none"}, {"inflation": 1.0}, {"adjacency_weight": -1}],
 )
 def test_impossible_settings(settings: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(settings))):
