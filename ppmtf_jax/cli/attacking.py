@@ -207,9 +207,8 @@ def _show_membership(report: MembershipReport) -> None:
     strongest, found = next(iter(report.summaries.items()))
     tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
     if found.auc.low > 0.5:
-        tell(
-            f"Traces tell who was in the data: the area under the curve is above a guess (at least {found.auc.low:.2f})."
-        )
+        least = f"at least {found.auc.low:.2f}"
+        tell(f"Traces tell who was in the data: the area under the curve is above a guess ({least}).")
 
 
 def _show_points(found: Mapping[str, Any]) -> None:
