@@ -33,13 +33,19 @@ def haunts(n_users: int, n_haunts: int = 4) -> Traces:
     return to_traces(rows, PLACES, GRID)
 
 
+def factorized(train: Traces, **settings: Any) -> FactorizedCounts:
+    counts = estimate_transitions(train, "gstf", **settings).counts
+    assert isinstance(counts, FactorizedCounts)
+    return counts
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [{"beta": 0.0}, {"beta": float("nan")}, {"groups": "none"}, {"inflation": 1.0}, {"adjacency_weight": -1.0}],
+    ("name", "value"),
+    [("beta", 0.0), ("beta", float("nan")), ("groups", "none"), ("inflation", 1.0), ("adjacency_weight", -1.0)],
 )
-def test_impossible_settings(settings: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=next(iter(settings))):
-        estimate_transitions(haunts(2), "gstf", **settings)
+def test_impossible_settings(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=name):
+        estimate_transitions(haunts(2), "gstf", **{name: value})
 
 
 def test_groups_and_controls() -> None:
