@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -207,8 +206,16 @@ def _infer(
         model = fit(traces, settings.system, seed=its_seed, **settings.system_settings)
         return synthesize(model, traces_per_user=traces_per_user, seed=its_seed)
 
-    given: dict[str, Any] = {"n_shadows": settings.n_shadows, "density": settings.density}
-    return shadow_model_ratios(released, train, test, make, **given, seed=seed, progress=progress)
+    return shadow_model_ratios(
+        released,
+        train,
+        test,
+        make,
+        n_shadows=settings.n_shadows,
+        density=settings.density,
+        seed=seed,
+        progress=progress,
+    )
 
 
 MEMBERSHIP_ATTACKS.register(
