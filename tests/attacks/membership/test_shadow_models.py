@@ -150,7 +150,7 @@ def test_what_cannot_be_run_is_refused() -> None:
             shadow_model_ratios(train, train, test, copy, n_shadows=n_shadows)
     with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied of at least 0; found -1"):
         ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=3)
-    with pytest.raises(InputError, match="found 'sgt'. Did you mean sgd?"):
+    with pytest.raises(InputError, match=r"found 'sgt'\. Did you mean sgd\?"):
         ShadowModelSettings("sgt")
     with pytest.raises(InputError, match="system as text; found nothing"):
         infer_membership(train, train, test, "shadow_models")
