@@ -150,10 +150,16 @@ def test_what_cannot_be_run_is_refused() -> None:
             shadow_model_ratios(train, train, test, copy, n_shadows=n_shadows)
     with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied of at least 0; found -1"):
         ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=3)
-    with pytest.raises(InputError, match=r"found 'sgt'\. Did you mean sgd\?"):
+    with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
         ShadowModelSettings("sgt")
     with pytest.raises(InputError, match="system as text; found nothing"):
         infer_membership(train, train, test, "shadow_models")
+    with pytest.raises(InputError, match="3 of 3 test users"):
+        shadow_model_ratios(train, train, train, copy)
+    elsewhere = random_traces(0, range(3), places_in_line(13), GRID)
+    for sets, make in (((elsewhere, train, test), copy), ((train, train, test), lambda traces, seed: elsewhere)):
+        with pytest.raises(InputError, match="the same place table"):
+            shadow_model_ratios(*sets, make)
     later = random_traces(1, range(1000, 1003), PLACES, minutes(20))
     with pytest.raises(InputError, match="one time grid; found two"):
         shadow_model_ratios(train, train, later, copy)
