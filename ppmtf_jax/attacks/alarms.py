@@ -1,7 +1,7 @@
 """Alarms: simple signs that synthetic traces are too much like real ones, each beside the same of held-out users.
 
 They prove nothing, and silence proves nothing either; but traces that are nearer to the training set than those of
-strangers are, were copied in part. Everything is measured on windows, periods of the grid such as days, see
+strangers are, may be copied in part. Everything is measured on windows, periods of the grid such as days, see
 `data.windows`. In the table of an evaluation synthetic windows are first thinned to the instants at which windows of
 test users, drawn at random with a fixed seed, have events: so both have the same gaps.
 """

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.settings import chosen_settings
@@ -72,7 +71,8 @@ def infer_membership(
     Raises
     ------
     InputError
-        There is no such attack or setting, the place tables differ, or users are in both real sets.
+        There is no such attack or setting, the place tables differ, users are in both real sets, or what else the
+        attack refuses.
 
     Examples
     --------
@@ -84,6 +84,4 @@ def infer_membership(
     """
     entry = MEMBERSHIP_ATTACKS[attack]
     chosen = chosen_settings(entry.settings, settings, named_settings, attack)
-    check_same_places(released=released, train=train, test=test)
-    check_disjoint_users(train, test)
     return entry.infer(released, train, test, chosen, seed, progress)

@@ -99,7 +99,7 @@ def density_ratios(
     Raises
     ------
     InputError
-        There are fewer than two test users, or the periods of the grids differ.
+        Users are in both real sets, test users are fewer than two, or place tables or periods of the grids differ.
 
     Examples
     --------
@@ -109,6 +109,7 @@ def density_ratios(
     >>> scores.members.shape, scores.others.shape
     ((1, 30), (1, 15))
     """
+    check_disjoint_users(train, test)
     if test.n_users < LEAST_TEST_USERS:
         problem = Problem("two test users, one of them for reference", "one", way_out="Split off more test users")
         raise InputError("density-ratio attack", [problem])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,9 +18,8 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAtta
 from ppmtf_jax.attacks.membership.density_ratio import density_problems
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.trace_densities import Density, log_density_per_event, windows_of
-from ppmtf_jax.data.comparable import index_of_ids
+from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import build_settings
@@ -111,7 +109,7 @@ def shadow_model_ratios(
     Raises
     ------
     InputError
-        The time grids differ, or the number of shadow models is odd or below 4.
+        Users are in both real sets, place tables or time grids differ, or n_shadows is odd or below 4.
 
     Examples
     --------
@@ -121,6 +119,8 @@ def shadow_model_ratios(
     >>> scores.roc.auc > 0.9
     True
     """
+    check_same_places(released=released, train=train, test=test)
+    check_disjoint_users(train, test)
     problems = _shadow_problems(n_shadows)
     if train.time_grid != test.time_grid:
         problems.append(Problem("training and test traces on one time grid", "two"))
@@ -135,7 +135,8 @@ def shadow_model_ratios(
         for number in range(n_shadows):
             is_in[number] = users.other_half(is_in[number - 1]) if number % 2 else users.half(rng)
             made = make(users.traces.select_users(np.flatnonzero(is_in[number])), int(rng.integers(2**63)))
-            statistic[number] = log_density_per_event(of_users, Windows.of(made), density)
+            _, of_made = windows_of(users=users.traces, made=made)
+            statistic[number] = log_density_per_event(of_users, of_made, density)
             advance(1)
     score = _log_likelihood_ratio(log_density_per_event(of_users, of_released, density), statistic, is_in)
     ids, attacked = users.traces.user_ids, users.is_attacked
@@ -207,8 +208,16 @@ def _infer(
         model = fit(traces, settings.system, seed=its_seed, **settings.system_settings)
         return synthesize(model, traces_per_user=traces_per_user, seed=its_seed)
 
-    given: dict[str, Any] = {"n_shadows": settings.n_shadows, "density": settings.density}
-    return shadow_model_ratios(released, train, test, make, **given, seed=seed, progress=progress)
+    return shadow_model_ratios(
+        released,
+        train,
+        test,
+        make,
+        n_shadows=settings.n_shadows,
+        density=settings.density,
+        seed=seed,
+        progress=progress,
+    )
 
 
 MEMBERSHIP_ATTACKS.register(

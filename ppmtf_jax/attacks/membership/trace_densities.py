@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ppmtf_jax.attacks.scoring import products_in_blocks
+from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
@@ -38,7 +39,7 @@ def windows_of(**trace_sets: Traces) -> list[Windows]:
     Raises
     ------
     InputError
-        The periods of their grids differ.
+        Their place tables or the periods of their grids differ.
 
     Examples
     --------
@@ -46,6 +47,7 @@ def windows_of(**trace_sets: Traces) -> list[Windows]:
     >>> [windows.n_windows for windows in windows_of(train=toy_city(3, n_days=2, seed=0).traces)]
     [6]
     """
+    check_same_places(**trace_sets)
     first_name, first = next(iter(trace_sets.items()))
     differ = [name for name, each in trace_sets.items() if not same_period(first.time_grid, each.time_grid)]
     if differ:

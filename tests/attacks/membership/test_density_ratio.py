@@ -112,6 +112,9 @@ def test_what_cannot_be_attacked_is_refused(real: tuple[Traces, Traces]) -> None
         density_ratios(train, train, test.select_users(np.array([0])))
     with pytest.raises(InputError, match="200 of 200 test users"):
         infer_membership(train, train, train)
+    elsewhere = random_traces(0, range(3), places_in_line(13), minutes(10))
+    with pytest.raises(InputError, match="the same place table"):
+        density_ratios(elsewhere, train, test)
     with pytest.raises(InputError, match="likelihood_ratio, density_ratio, shadow_models; found 'domias'"):
         infer_membership(train, train, test, "domias")
     with pytest.raises(InputError, match=r"(?s)'chain' or 'kernel'; found 'chains'.*reference_fraction between"):

@@ -49,6 +49,19 @@ def test_copies_are_found_and_independent_traces_tell_nothing() -> None:
     assert shadow_model_ratios(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance
 
 
+def test_on_average_independent_traces_tell_nothing() -> None:
+    """Over 30 experiments, within five standard errors of the mean of as many Mann-Whitney statistics."""
+    n_users, n_experiments, auc = 40, 30, []
+    for number in range(n_experiments):
+        train, test = (traces_of(10 * number + kind, range(1000 * kind, 1000 * kind + n_users)) for kind in range(2))
+        released = strangers(train, 10 * number + 2)
+        auc.append(shadow_model_ratios(released, train, test, strangers, n_shadows=4, seed=number).roc.auc)
+    error = math.sqrt((2 * n_users + 1) / (12 * n_users**2))
+    assert abs(np.mean(auc) - 0.5) < 5 * error / math.sqrt(n_experiments)
+    # The spread is that of ranks too: 30 experiments know it to an eighth.
+    assert np.std(auc, ddof=1) == pytest.approx(error, rel=5 / math.sqrt(2 * n_experiments))
+
+
 def recorded(make: Make, sets: list[np.ndarray], made: list[Traces]) -> Make:
     def and_record(traces: Traces, seed: int) -> Traces:
         sets.append(traces.user_ids)
@@ -137,8 +150,16 @@ def test_what_cannot_be_run_is_refused() -> None:
             shadow_model_ratios(train, train, test, copy, n_shadows=n_shadows)
     with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied of at least 0; found -1"):
         ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=3)
+    with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
+        ShadowModelSettings("sgt")
     with pytest.raises(InputError, match="system as text; found nothing"):
         infer_membership(train, train, test, "shadow_models")
+    with pytest.raises(InputError, match="3 of 3 test users"):
+        shadow_model_ratios(train, train, train, copy)
+    elsewhere = random_traces(0, range(3), places_in_line(13), GRID)
+    for sets, make in (((elsewhere, train, test), copy), ((train, train, test), lambda traces, seed: elsewhere)):
+        with pytest.raises(InputError, match="the same place table"):
+            shadow_model_ratios(*sets, make)
     later = random_traces(1, range(1000, 1003), PLACES, minutes(20))
     with pytest.raises(InputError, match="one time grid; found two"):
         shadow_model_ratios(train, train, later, copy)
