@@ -103,7 +103,8 @@ class EvaluationSettings:
     >>> settings = EvaluationSettings(attacks=False, settings={"tm_emd": {"n_bins": 10}})
     >>> [chosen.measurement.name for chosen in settings.chosen()]
     ['tp_tv', 'tm_emd', 'vf_tv', 'stay_share', 'move_interval_w1_h', 'jump_tv', 'radius_w1_km', 'od_tv', 'row_tv',
-     'distinct_w1', 'top_place_w1', 'window_vf_tv', 'group_fidelity', 'friend_meetings', 'friend_graph']
+     'distinct_w1', 'top_place_w1', 'window_vf_tv', 'group_fidelity', 'friend_meetings', 'meeting_places',
+     'friend_graph']
     """
 
     attacks: bool = True

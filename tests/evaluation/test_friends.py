@@ -301,16 +301,21 @@ def test_where_one_set_of_several_has_friends_the_others_are_undefined() -> None
     assert "no friendships in one of the sets" in str(format_table(evaluation).caption)
 
 
-def test_friends_who_are_never_seen_together_and_places_without_categories() -> None:
+def test_friends_who_are_never_seen_together() -> None:
     apart = people([0, _, 1, _], [_, 0, _, 1], [1, 1, 1, 1], friends=[(0, 1)], first_id=10)
     found = measured(apart)
     assert [name for name in NAMES if not math.isnan(found[name])] == ["friends_tv"]
     for found in (measured(MADE, apart), uniform(apart)):
         assert [name for name in NAMES[:-2] if not math.isnan(found[name])] == []
         assert found["friends_tv"] < 1
-    plain = replace(REAL, places=support.places_in_line(4))
-    found = measured(MADE, plain)
-    assert [name for name in NAMES if math.isnan(found[name])] == ["meeting_category_tv"]
+
+
+def test_places_without_categories_have_no_row() -> None:
+    everywhere = replace(PLACES, category=np.full(4, "", object))
+    for places in (replace(PLACES, category=None), everywhere):
+        made, real = (replace(each, places=places) for each in (MADE, REAL))
+        metrics = evaluate(made, real, real, NO_ATTACKS).metrics
+        assert [name for name in NAMES if name not in metrics] == ["meeting_category_tv"]
 
 
 def test_friends_who_never_meet_have_a_rate_but_no_hours() -> None:

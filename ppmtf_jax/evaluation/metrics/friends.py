@@ -129,12 +129,12 @@ class Encounters(NamedTuple):
 
 
 class _Meetings(NamedTuple):
-    """What is compared: rates, and meetings by slot and by category."""
+    """What is compared: rates, and meetings by slot and by place."""
 
     friends: float
     strangers: float
     by_slot: np.ndarray
-    by_category: np.ndarray
+    by_place: np.ndarray
 
     @classmethod
     def of(cls, encounters: Encounters, like: Encounters | None = None) -> _Meetings:
@@ -144,13 +144,12 @@ class _Meetings(NamedTuple):
         if like is not None:
             weight = _over(like.friends_seen(), seen)
             strangers_weight = _over(like.strangers_seen, strangers_seen)
-        places, grid = encounters.friends.places, encounters.friends.time_grid
         met = encounters.friends_met() * weight[:, None]
         return cls(
             _ratio(met.sum(), weight @ seen),
             _ratio(strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
-            np.bincount(grid.slot_of_instant, met.sum(axis=1)),
-            np.bincount(_categories(places), met.sum(axis=0)),
+            np.bincount(encounters.friends.time_grid.slot_of_instant, met.sum(axis=1)),
+            met.sum(axis=0),
         )
 
     @property
@@ -158,11 +157,10 @@ class _Meetings(NamedTuple):
         """How many times as often friends meet as strangers, in doublings."""
         return math.log2(self.friends / self.strangers) if self.friends > 0 and self.strangers > 0 else math.nan
 
-    def distances(self, test: _Meetings, *, has_categories: bool) -> list[float]:
-        """From those of the test users: of rates, of the lift, of slots and of categories."""
+    def distances(self, test: _Meetings) -> list[float]:
+        """From those of the test users: of rates, of the lift and of slots."""
         differences = [getattr(self, name) - getattr(test, name) for name in ("friends", "strangers", "lift")]
-        by_category = _variation(self.by_category, test.by_category) if has_categories else math.nan
-        return [*differences, _variation(self.by_slot, test.by_slot), by_category]
+        return [*differences, _variation(self.by_slot, test.by_slot)]
 
 
 def _categories(places: PlaceTable) -> np.ndarray:
@@ -195,18 +193,37 @@ def _applies(comparison: Comparison) -> bool:
     return _has_friends(comparison.traces) and _has_friends(comparison.test)
 
 
-def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
-    undefined = [math.nan] * len(MEETINGS)
+def _has_categories(comparison: Comparison) -> bool:
+    return _applies(comparison) and bool(_categories(comparison.test.places).any())
+
+
+def _seen(comparison: Comparison) -> tuple[Encounters, Encounters] | None:
+    """What is measured and what it is held against; None where that cannot be."""
     if not (_applies(comparison) and same_period(comparison.traces.time_grid, comparison.test.time_grid)):
-        return undefined
+        return None
     made, test = (comparison.statistic(Encounters.of, traces) for traces in (comparison.traces, comparison.test))
-    if not (made.friends.n_windows and test.friends.n_windows):
-        return undefined
+    return (made, test) if made.friends.n_windows and test.friends.n_windows else None
+
+
+def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
+    seen = _seen(comparison)
+    if seen is None:
+        return [math.nan] * len(MEETINGS)
+    made, test = seen
     like = None if comparison.pool_traces else test
-    has_categories = bool(_categories(comparison.test.places).any())
-    distances = _Meetings.of(made, like).distances(_Meetings.of(test), has_categories=has_categories)
     compared = made if like is None else made.thinned(like)
-    return [*distances, variation_of_samples(compared.meetings_per_window(), test.meetings_per_window())]
+    of_pairs = variation_of_samples(compared.meetings_per_window(), test.meetings_per_window())
+    return [*_Meetings.of(made, like).distances(_Meetings.of(test)), of_pairs]
+
+
+def _measure_places(comparison: Comparison, settings: NoSettings) -> list[float]:
+    seen = _seen(comparison)
+    if seen is None:
+        return [math.nan]
+    made, test = seen
+    category = _categories(test.friends.places)
+    meetings = (_Meetings.of(made, None if comparison.pool_traces else test), _Meetings.of(test))
+    return [_variation(*(np.bincount(category, each.by_place) for each in meetings))]
 
 
 def _measure_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -232,14 +249,19 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
     encounters, places = comparison.statistic(Encounters.of, comparison.test), comparison.test.places
     if not encounters.friends.n_windows:
         return [math.nan] * len(MEETINGS)
-    category, chance = _categories(places), 1 / len(places)
+    chance = 1 / len(places)
     by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
-    everywhere = _Meetings(chance, chance, by_slot, np.bincount(category))
-    distances = everywhere.distances(_Meetings.of(encounters), has_categories=bool(category.any()))
+    everywhere = _Meetings(chance, chance, by_slot, np.ones(len(places)))
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
     probability = binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
     met = np.bincount(encounters.meetings_per_window(), minlength=len(probability))
-    return [*distances, _variation(probability, met)]
+    return [*everywhere.distances(_Meetings.of(encounters)), _variation(probability, met)]
+
+
+def _uniform_places(comparison: Comparison, settings: NoSettings) -> list[float]:
+    encounters, category = comparison.statistic(Encounters.of, comparison.test), _categories(comparison.test.places)
+    met = np.bincount(category, _Meetings.of(encounters).by_place)
+    return [_variation(np.bincount(category), met)]
 
 
 def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -261,6 +283,10 @@ def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Reading
     return [Reading() if each.name == "stranger_rate" else few for each in MEETINGS]
 
 
+def _read_places(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    return _read_meetings(comparison, settings)[-1:]
+
+
 def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Reading]:
     n_pairs = comparison.statistic(FriendGraph.of, comparison.test).n_pairs
     few = f"There are {n_pairs} friendships among the test users only"
@@ -273,7 +299,8 @@ MEETINGS = (
     Quantity(
         "friend_rate",
         "Friends meet",
-        "How often two synthetic friends are at one place where both are seen, less how often two test friends are.",
+        "Share of the instants at which two synthetic friends are both seen that they are at one place, less that of "
+        "test friends.",
         "share of instants, -1 to 1",
         "zero",
         "near 0",
@@ -282,7 +309,8 @@ MEETINGS = (
     Quantity(
         "stranger_rate",
         "Strangers meet",
-        "The same of two users who are not friends.",
+        "Share of the instants at which two synthetic users who are not friends are both seen that they are at one "
+        "place, less that of such test users.",
         "share of instants, -1 to 1",
         "zero",
         "near 0",
@@ -308,15 +336,6 @@ MEETINGS = (
         NEVER_MET,
     ),
     Quantity(
-        "meeting_category_tv",
-        "Meeting places",
-        "Total variation between the categories of the places at which synthetic and test friends meet.",
-        "total variation, 0 to 1",
-        "lower",
-        NEAR_TRAINING,
-        f"{NEVER_MET}, or fewer than two categories of places",
-    ),
-    Quantity(
         "pair_meetings_tv",
         "Meetings of a pair",
         "Total variation between how often two synthetic and two test friends meet in one period, as far as they are "
@@ -325,6 +344,17 @@ MEETINGS = (
         "lower",
         NEAR_TRAINING,
         NEVER_SEEN,
+    ),
+)
+PLACES = (
+    Quantity(
+        "meeting_category_tv",
+        "Meeting places",
+        "Total variation between the categories of the places at which synthetic and test friends meet.",
+        "total variation, 0 to 1",
+        "lower",
+        NEAR_TRAINING,
+        NEVER_MET,
     ),
 )
 GRAPH = (
@@ -358,6 +388,18 @@ METRICS.register(
         per_trace_number=True,
         reading=_read_meetings,
         applies=_applies,
+    )
+)
+METRICS.register(
+    Measurement(
+        "meeting_places",
+        "utility",
+        PLACES,
+        _measure_places,
+        _uniform_places,
+        per_trace_number=True,
+        reading=_read_places,
+        applies=_has_categories,
     )
 )
 METRICS.register(
