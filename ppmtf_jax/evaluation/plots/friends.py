@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
+T = TypeVar("T")
 Distributions = Mapping[str, np.ndarray]
 """An array of shares for each name."""
 
 PANEL_INCHES = 4.6, 3.0
 LEAST_PERCENT = 0.05
-"""Where a logarithmic axis ends at the latest: rarer things are chance."""
+"""What is rarer is not drawn: on a logarithmic axis it would take most of the room."""
 
 
 @styled
@@ -157,7 +158,7 @@ def draw_pair_meetings(ax: matplotlib.axes.Axes, shares: Distributions) -> matpl
     [50.0, 25.0]
     """
     _draw_at_least(ax, shares)
-    ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent")
+    ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent", ylim=(0, 104))
     ax.set_title("How often two friends meet")
     return ax
 
@@ -178,22 +179,22 @@ def draw_friend_numbers(ax: matplotlib.axes.Axes, shares: Distributions) -> matp
     [1, 2]
     """
     _draw_at_least(ax, shares)
-    ax.set(xlabel="friends, at least", ylabel="users, percent")
+    ax.set(xlabel="friends, at least", ylabel="users, percent", yscale="log", ylim=(None, 110))
+    ax.yaxis.set_major_formatter("{x:g}")
     ax.set_title("How many friends people have")
     return ax
 
 
 def _draw_at_least(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
-    """Which part has 1, 2, ... or more, on a logarithmic axis."""
+    """Which part has 1, 2, ... or more."""
+    from matplotlib.ticker import MaxNLocator
+
     for (name, each), colour in _coloured(shares):
         percent = 100 * np.cumsum(each[::-1])[::-1][1:]
         shown = percent >= LEAST_PERCENT
-        number = np.arange(1, len(each))[shown]
-        ax.plot(number, percent[shown], "o-", ms=3, lw=1.2, color=colour, label=name)
-    ax.set(yscale="log", ylim=(None, 110))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.plot(np.arange(1, len(each))[shown], percent[shown], "o-", ms=3, lw=1.2, color=colour, label=name)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _coloured(sets: Mapping[str, object]) -> zip:
-    return zip(sets.items(), cycle(LINE_COLOURS))
+def _coloured(sets: Mapping[str, T]) -> Iterator[tuple[tuple[str, T], str]]:
+    return zip(sets.items(), cycle(LINE_COLOURS), strict=False)
