@@ -19,6 +19,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate, format_table
 from ppmtf_jax.evaluation.metrics.friends import APART, Encounters
 from ppmtf_jax.evaluation.registry import FRIENDS, METRICS
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests import support
 
 PERIOD = 4
@@ -341,7 +342,17 @@ def test_few_meetings_and_friendships_are_told(halves) -> None:
     assert not any(caveats(halves[1]).values())
 
 
-# What the synthesizer of friends makes
+# What synthesizers make
+
+
+def test_traces_made_from_friends_one_by_one_are_measured_too() -> None:
+    """Real friendships beside traces that know nothing of them; several traces of each user."""
+    train, test = toy_city(n_users=200, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    made = synthesize(fit(train, "sgd", seed=0), traces_per_user=2, seed=0)
+    evaluation = evaluate(replace(made, friendships=train.friendships), train, test, NO_ATTACKS)
+    assert not np.isnan([evaluation[name] for name in NAMES]).any()
+    assert evaluation["friend_rate"] < evaluation.value("friend_rate", "training") - 0.1
+    assert evaluation["clustering"] == evaluation.value("clustering", "training")
 
 
 def test_synthetic_friends_are_measured_and_nobody_is_looked_for() -> None:
