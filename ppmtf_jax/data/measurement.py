@@ -200,7 +200,7 @@ class Measurement:
         From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
     applies : callable, optional
         From a `Comparison` of a synthetic set: whether its sets have what this looks at, such as friendships. What
-        applies to no synthetic set is no row of a table; what applies to some is undefined for the others.
+        applies to no synthetic set is not measured at all; what applies to some is undefined for the others.
 
     Examples
     --------
