@@ -4,7 +4,8 @@ Two users are seen together in time at an instant at which both have an event, a
 What is seen of two friends within one period is a window (see `data.windows`). Real people are seen at some instants
 only, synthetic ones at all of them. So synthetic pairs count at each instant of the period as much as pairs of test
 users are seen there; and for how often two friends meet, each window of theirs is thinned to the instants of a window
-of two test friends, drawn at random with a fixed seed.
+of two test friends, drawn at random with a fixed seed. What this does not make up for: people who check in where they
+meet are seen because they meet, and synthetic ones are seen whether they do or not.
 
 Splitting users cuts friendships: one is left only where both of its users are. Each is as likely to be left as any
 other, and so is each triple of users, so that what is said of pairs and of triples is not biased. Users have fewer
