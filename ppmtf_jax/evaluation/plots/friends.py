@@ -36,9 +36,9 @@ def friend_panels(sets: Mapping[str, Traces]) -> matplotlib.figure.Figure:
     """When, where and how often friends meet, and how many friends people have: a panel each, a colour a trace set.
 
     Meetings are as they stand in the sets. Of people who are seen at some hours only, those at other hours are missing;
-    the metrics of `evaluation.metrics.friends` make up for that, this picture does not. How often two friends meet is of
-    the periods in which both are seen at the same time. Numbers of friends are those to be expected among as many users
-    as the smallest set has.
+    the metrics of `evaluation.metrics.friends` make up for that, this picture does not. How often two friends meet is
+    of the periods in which both are seen at the same time. Numbers of friends are those to be expected among as many
+    users as the smallest set has.
 
     Parameters
     ----------
