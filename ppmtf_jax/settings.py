@@ -130,6 +130,26 @@ def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any
     return {name.replace("-", "_"): _parse_value(text) for name, text in split_assignments(assignments, subject)}
 
 
+def parse_choice(text: str, registry: Mapping[str, Any]) -> tuple[Any, Any]:
+    """An entry of a registry, and its settings, from its name and settings as name=value with spaces between.
+
+    Raises
+    ------
+    InputError
+        There is no such entry or setting.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+    >>> entry, settings = parse_choice("sgd n_copied=2", SYNTHESIZERS)
+    >>> entry.name, settings
+    ('sgd', SGDSettings(n_copied=2))
+    """
+    name, *assignments = text.split() or [""]
+    entry = registry[name]
+    return entry, build_settings(entry.settings, parse_assignments(assignments, text), text)
+
+
 def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[str, str]]:
     """Split `name=value` texts; all that are something else are listed in one `InputError`.
 

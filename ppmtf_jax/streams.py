@@ -56,6 +56,11 @@ class Stage(StrEnum):
     LIMITED_FRIENDSHIPS = "order in which friendships are read up to a limit"
     TRIMMED_EVENTS = "trimming of events"
     COLOCATIONS = "co-locations of synthetic friends"
+    DELETIONS = "places deleted from attacked traces"
+    REHEARSAL = "split into what an attacker knows and what is handed out"
+    BOOTSTRAP = "users drawn again for an interval"
+    MEMBERSHIP = "reference users and shadow models of membership attacks"
+    ALARMS = "periods and points that alarms look at"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 

@@ -55,6 +55,12 @@ def gowalla_nyc(shared: Path) -> Path:
     return _present(shared / "data" / "gowalla-nyc")
 
 
+@pytest.fixture(scope="session")
+def geolife_data(shared: Path) -> Path:
+    """Geolife: all trajectories with a fix a minute, and those of four users in full."""
+    return _present(shared / "data" / "geolife")
+
+
 @pytest.fixture
 def float64() -> Iterator[None]:
     """JAX computes in double precision while the test runs."""

@@ -30,6 +30,7 @@ COMMANDS = [
     "test",
     "release",
     "evaluate",
+    "attack",
 ]
 
 # Help that depends on what is registered is made when it is shown.

@@ -90,14 +90,18 @@ def example(command: str) -> str:
     return f"Example: `{command}`"
 
 
-def with_settings(kind: type, *, without: tuple[str, ...] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a settings dataclass, in the place of its parameter `settings`.
+def with_settings(
+    kind: type, *, without: tuple[str, ...] = (), into: str = "settings"
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a settings dataclass, in the place of one of its parameters.
 
     Parameters
     ----------
     kind : frozen dataclass type
     without : names of fields
         That are no options.
+    into : str
+        That parameter.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -107,10 +111,11 @@ def with_settings(kind: type, *, without: tuple[str, ...] = ()) -> Callable[[Cal
         def call(**values: Any) -> None:
             given = {field.name: _parsed(values.pop(field.name), hints[field.name], field) for field in chosen}
             given = {name: value for name, value in given.items() if value is not None}
-            command(**values, settings=build_settings(kind, given, command.__name__.replace("_", " ")))
+            values[into] = build_settings(kind, given, command.__name__.replace("_", " "))
+            command(**values)
 
         own = _parameters_of(command)
-        del own["settings"]
+        del own[into]
         made = [_parameter(field, hints[field.name], texts.get(field.name, "")) for field in chosen]
         return _as_command(call, command, [*made, *own.values()])
 

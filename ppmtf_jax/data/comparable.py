@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import id_array
+from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 
-def check_same_places(**trace_sets: Traces) -> None:
+@runtime_checkable
+class HasPlaces(Protocol):
+    """Anything over a table of places: traces, or what was learned of them."""
+
+    @property
+    def places(self) -> PlaceTable: ...
+
+
+def check_same_places(**trace_sets: HasPlaces) -> None:
     """All trace sets must have the same places in the same order.
 
     Parameters
     ----------
-    **trace_sets : Traces
+    **trace_sets : HasPlaces
         By the names that the error calls them by.
 
     Raises
@@ -89,7 +99,7 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     >>> training_user_of(train.select_users(np.array([3, 7])), train).tolist()
     [3, 7]
     """
-    index = _index_of_users(released, train)
+    index = index_of_ids(released.user_ids, train.user_ids)
     if (index < 0).any():
         examples = first_examples(released.user_ids[index < 0].tolist())
         way_out = "Give the training set that they were made from; read a release with its key (load_with_key)"
@@ -140,7 +150,7 @@ def check_disjoint_users(train: Traces, test: Traces) -> None:
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> check_disjoint_users(*toy_city(n_users=10, seed=0).traces.split_users(0.5, seed=0))
     """
-    shared = _index_of_users(test, train) >= 0
+    shared = index_of_ids(test.user_ids, train.user_ids) >= 0
     if shared.any():
         examples = first_examples(test.user_ids[shared].tolist())
         way_out = "Split by users, or leave the attacks out"
@@ -148,7 +158,13 @@ def check_disjoint_users(train: Traces, test: Traces) -> None:
         raise InputError("test traces", [Problem("test users who are not training users", found, 0, examples, way_out)])
 
 
-def _index_of_users(traces: Traces, among: Traces) -> np.ndarray:
-    """-1 for a user who is not among the others."""
-    position = {user: index for index, user in enumerate(among.user_ids.tolist())}
-    return np.array([position.get(user, -1) for user in traces.user_ids.tolist()], np.int64)
+def index_of_ids(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """Where each id is among others that are all different; -1 where it is not.
+
+    Examples
+    --------
+    >>> index_of_ids(np.array(["bob", "eve", "bob"]), np.array(["alice", "bob"])).tolist()
+    [1, -1, 1]
+    """
+    position = {each: index for index, each in enumerate(among.tolist())}
+    return np.array([position.get(each, -1) for each in ids.tolist()], np.int64)

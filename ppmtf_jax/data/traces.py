@@ -247,7 +247,7 @@ class Traces:
         """The traces of some users, given by index; friendships among them are kept."""
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
-        return self._select_events(np.repeat(chosen, self._events_per_user()))
+        return self.select_events(np.repeat(chosen, self._events_per_user()))
 
     def select_traces(self, keep: np.ndarray) -> Traces:
         """Some of the traces: `keep` has one boolean for each row of `trace_table`.
@@ -263,7 +263,37 @@ class Traces:
             found = f"{keep.dtype} array of shape {keep.shape}"
             way_out = "Make a mask of indices with np.isin(np.arange(n_traces), indices)"
             raise InputError("traces to keep", [Problem(f"{len(first)} booleans, one a trace", found, way_out=way_out)])
-        return self._select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
+        return self.select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
+
+    def select_events(self, keep: np.ndarray) -> Traces:
+        """Some of the events: `keep` has one boolean for each; an instant without an event is a place not known.
+
+        Users without an event left are dropped, and their friendships.
+
+        Raises
+        ------
+        InputError
+            None is kept.
+        """
+        if not keep.any():
+            raise InputError("traces", [Problem("at least one event to keep", "none")])
+        kept_per_user = counts_per_user(self.user[keep], self.n_users)
+        present = np.flatnonzero(kept_per_user)
+        pairs = None
+        if self.friendships is not None:
+            new_index = np.full(self.n_users, -1, np.int32)
+            new_index[present] = np.arange(len(present))
+            renamed = new_index[self.friendships].reshape(-1, 2)
+            pairs = renamed[(renamed >= 0).all(1)]
+        return replace(
+            self,
+            user=np.repeat(np.arange(len(present), dtype=np.int32), kept_per_user[present]),
+            trace=self.trace[keep],
+            instant=self.instant[keep],
+            place=self.place[keep],
+            user_ids=self.user_ids[present],
+            friendships=pairs,
+        )
 
     def trace_table(self) -> tuple[np.ndarray, np.ndarray]:
         """User index and trace number of each distinct trace, in the order of the events."""
@@ -344,27 +374,6 @@ class Traces:
 
     def _events_per_user(self) -> np.ndarray:
         return counts_per_user(self.user, self.n_users)
-
-    def _select_events(self, keep: np.ndarray) -> Traces:
-        if not keep.any():
-            raise InputError("traces", [Problem("at least one event to keep", "none")])
-        kept_per_user = counts_per_user(self.user[keep], self.n_users)
-        present = np.flatnonzero(kept_per_user)
-        pairs = None
-        if self.friendships is not None:
-            new_index = np.full(self.n_users, -1, np.int32)
-            new_index[present] = np.arange(len(present))
-            renamed = new_index[self.friendships].reshape(-1, 2)
-            pairs = renamed[(renamed >= 0).all(1)]
-        return replace(
-            self,
-            user=np.repeat(np.arange(len(present), dtype=np.int32), kept_per_user[present]),
-            trace=self.trace[keep],
-            instant=self.instant[keep],
-            place=self.place[keep],
-            user_ids=self.user_ids[present],
-            friendships=pairs,
-        )
 
 
 def _checked_origin(folder: Path, marker: Marker) -> Origin:

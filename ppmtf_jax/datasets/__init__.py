@@ -6,22 +6,27 @@ Every reader of check-ins returns the traces and an `ImportReport`, which says w
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.discretization import Discretization, discretize
 from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
 
 __all__ = [
     "Discretization",
     "GridPlaces",
     "ImportReport",
     "MostVisited",
+    "SpacedTraces",
     "discretize",
     "read_checkins",
     "read_foursquare",
+    "read_geolife",
     "read_gowalla",
     "read_official_factors",
     "read_people_flow",
     "read_synthetic",
     "read_tensor",
+    "split_traces",
 ]

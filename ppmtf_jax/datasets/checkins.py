@@ -9,7 +9,7 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import OPTIONAL_COLUMNS, Source, paths_of, read_columns
@@ -25,7 +25,7 @@ def read_checkins(
     columns: Mapping[str, str | int] | None = None,
     *,
     time_zone: str | None = None,
-    discretization: Discretization = DEFAULT_DISCRETIZATION,
+    discretization: MakesTraces = DEFAULT_DISCRETIZATION,
 ) -> tuple[Traces, ImportReport]:
     """Read a table of check-ins or GPS fixes, in any order of its rows.
 
@@ -40,7 +40,7 @@ def read_checkins(
     time_zone : str
         IANA name of the zone whose wall clock the instants follow. Needed where times have no offset: they are taken
         as its wall-clock times. Times with an offset, and epoch seconds, are converted to it; without it, to UTC.
-    discretization : Discretization
+    discretization : Discretization or SpacedTraces
         Without a place column it must have `GridPlaces`.
 
     Returns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,43 @@ from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples, mi
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
+
+
+class Rows(NamedTuple):
+    """Check-ins as arrays of one length: indices of user, trace and place, wall-clock and true time in seconds."""
+
+    user: np.ndarray
+    trace: np.ndarray
+    place: np.ndarray
+    local: np.ndarray
+    utc: np.ndarray
+
+    def at(self, index: np.ndarray) -> Rows:
+        """Some of them, by index or mask."""
+        return Rows(*(column[index] for column in self))
+
+
+class Events(NamedTuple):
+    """Check-ins that became events, with the number of the trace of each among its user's, and its instant."""
+
+    rows: Rows
+    trace: np.ndarray
+    instant: np.ndarray
+    time_grid: TimeGrid
+    n_same_instant: int
+    notes: Sequence[str] = ()
+
+
+@runtime_checkable
+class MakesTraces(Protocol):
+    """How check-ins become traces: `Discretization`, by the clock, or `SpacedTraces`, by their order."""
+
+    @property
+    def places(self) -> GridPlaces | MostVisited: ...
+
+    def events_of(self, rows: Rows, time_zone: str) -> Events:
+        """The events among check-ins at places, in any order."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -119,6 +156,13 @@ class Discretization:
             return TimeGrid.each_instant(start, self.step_s, n_instants, time_zone)
         return TimeGrid.cyclic(start, self.step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
 
+    def events_of(self, rows: Rows, time_zone: str) -> Events:
+        """The first check-in of each trace at each instant."""
+        grid = self.time_grid(rows.local.min(), rows.local.max(), time_zone)
+        first, group, instant = _first_of_instants(rows, grid)
+        trace = _trace_numbers(first.user, group, first.utc, self.max_gap_s)
+        return Events(first, trace, instant, grid, len(rows.user) - len(instant))
+
     def _slots_fit(self) -> bool:
         if self.slot_s is None:
             return True
@@ -153,7 +197,7 @@ class Discretization:
 
 def discretize(
     checkins: pd.DataFrame,
-    discretization: Discretization,
+    discretization: MakesTraces,
     *,
     time_zone: str,
     friendships: pd.DataFrame | None = None,
@@ -170,7 +214,7 @@ def discretize(
         Columns user, latitude, longitude (degrees), local_time (naive datetime64, wall clock), utc_time (naive
         datetime64, for order and gaps) and, optionally, place (needed for `MostVisited`), category, and trace (rows
         of one trace are together and in time order; numbered anew from 0 for each user).
-    discretization : Discretization
+    discretization : Discretization or SpacedTraces
     time_zone : str
         IANA name of the zone of local_time.
     friendships : DataFrame, optional
@@ -225,20 +269,17 @@ def discretize(
         raise InputError(subject, [nothing_on_grid(checkins, discretization.places)])
 
     rows = _kept_rows(checkins, user, place)
-    first, last = rows.local.min(), rows.local.max()
-    grid = discretization.time_grid(first, last, time_zone)
-    n_kept = len(rows.user)
-    rows, group, instant = _first_of_instants(rows, grid)
+    events = discretization.events_of(rows, time_zone)
     frame = pd.DataFrame(
         {
-            "user": user_ids[rows.user],
-            "trace": _trace_numbers(rows.user, group, rows.utc, discretization.max_gap_s),
-            "instant": instant,
-            "place": places.ids[rows.place],
+            "user": user_ids[events.rows.user],
+            "trace": events.trace,
+            "instant": events.instant,
+            "place": places.ids[events.rows.place],
         }
     )
     friends, friend_notes = _known_friends(friendships, frame["user"])
-    traces = Traces.from_frame(frame, places, grid, friends, subject=subject)
+    traces = Traces.from_frame(frame, places, events.time_grid, friends, subject=subject)
     on_grid = isinstance(discretization.places, GridPlaces)
     report = ImportReport(
         subject=subject,
@@ -247,41 +288,28 @@ def discretize(
         n_duplicates=n_rows - len(checkins),
         n_outside_box=n_dropped if on_grid else 0,
         n_other_places=0 if on_grid else n_dropped,
-        n_same_instant=n_kept - len(instant),
+        n_same_instant=events.n_same_instant,
         n_users=traces.n_users,
         n_places=traces.n_places,
         n_traces=len(traces.trace_table()[0]),
         n_events=traces.n_events,
         n_transitions=len(traces.transitions().event),
-        first_time=str(first),
-        last_time=str(last),
-        quietest_hour=_quietest_hour(rows.local),
-        notes=(*notes, *friend_notes),
+        first_time=str(rows.local.min()),
+        last_time=str(rows.local.max()),
+        quietest_hour=_quietest_hour(events.rows.local),
+        notes=(*notes, *events.notes, *friend_notes),
     )
     return traces, report
 
 
-class _Rows(NamedTuple):
-    """Check-ins as arrays of one length: indices of user, trace and place, wall-clock and true time."""
-
-    user: np.ndarray
-    trace: np.ndarray
-    place: np.ndarray
-    local: np.ndarray
-    utc: np.ndarray
-
-    def at(self, index: np.ndarray) -> _Rows:
-        return _Rows(*(column[index] for column in self))
-
-
-def _kept_rows(checkins: pd.DataFrame, user: np.ndarray, place: np.ndarray) -> _Rows:
+def _kept_rows(checkins: pd.DataFrame, user: np.ndarray, place: np.ndarray) -> Rows:
     """The check-ins at places that are kept; true times are in seconds."""
     trace = codes_of(checkins["trace"])[0] if "trace" in checkins else np.zeros(len(user), np.int32)
     local, utc = (checkins[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
-    return _Rows(user, trace, place, local, utc.astype(np.int64)).at(place >= 0)
+    return Rows(user, trace, place, local, utc.astype(np.int64)).at(place >= 0)
 
 
-def _first_of_instants(rows: _Rows, grid: TimeGrid) -> tuple[_Rows, np.ndarray, np.ndarray]:
+def _first_of_instants(rows: Rows, grid: TimeGrid) -> tuple[Rows, np.ndarray, np.ndarray]:
     """The first check-in of a trace at each instant, in the order of time, with the number of its trace and instant."""
     instant = (rows.local - np.datetime64(grid.start)).astype(np.int64) // grid.step_s
     order, group = _time_order(rows.user, rows.trace, rows.utc)
@@ -293,7 +321,7 @@ def _quietest_hour(local: np.ndarray) -> int:
     return int(np.bincount(local.astype("datetime64[h]").astype(np.int64) % 24, minlength=24).argmin())
 
 
-def _checkin_problems(checkins: pd.DataFrame, discretization: Discretization, unparsed_known: bool) -> list[Problem]:
+def _checkin_problems(checkins: pd.DataFrame, discretization: MakesTraces, unparsed_known: bool) -> list[Problem]:
     missing = missing_columns(checkins.columns, CHECKIN_COLUMNS)
     if missing:
         return missing

@@ -12,7 +12,7 @@ import pandas as pd
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, row_examples
@@ -29,7 +29,7 @@ def read_foursquare(
     file_or_folder: str | os.PathLike[str],
     *,
     time_zone: str = TIME_ZONE,
-    discretization: Discretization = DEFAULT_DISCRETIZATION,
+    discretization: MakesTraces = DEFAULT_DISCRETIZATION,
 ) -> tuple[Traces, ImportReport]:
     """Read a file of the TSMC2014 release: dataset_TSMC2014_NYC.txt or dataset_TSMC2014_TKY.txt.
 
@@ -44,7 +44,7 @@ def read_foursquare(
     time_zone : str
         IANA name of the city's zone, "Asia/Tokyo" for the Tokyo file. It names the zone of the time grid; the times
         themselves follow the offsets.
-    discretization : Discretization
+    discretization : Discretization or SpacedTraces
         Default: the 1,000 most visited venues, instants of one hour, twelve slots of two hours.
 
     Returns

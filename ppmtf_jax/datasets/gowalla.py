@@ -10,7 +10,7 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns
@@ -28,7 +28,7 @@ def read_gowalla(
     edges_file: str | os.PathLike[str] | None = None,
     *,
     time_zone: str = TIME_ZONE,
-    discretization: Discretization = DEFAULT_DISCRETIZATION,
+    discretization: MakesTraces = DEFAULT_DISCRETIZATION,
 ) -> tuple[Traces, ImportReport]:
     """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
 
@@ -44,7 +44,7 @@ def read_gowalla(
         TABs between user and friend, no header, usually each friendship in both directions; plain or gzipped.
     time_zone : str
         IANA name of the city's zone: the data has UTC times only, and the instants follow its wall clock.
-    discretization : Discretization
+    discretization : Discretization or SpacedTraces
         Default: the 1,000 most visited locations, instants of one hour, twelve slots of two hours.
 
     Returns

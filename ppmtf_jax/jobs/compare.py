@@ -29,7 +29,7 @@ from ppmtf_jax.jobs.steps import PathLike
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.files import clear_leftovers, exclusive_use, write_text
 from ppmtf_jax.runtime.memory import PeakMemory
-from ppmtf_jax.settings import build_settings, chosen_settings, parse_assignments
+from ppmtf_jax.settings import chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.base import ScoredTraceModel
@@ -103,9 +103,8 @@ class Candidate(NamedTuple):
         >>> Candidate.parse("sgd n_copied=2")
         Candidate(system='sgd', settings=SGDSettings(n_copied=2))
         """
-        system, *assignments = text.split() or [""]
-        kind = SYNTHESIZERS[system].settings
-        return cls(system, build_settings(kind, parse_assignments(assignments, text), text))
+        entry, settings = parse_choice(text, SYNTHESIZERS)
+        return cls(entry.name, settings)
 
     @property
     def name(self) -> str:

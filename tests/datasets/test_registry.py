@@ -17,6 +17,7 @@ from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
+from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
@@ -26,7 +27,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, describe_settings, help_of_fields
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-NAMES = ["checkins", "foursquare", "gowalla", "people-flow", "toy-city"]
+NAMES = ["checkins", "foursquare", "geolife", "gowalla", "people-flow", "toy-city"]
 TABLES = ["checkins", "foursquare", "gowalla"]
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where"}
 
@@ -123,6 +124,17 @@ def test_a_data_set_of_ones_own():
 def test_foursquare():
     path = SAMPLES / "foursquare"
     assert_split_of(imported("foursquare", 3, path=str(path), train_fraction=0.5), *read_foursquare(path), 3, 0.5)
+
+
+def test_geolife():
+    path, times = SAMPLES / "geolife", {"step_s": 600, "slot_s": 1200, "max_gap_s": 7200.0}
+    box = GridPlaces(39.7, 40.2, 116.1, 116.7, 16, 16)
+    found = imported("geolife", 1, path=path, train_fraction=0.5, time_zone="UTC", **times)
+    assert_split_of(found, *read_geolife(path, time_zone="UTC", discretization=Discretization(box, **times)), 1, 0.5)
+    coarse = imported("geolife", path=path, grid=[39.7, 40.2, 116.1, 116.7, 2, 3], train_fraction=0.5)
+    assert coarse.sets["train"].n_places == 2 * 3
+    for name, value in {"grid": None, "n_places": 500}.items():
+        assert "expected a grid, since GPS fixes have no place ids" in refusal("geolife", path=path, **{name: value})[0]
 
 
 def test_gowalla_with_friendships():

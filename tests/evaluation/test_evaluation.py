@@ -32,7 +32,8 @@ PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
 SMALL_GROUPS = EvaluationSettings(settings={"group_fidelity": {"min_users": 2, "n_cells": 1}})
-ATTACK_NUMBERS = ["mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
+ALARM_NUMBERS = ["unicity", "copied_run", "copied_run_far", "nearest_share", "nearest_share_far"]
+ATTACK_NUMBERS = [*ALARM_NUMBERS, "density_ratio_auc", "mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
 PUBLISHED_NUMBERS = ["tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"]
 # Of one period; of all that have a distance from the test users.
 STEP_NUMBERS = ["stay_share", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv"]
@@ -167,7 +168,7 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = undefined_evaluation(train)
     undefined = {name for name in evaluation.metrics if math.isnan(evaluation[name])}
     # The test users have an event each, and so no window of two; five training users are no group.
-    of_period = {*STEP_NUMBERS, *WINDOW_NUMBERS, "group_fidelity"}
+    of_period = {*STEP_NUMBERS, *WINDOW_NUMBERS, *ALARM_NUMBERS, "group_fidelity"}
     assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage", "mia_chance", *of_period}
     assert evaluation.table.query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))
@@ -226,7 +227,7 @@ def test_the_table_is_tidy(synthetic: Traces, train: Traces, test_set: Traces) -
         "utility": UTILITY_NUMBERS,
         "privacy": ATTACK_NUMBERS,
     }
-    assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"mia_chance", "n_attacked"}
+    assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"unicity", "mia_chance", "n_attacked"}
     assert set(evaluation.table.query("direction == 'zero'")["metric"]) == {"stay_share"}
     assert not (evaluation.table["direction"] == "higher").any()
 

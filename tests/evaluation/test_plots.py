@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -582,3 +583,17 @@ def test_trade_offs_have_a_line_for_each_system_in_each_panel():
     np.testing.assert_array_equal(lower.lines[3].get_xydata(), [[0.7, 0.2]])
     # Re-identification spans two decades; an advantage may be 0 or less.
     assert (upper.get_xscale(), lower.get_xscale()) == ("log", "linear")
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_roc_curves_are_steps_beside_a_guess(logarithmic):
+    roc = Roc.of(np.array([3.0, 2.0, 1.0]), np.array([2.5, 0.0]))
+    ax = plots.roc_curves({"ML": roc, "TF": roc}, title="Who?", logarithmic=logarithmic).axes[0]
+    ml, tf, guess = ax.lines
+    least = 0.01 if logarithmic else 0.0
+    assert ml.get_xdata().tolist() == [least, least, 50, 50, 50, 100]
+    assert ml.get_ydata() == pytest.approx(np.array([0, 1 / 3, 1 / 3, 2 / 3, 1, 1]) * 100)
+    assert ml.get_drawstyle() == "steps-post"
+    assert ml.get_color() != tf.get_color()
+    assert guess.get_label() == "a guess"
+    assert ax.get_xscale() == ("log" if logarithmic else "linear")

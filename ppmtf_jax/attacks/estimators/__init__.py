@@ -1,1 +1,1 @@
-"""What an attacker estimates of each user."""
+"""How an attacker learns each user's transition matrix from few traces; one file each, found by its name."""

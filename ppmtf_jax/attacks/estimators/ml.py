@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator, EstimatorSettings
 from ppmtf_jax.attacks.scoring import count_pairs
 from ppmtf_jax.data.traces import Traces
 
@@ -54,3 +57,51 @@ def ml_transitions(traces: Traces) -> UserTransitions:
     _, row = np.unique(row, return_inverse=True)
     total = np.bincount(row, weights=count)
     return UserTransitions(user, pair, count / total[row], traces.n_users)
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionCounts:
+    """How often each user made each transition, sorted by user.
+
+    Parameters
+    ----------
+    user, pair, count : int64 arrays, shape (entries,)
+        Of `count_pairs`.
+    n_users, n_places : int
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=3, n_places=20, seed=0).traces
+    >>> counts = TransitionCounts.of(traces).of_users(np.arange(3))
+    >>> counts.shape, int(counts.sum()) == len(traces.transitions().event)
+    ((3, 20, 20), True)
+    """
+
+    user: np.ndarray
+    pair: np.ndarray
+    count: np.ndarray
+    n_users: int
+    n_places: int
+
+    @classmethod
+    def of(cls, traces: Traces) -> TransitionCounts:
+        """Those of traces."""
+        return cls(*count_pairs(traces, traces.user), traces.n_users, traces.n_places)
+
+    def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
+        """See `PredictedCounts`: a place that a user never left is a row of zeros."""
+        first, stop = np.searchsorted(self.user, users), np.searchsorted(self.user, users, side="right")
+        n_entries = stop - first
+        row = np.repeat(np.arange(len(users)), n_entries)
+        entry = np.arange(n_entries.sum()) + np.repeat(first - np.cumsum(n_entries) + n_entries, n_entries)
+        dense = np.zeros((len(users), self.n_places**2), np.float32)
+        dense[row, self.pair[entry]] = self.count[entry]
+        return jnp.asarray(dense.reshape(len(users), self.n_places, self.n_places))
+
+
+def _estimate(train: Traces, settings: EstimatorSettings, seed: int, progress: bool) -> TransitionCounts:
+    return TransitionCounts.of(train)
+
+
+ESTIMATORS.register(Estimator("ml", "Maximum likelihood", EstimatorSettings, _estimate))

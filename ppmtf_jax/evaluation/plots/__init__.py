@@ -8,7 +8,7 @@ matplotlib is imported only when a picture is made.
 from ppmtf_jax.evaluation.plots.bars import utility_bars
 from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
-from ppmtf_jax.evaluation.plots.curves import pass_rate_curves
+from ppmtf_jax.evaluation.plots.curves import pass_rate_curves, roc_curves
 from ppmtf_jax.evaluation.plots.flows import flow_maps
 from ppmtf_jax.evaluation.plots.friends import (
     draw_friend_numbers,
@@ -36,6 +36,7 @@ __all__ = [
     "jump_length_curves",
     "pass_rate_curves",
     "population_maps",
+    "roc_curves",
     "save_figure",
     "save_pictures",
     "trace_plots",

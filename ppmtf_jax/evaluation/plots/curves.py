@@ -1,16 +1,28 @@
-"""Curves: how many traces pass the privacy test."""
+"""Curves: how many traces pass the privacy test, and how well attacks tell apart."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
+from ppmtf_jax.evaluation.plots.attacks import draw_roc
 from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
 
 if TYPE_CHECKING:
     import matplotlib.figure
+
+
+@runtime_checkable
+class RatesOfThresholds(Protocol):
+    """What a curve is drawn of, such as `ppmtf_jax.attacks.roc.Roc`."""
+
+    @property
+    def false_positive_rate(self) -> np.ndarray: ...
+
+    @property
+    def true_positive_rate(self) -> np.ndarray: ...
 
 
 @styled
@@ -40,4 +52,36 @@ def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figu
     ax.set_xlim(left=0)
     ax.legend(frameon=False)
     figure.suptitle("Pass rate of the plausible-deniability test")
+    return figure
+
+
+@styled
+def roc_curves(
+    curves: Mapping[str, RatesOfThresholds], *, title: str, logarithmic: bool = False
+) -> matplotlib.figure.Figure:
+    """True against false positive rate, one line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
+
+    Parameters
+    ----------
+    curves : mapping of str to Roc
+        See `draw_roc`.
+    title : str
+    logarithmic : bool
+        Both axes, so that it shows what an attacker achieves with few false alarms.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.attacks.roc import Roc
+    >>> roc = Roc.of(np.array([2.0, 1.0]), np.array([1.5, 0.0]))
+    >>> figure = roc_curves({"ML": roc}, title="Re-identification")
+    >>> [line.get_label() for line in figure.axes[0].lines]
+    ['ML', 'a guess']
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.4, 4.6), layout="constrained")
+    rates = {name: (roc.false_positive_rate, roc.true_positive_rate) for name, roc in curves.items()}
+    ax = draw_roc(figure.subplots(), rates, logarithmic=logarithmic)
+    ax.legend(frameon=False, loc="upper left" if logarithmic else "lower right")
+    figure.suptitle(title)
     return figure

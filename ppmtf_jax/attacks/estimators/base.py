@@ -1,0 +1,176 @@
+"""What an estimator of users' transition matrices is: from training traces to how often each user makes each move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.registry import Registry
+from ppmtf_jax.settings import chosen_settings
+
+FLOOR = 1e-8
+"""Probability of a transition that a user was never seen to make (section VI-A)."""
+
+
+@runtime_checkable
+class PredictedCounts(Protocol):
+    """How often each user makes each transition, by an estimate; only proportions within a row matter.
+
+    Users are those of the training traces, in their order. Nothing of size users x places^2 is held: the matrices of
+    some users are made when they are asked for.
+    """
+
+    @property
+    def n_users(self) -> int: ...
+
+    @property
+    def n_places(self) -> int: ...
+
+    def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
+        """Non-negative matrices of some users, given by index."""
+        ...
+
+
+@dataclass(frozen=True)
+class EstimatorSettings:
+    """Settings that every estimator has.
+
+    Parameters
+    ----------
+    floor : float
+        Probability that every transition has at least, before a row is scaled to 1 again.
+    """
+
+    floor: float = FLOOR
+
+    def __post_init__(self) -> None:
+        if problems := self._problems():
+            raise InputError("estimator settings", problems)
+
+    def _problems(self) -> list[Problem | str]:
+        good = 0 < self.floor < 1
+        return [] if good else [Problem("a floor above 0 and below 1", repr(self.floor))]
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An entry of the registry of estimators.
+
+    Parameters
+    ----------
+    name : str
+        By which it is asked for, such as "ml".
+    title : str
+        As in a table or beside a curve.
+    settings : type
+        Frozen dataclass, of `EstimatorSettings`; every setting has a default.
+    estimate : callable
+        From training traces, settings, a seed and whether to show progress to `PredictedCounts`.
+    """
+
+    name: str
+    title: str
+    settings: type[EstimatorSettings]
+    estimate: Callable[[Traces, Any, int, bool], PredictedCounts]
+
+
+ESTIMATORS: Registry[Estimator] = Registry("estimator", "ppmtf_jax.attacks.estimators", first=("ml", "tf", "gstf"))
+
+
+@dataclass(frozen=True, eq=False)
+class TransitionMatrices:
+    """An attacker's transition matrix of each target user.
+
+    Parameters
+    ----------
+    counts : PredictedCounts
+    floor : float
+    user_ids : array, shape (users,)
+        Whom the matrices are of.
+    places : PlaceTable
+    estimator : str
+    """
+
+    counts: PredictedCounts = field(repr=False)
+    floor: float
+    user_ids: np.ndarray = field(repr=False)
+    places: PlaceTable = field(repr=False)
+    estimator: str
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
+        """Row-stochastic matrices of some users, every entry positive."""
+        return to_probabilities(self.counts.of_users(users), self.floor)
+
+
+def estimate_transitions(
+    train: Traces,
+    estimator: str = "ml",
+    settings: EstimatorSettings | None = None,
+    *,
+    seed: int = 0,
+    progress: bool = False,
+    **named_settings: Any,
+) -> TransitionMatrices:
+    """Learn a transition matrix of each user in the training traces.
+
+    Parameters
+    ----------
+    train : Traces
+        What the attacker knows of the target users.
+    estimator : str
+        Of `ppmtf_jax.attacks.estimators.base.ESTIMATORS`.
+    settings : EstimatorSettings, optional
+    seed : int
+        Of random starts; maximum likelihood has none.
+    progress : bool
+        Show a progress bar where there is a terminal.
+    **named_settings
+        Settings by name, in place of `settings`.
+
+    Raises
+    ------
+    InputError
+        There is no such estimator or setting, or nobody makes a transition.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> matrices = estimate_transitions(toy_city(n_users=5, n_places=20, seed=0).traces, floor=1e-3)
+    >>> matrices.of_users(np.array([0, 3])).shape
+    (2, 20, 20)
+    """
+    entry = ESTIMATORS[estimator]
+    chosen = chosen_settings(entry.settings, settings, named_settings, estimator)
+    if not train.has_transitions():
+        way_out = "Take longer traces, or a coarser time grid: two events at consecutive instants are a transition"
+        raise InputError("training traces", [Problem("at least one transition", "none", way_out=way_out)])
+    counts = entry.estimate(train, chosen, seed, progress)
+    return TransitionMatrices(counts, chosen.floor, train.user_ids, train.places, estimator)
+
+
+def to_probabilities(counts: Float[Array, "*row place"], floor: float | Float[Array, ""]) -> Float[Array, "*row place"]:
+    """Rows scaled to 1, entries below the floor raised to it, and scaled again; a row of zeros becomes uniform.
+
+    Examples
+    --------
+    >>> to_probabilities(jnp.array([[3.0, 1.0], [0.0, 0.0]]), 1e-8)
+    Array([[0.75, 0.25],
+           [0.5 , 0.5 ]], dtype=float32)
+    """
+    total = counts.sum(axis=-1, keepdims=True)
+    uniform = 1 / counts.shape[-1]
+    share = jnp.where(total > 0, counts / jnp.where(total > 0, total, 1), uniform)
+    raised = jnp.maximum(share, floor)
+    return raised / raised.sum(axis=-1, keepdims=True)

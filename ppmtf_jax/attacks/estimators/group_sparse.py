@@ -1,0 +1,307 @@
+"""Transition matrices of users by group sparsity tensor factorization: places of a group are in or out together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy import sparse
+
+from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator
+from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, TensorFactorizationSettings
+from ppmtf_jax.attacks.pairwise_factorization import (
+    Factors,
+    Penalty,
+    SparseTransitions,
+    fit_factors,
+    require_memory_to_fit,
+    start_factors,
+)
+from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, adjacency_term, groups_of_moves
+from ppmtf_jax.attacks.roc import Roc
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces, Transitions
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.runtime.progress import progress_bar, spinner
+from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
+
+BETAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
+"""Among which cross-validation chooses; at .01 results are those without groups."""
+N_FOLDS = 5
+
+
+@dataclass(frozen=True)
+class GroupSparseSettings(TensorFactorizationSettings):
+    """Settings of group sparsity tensor factorization.
+
+    The printed beta of section VI-A, "10-24", cannot be told apart from 10^-24 and 10^-2.4; it depends on the scale of
+    the counts anyway.
+
+    Parameters
+    ----------
+    beta : float or "cross-validated"
+        Weight of the norms of groups; by default chosen from the training traces, see `cross_validate_beta`.
+    groups : "mcl", "shuffled", "one" or "singletons"
+        Of places: by Markov clustering; or, as controls, the same with places put to them at random, all places in one
+        group, each place alone.
+    adjacency_weight : float
+        Of adjacent places in the graph that is clustered, beside the number of transitions.
+    inflation : float
+        Of Markov clustering.
+    """
+
+    beta: float | Literal["cross-validated"] = "cross-validated"
+    groups: Literal["mcl", "shuffled", "one", "singletons"] = "mcl"
+    adjacency_weight: float = ADJACENCY_WEIGHT
+    inflation: float = 2.0
+
+    def _problems(self) -> list[Problem | str]:
+        problems = super()._problems()
+        if self.beta != "cross-validated" and not (isinstance(self.beta, (int, float)) and 0 < self.beta < np.inf):
+            problems.append(Problem("beta above 0, or 'cross-validated'", repr(self.beta)))
+        if self.groups not in ("mcl", "shuffled", "one", "singletons"):
+            problems.append(Problem("groups 'mcl', 'shuffled', 'one' or 'singletons'", repr(self.groups)))
+        if not 0 <= self.adjacency_weight < np.inf:
+            problems.append(Problem("adjacency_weight of at least 0", repr(self.adjacency_weight)))
+        if not 1 < self.inflation < np.inf:
+            problems.append(Problem("an inflation above 1", repr(self.inflation)))
+        return problems
+
+
+@dataclass(frozen=True, eq=False)
+class CrossValidation:
+    """How well held-out transitions of training users tell whose they are, by the weight of the norms of groups.
+
+    Parameters
+    ----------
+    beta : float array, shape (betas,)
+    auc : float array, shape (betas, folds)
+        Area under the curve of the log-likelihood ratio.
+    """
+
+    beta: np.ndarray
+    auc: np.ndarray = field(repr=False)
+
+    @property
+    def mean(self) -> Float[np.ndarray, " beta"]:
+        """Over the folds."""
+        return self.auc.mean(axis=1)
+
+    @property
+    def standard_error(self) -> Float[np.ndarray, " beta"]:
+        """Of the mean over the folds."""
+        return self.auc.std(axis=1, ddof=1) / np.sqrt(self.auc.shape[1])
+
+    @property
+    def best(self) -> float:
+        """The beta with the greatest mean, the smallest of several."""
+        return float(self.beta[self.mean.argmax()])
+
+
+def cross_validate_beta(
+    train: Traces,
+    settings: GroupSparseSettings | None = None,
+    *,
+    betas: Sequence[float] = BETAS,
+    n_folds: int = N_FOLDS,
+    seed: int = 0,
+    progress: bool = False,
+) -> CrossValidation:
+    """Score weights of the norms of groups on held-out transitions of the training traces.
+
+    Each user's transitions are cut, in their order, into as many runs as there are folds; a fold holds out one run of
+    each user. Nobody's only transition is held out. Places are grouped and factors fitted without it, and each run is
+    scored as an attacker would, by log P(run | user) - log P(run | the others), for the user that it is of and for all
+    others. Probabilities are raised to the floor and not scaled again.
+
+    Parameters
+    ----------
+    train : Traces
+        Training traces only.
+    settings : GroupSparseSettings, optional
+        All but its beta count.
+    betas : sequence of float
+    n_folds : int
+        No more are made than a user has transitions.
+    seed : int
+    progress : bool
+        Show a progress bar where there is a terminal.
+
+    Raises
+    ------
+    InputError
+        A setting is impossible, less than two users have two transitions, or memory would not do.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train = toy_city(n_users=20, n_places=20, seed=0).traces
+    >>> scores = cross_validate_beta(train, GroupSparseSettings(rank=4), betas=(0.1, 1.0), n_folds=2)
+    >>> scores.auc.shape, scores.best in (0.1, 1.0)
+    ((2, 2), True)
+    """
+    settings = settings or GroupSparseSettings()
+    steps = train.transitions()
+    problems: list[Problem | str] = []
+    if not betas or not all(0 < beta < np.inf for beta in betas):
+        problems.append(Problem("at least one beta, all above 0", repr(betas)))
+    if n_folds < 2:
+        problems.append(Problem("n_folds of at least 2", repr(n_folds)))
+    most = int(np.bincount(steps.user, minlength=1).max())
+    if train.n_users < 2 or most < 2:
+        found = f"{train.n_users} users with at most {most}"
+        problems.append(Problem("at least 2 users, one with 2 transitions", found, way_out="Give beta a number"))
+    if problems:
+        raise InputError("cross-validation of beta", problems)
+    n_folds = min(n_folds, most)
+    fold = _folds(steps, train.user_ids, n_folds, seed)
+    weights = np.asarray(betas, float)
+    _require_memory_to_score(len(steps.user) // n_folds, train.n_users)
+    scores = []
+    with progress_bar("cross-validation", n_folds, show=progress) as advance:
+        for held_out in (fold == number for number in range(n_folds)):
+            kept, left_out = (Transitions(*(column[mask] for column in steps)) for mask in (~held_out, held_out))
+            factors = _fit_betas(train, kept, settings, weights, seed)
+            scores.append([_auc_of_runs(each, left_out, settings.floor) for each in factors])
+            advance(1)
+    return CrossValidation(weights, np.stack(scores, axis=1))
+
+
+def sparsity_correlation(counts: FactorizedCounts) -> tuple[float, float]:
+    """Correlation of which columns of U^(a) and V^(a) are 0, within groups and between them (section VI-B).
+
+    A column of a group is either 0, or some of it is not. What is correlated is whether that of U^(a) is, in group g,
+    and that of V^(a), in group h, over all columns and all pairs of groups.
+
+    Returns
+    -------
+    within, between : float
+        For g = h and for all others; NaN where there is no such pair, or all or none are 0.
+
+    Raises
+    ------
+    InputError
+        The counts were predicted without groups.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.attacks.estimators.base import estimate_transitions
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train = toy_city(n_users=20, n_places=20, seed=0).traces
+    >>> within, between = sparsity_correlation(
+    ...     estimate_transitions(train, "gstf", beta=1.0, groups="singletons").counts
+    ... )
+    >>> -1 <= between < within <= 1
+    True
+    """
+    if counts.group is None:
+        raise InputError("sparsity of groups", [Problem("an estimate with groups, by 'gstf'", "one without")])
+    membership = counts.group == np.arange(counts.group.max() + 1)[:, None]
+    dense_u, dense_v = (
+        membership @ (np.asarray(factor) > 0) > 0 for factor in (counts.factors.place_a, counts.factors.next_place_a)
+    )
+    n_groups = len(dense_u)
+    first, second = np.divmod(np.arange(n_groups**2), n_groups)
+    same = first == second
+    return _correlation(dense_u, dense_v), _correlation(dense_u[first[~same]], dense_v[second[~same]])
+
+
+def _correlation(one: Bool[np.ndarray, "group rank"], other: Bool[np.ndarray, "group rank"]) -> float:
+    if one.min(initial=True) == one.max(initial=False) or other.min(initial=True) == other.max(initial=False):
+        return float("nan")
+    return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
+
+
+def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress: bool) -> FactorizedCounts:
+    beta = settings.beta
+    if beta == "cross-validated":
+        beta = cross_validate_beta(train, settings, seed=seed, progress=progress).best
+    with spinner("tensor factorization", show=progress):
+        group = _groups(train.transitions(), train.places, settings, seed)
+        transitions = SparseTransitions.of(train)
+        require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank)
+        start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
+        penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=jnp.asarray(group))
+        factors, objective = fit_factors(start, transitions, penalty, settings.n_sweeps)
+        return FactorizedCounts(factors, np.asarray(objective), group, beta)
+
+
+ESTIMATORS.register(Estimator("gstf", "Group sparsity tensor factorization", GroupSparseSettings, _estimate))
+
+
+def _groups(
+    steps: Transitions, places: PlaceTable, settings: GroupSparseSettings, seed: int
+) -> Int[np.ndarray, " place"]:
+    n_places = len(places)
+    if settings.groups == "one":
+        return np.zeros(n_places, np.int64)
+    if settings.groups == "singletons":
+        return np.arange(n_places)
+    adjacency = adjacency_term(places, settings.adjacency_weight)
+    group = groups_of_moves(steps.place, steps.next_place, adjacency, settings.inflation)
+    return numpy_stream(seed, Stage.FIT, 1).permutation(group) if settings.groups == "shuffled" else group
+
+
+def _folds(steps: Transitions, user_ids: np.ndarray, n_folds: int, seed: int) -> Int[np.ndarray, " transition"]:
+    """The fold that holds out each transition, -1 for none; each user's runs begin with a fold of her own."""
+    n_steps = np.bincount(steps.user, minlength=len(user_ids))
+    position = np.arange(len(steps.user)) - (np.cumsum(n_steps) - n_steps)[steps.user]
+    drawn = UserStreams.of(seed, Stage.TUNING, user_ids).numbers(np.arange(len(user_ids)), 0, 1)[:, 0]
+    first = (n_folds * drawn).astype(np.int64)[steps.user]
+    run = position * n_folds // n_steps[steps.user]
+    return np.where(n_steps[steps.user] > 1, (first + run) % n_folds, -1)
+
+
+def _fit_betas(
+    train: Traces,
+    steps: Transitions,
+    settings: GroupSparseSettings,
+    betas: Float[np.ndarray, " beta"],
+    seed: int,
+) -> list[Factors]:
+    """Factors by each of the betas, all at once."""
+    group = jnp.asarray(_groups(steps, train.places, settings, seed))
+    transitions = SparseTransitions.of_steps(steps, train.n_users, train.n_places)
+    require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank, len(betas))
+    start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
+
+    def fit(beta: Array) -> Factors:
+        penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=group)
+        return fit_factors(start, transitions, penalty, settings.n_sweeps)[0]
+
+    fitted = jax.vmap(fit)(jnp.asarray(betas, dtype=float))
+    return [Factors(*(factor[number] for factor in fitted)) for number in range(len(betas))]
+
+
+def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
+    """Area under the curve of each run's log-likelihood ratio, for the user that it is of and for the others."""
+    share = np.maximum(np.asarray(_shares(factors, steps.place, steps.next_place), np.float64), floor)
+    n_users = share.shape[1]
+    ratio = np.log(share) - np.log((share.sum(axis=1, keepdims=True) - share) / (n_users - 1))
+    users, run = np.unique(steps.user, return_inverse=True)
+    by_run = sparse.csr_array((np.ones(len(run)), (run, np.arange(len(run))))) @ ratio
+    own = users[:, None] == np.arange(n_users)
+    return Roc.of(by_run[own], by_run[~own]).auc
+
+
+@jax.jit
+def _shares(
+    factors: Factors, place: Int[np.ndarray, " step"], next_place: Int[np.ndarray, " step"]
+) -> Float[Array, "step user"]:
+    """Predicted probability of steps for all users."""
+    place_a, next_a, user_b, next_b, user_c, place_c = factors
+    with jax.default_matmul_precision("highest"):
+        constant = place_c[place] @ user_c.T
+        count = jnp.sum(place_a[place] * next_a[next_place], axis=1)[:, None] + next_b[next_place] @ user_b.T + constant
+        total = (place_a @ next_a.sum(axis=0))[place][:, None] + user_b @ next_b.sum(axis=0) + len(place_a) * constant
+    return jnp.where(total > 0, count / jnp.where(total > 0, total, 1), 1 / len(place_a))
+
+
+def _require_memory_to_score(n_held_out: int, n_users: int) -> None:
+    require_memory("cross-validation of beta", 6 * 8 * n_held_out * n_users, "Give beta a number")

@@ -1,0 +1,122 @@
+"""Markov clustering (MCL): groups of a graph's nodes that a random walk seldom leaves.
+
+Van Dongen, "Graph Clustering by Flow Simulation", Utrecht 2000. Expansion, the square of a column-stochastic matrix,
+spreads the walk; inflation, a power of its entries, sharpens it; repeated, the matrix becomes one whose columns end in
+few attractors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+from scipy import sparse
+
+from ppmtf_jax.errors import InputError, Problem
+
+Sparse = sparse.csr_array | sparse.csc_array | sparse.coo_array
+
+PRUNED_BELOW = 1e-4
+"""Probabilities below this, after an expansion, are dropped; the greatest of a column is kept in any case."""
+CONVERGED_BELOW = 1e-6
+"""Greatest change of an entry in one iteration."""
+MAX_ITERATIONS = 1000
+
+
+def markov_clusters(
+    weights: Sparse, inflation: float = 2.0
+) -> Int[np.ndarray, " node"]:
+    """Partition the nodes of an undirected graph.
+
+    A node's loop has the weight of its heaviest edge, or 1 where it has none; loops that are given do not count. Nodes
+    belong together that end in the same attractors; one that ends in several systems of attractors is put to that with
+    the first of them.
+
+    Parameters
+    ----------
+    weights : sparse matrix, shape (nodes, nodes)
+        Not negative, symmetric.
+    inflation : float
+        The power, above 1: with a larger one clusters are smaller.
+
+    Returns
+    -------
+    int64 array, shape (nodes,)
+        The cluster of each node, numbered 0, 1, ... by their first nodes.
+
+    Raises
+    ------
+    InputError
+        The weights are not those of an undirected graph, `inflation` is not above 1, or the walk does not settle.
+
+    Examples
+    --------
+    Two triangles, joined by one edge:
+
+    >>> edges = np.array([[0, 1], [1, 2], [0, 2], [3, 4], [4, 5], [3, 5], [2, 3]]).T
+    >>> half = sparse.coo_array((np.ones(7), tuple(edges)), (6, 6))
+    >>> markov_clusters(half + half.T).tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+    weights = sparse.csc_array(weights, dtype=np.float64)
+    _check(weights, inflation)
+    flow = _with_loops(weights)
+    for _ in range(MAX_ITERATIONS):
+        inflated = _stochastic(_pruned(flow @ flow).power(inflation))
+        difference: Any = abs(inflated - flow)
+        change = difference.max()
+        flow = inflated
+        if change < CONVERGED_BELOW:
+            return _clusters(flow)
+    found = f"changes of {change:.2g} after {MAX_ITERATIONS} iterations"
+    way_out = "Choose a slightly different inflation"
+    raise InputError("Markov clustering", [Problem(f"changes below {CONVERGED_BELOW:g}", found, way_out=way_out)])
+
+
+def _check(weights: Any, inflation: float) -> None:
+    problems: list[Problem | str] = []
+    if weights.shape[0] != weights.shape[1] or not weights.shape[0]:
+        problems.append(Problem("a square matrix of at least one node", f"shape {weights.shape}"))
+    elif not np.isfinite(weights.data).all() or (weights.data < 0).any():
+        problems.append(Problem("finite weights of at least 0", "others"))
+    elif abs(weights - weights.T).max() > 1e-9 * weights.max():
+        problems.append(Problem("symmetric weights", "others", way_out="Add the transposed matrix"))
+    if not 1 < inflation < np.inf:
+        problems.append(Problem("an inflation above 1", repr(inflation)))
+    if problems:
+        raise InputError("Markov clustering", problems)
+
+
+def _with_loops(weights: Any) -> sparse.csc_array:
+    edges = weights - sparse.diags_array(weights.diagonal())
+    heaviest = edges.max(axis=0).toarray().ravel()
+    return _stochastic(sparse.csc_array(edges + sparse.diags_array(np.where(heaviest > 0, heaviest, 1.0))))
+
+
+def _stochastic(flow: Any) -> sparse.csc_array:
+    return sparse.csc_array(flow / flow.sum(axis=0))
+
+
+def _pruned(flow: Any) -> sparse.csc_array:
+    column = np.repeat(np.arange(flow.shape[1]), np.diff(flow.indptr))
+    greatest = np.maximum.reduceat(flow.data, flow.indptr[:-1])
+    flow.data[flow.data < np.minimum(PRUNED_BELOW, greatest)[column]] = 0
+    flow.eliminate_zeros()
+    return flow
+
+
+def _clusters(flow: Any) -> Int[np.ndarray, " node"]:
+    """Clusters from the limit, whose columns are spread evenly over systems of attractors."""
+    n_nodes = flow.shape[0]
+    is_attractor = flow.diagonal() > CONVERGED_BELOW
+    ends = flow.tocoo()
+    # Attractors that reach each other are one system, known by its first.
+    inside = is_attractor[ends.row] & is_attractor[ends.col]
+    links = sparse.coo_array((np.ones(inside.sum()), (ends.row[inside], ends.col[inside])), (n_nodes, n_nodes))
+    _, system = sparse.csgraph.connected_components(links, directed=False)
+    cluster = np.full(n_nodes, n_nodes)
+    ended = is_attractor[ends.row]
+    np.minimum.at(cluster, ends.col[ended], system[ends.row[ended]])
+    _, first, renumbered = np.unique(cluster, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[renumbered]

@@ -1,0 +1,203 @@
+"""Deleting places from traces before they are handed out: at random, or those that would help an attacker most.
+
+Section VI-A of Murakami et al., TIFS 2017. Which events stay is a mask over events, so that masks can be put together;
+`Traces.select_events` applies it, and the instants of the others are then without an event.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
+from ppmtf_jax.attacks.trace_scores import MAX_GAP, batches_of_users, padded_indices, stationary_distribution
+from ppmtf_jax.data.comparable import check_same_places, index_of_ids
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.streams import Stage, numpy_stream
+
+
+def random_deletions(traces: Traces, n_deleted: int, *, seed: int) -> Bool[np.ndarray, " event"]:
+    """Which events stay if some of each trace, at random, are deleted; one of each trace stays at least.
+
+    Raises
+    ------
+    InputError
+        `n_deleted` is negative.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=3, n_days=1, seed=0).traces
+    >>> traces.n_events - int(random_deletions(traces, 5, seed=0).sum())
+    15
+    """
+    _check(n_deleted)
+    trace = traces.trace_of_event()
+    order = np.lexsort([numpy_stream(seed, Stage.DELETIONS).random(traces.n_events), trace])
+    first, length = _bounds(trace)
+    rank = np.empty(traces.n_events, np.int64)
+    rank[order] = np.arange(traces.n_events) - first[trace]
+    return rank >= np.minimum(n_deleted, length - 1)[trace]
+
+
+def worst_deletions(
+    traces: Traces,
+    matrices: TransitionMatrices,
+    n_deleted: int,
+    *,
+    first_place: Literal["stationary", "uniform"] = "stationary",
+    max_gap: int = MAX_GAP,
+) -> Bool[np.ndarray, " event"]:
+    """Which events stay if those are deleted that leave a trace least probable under its own user's chain.
+
+    The worst case for the attacker: of all ways to delete that many places, the one with the smallest P(trace | H_n),
+    where n is the user whose trace it is. It is found exactly, by a dynamic program over the places that stay: the
+    smallest probability of a beginning that ends in some place with some number deleted.
+
+    Parameters
+    ----------
+    traces : Traces
+        One event of each stays at least. Traces of users whom the attacker knows nothing of are left whole.
+    matrices : TransitionMatrices
+        The attacker's.
+    n_deleted : int
+        Places to delete from each trace.
+    first_place, max_gap
+        As the attacker scores traces; see `score_traces`.
+
+    Raises
+    ------
+    InputError
+        The place tables differ, or `n_deleted` is negative.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.attacks.estimators.base import estimate_transitions
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=3, n_days=1, n_places=20, seed=0).traces
+    >>> traces.n_events - int(worst_deletions(traces, estimate_transitions(traces), 2).sum())
+    6
+    """
+    _check(n_deleted)
+    check_same_places(traces=traces, training=matrices)
+    keep = np.ones(traces.n_events, bool)
+    target = index_of_ids(traces.user_ids, matrices.user_ids)
+    known = np.flatnonzero((target >= 0)[traces.user])
+    if not n_deleted or not len(known):
+        return keep
+    trace, place, instant = (
+        of[known].astype(np.int64) for of in (traces.trace_of_event(), traces.place, traces.instant)
+    )
+    of_event = target[traces.user[known]]
+    previous, gap = _steps_back(trace, instant, n_deleted + 1)
+    linked = (previous >= 0) & (gap <= max_gap)
+    keep[known] = _kept(
+        *_bounds(trace),
+        *_log_probabilities(matrices, of_event, place, previous, np.where(linked, gap, 0), first_place == "stationary"),
+        n_deleted,
+    )
+    return keep
+
+
+def _check(n_deleted: int) -> None:
+    if n_deleted < 0:
+        raise InputError("deletion", [Problem("a number of places to delete of at least 0", repr(n_deleted))])
+
+
+def _bounds(trace: Int[np.ndarray, " event"]) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
+    """First event and length of each trace."""
+    first = np.flatnonzero(np.diff(trace, prepend=-1))
+    return first, np.diff(first, append=len(trace))
+
+
+def _steps_back(
+    trace: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_steps: int
+) -> tuple[Int[np.ndarray, "event back"], Int[np.ndarray, "event back"]]:
+    """The event 1, 2, ... before each of the same trace, -1 where there is none, and the instants between."""
+    back = np.arange(len(trace))[:, None] - np.arange(1, n_steps + 1)
+    same = (back >= 0) & (trace[back] == trace[:, None])
+    return np.where(same, back, -1), np.where(same, instant[:, None] - instant[back], 0)
+
+
+def _log_probabilities(
+    matrices: TransitionMatrices,
+    target: Int[np.ndarray, " event"],
+    place: Int[np.ndarray, " event"],
+    previous: Int[np.ndarray, "event back"],
+    gap: Int[np.ndarray, "event back"],
+    stationary: bool,
+) -> tuple[Float[np.ndarray, " event"], Float[np.ndarray, "event back"]]:
+    """Of each event as a first place, and after each of the events before it, under its own user's chain."""
+    as_first, after = np.empty(len(place)), np.empty(previous.shape)
+    max_power = int(gap.max(initial=0))
+    users = np.unique(target)
+    with jax.enable_x64(True):
+        for batch in batches_of_users(matrices, users, max_power + 1):
+            events = np.flatnonzero(np.isin(target, batch))
+            row = np.searchsorted(batch, target[events])
+            steps = np.stack([np.broadcast_to(row[:, None], gap[events].shape), place[previous[events]], gap[events]])
+            padded = (padded_indices(row), padded_indices(place[events]), padded_indices(np.moveaxis(steps, 1, -1)))
+            counts = matrices.counts.of_users(batch)
+            first, step = _own_tables(counts, matrices.floor, *padded, max_power=max_power, stationary=stationary)
+            as_first[events] = first[: len(events)]
+            after[events] = np.asarray(step)[:, : len(events)].T
+    return as_first, np.where(gap > 0, after, as_first[:, None])
+
+
+@partial(jax.jit, static_argnames=("max_power", "stationary"))
+def _own_tables(
+    counts: Array, floor: Array, row: Array, place: Array, steps: Array, *, max_power: int, stationary: bool
+) -> tuple[Array, Array]:
+    chains = to_probabilities(counts.astype(jnp.float64), floor)
+    powers = [jnp.broadcast_to(jnp.eye(chains.shape[-1]), chains.shape)]
+    for _ in range(max_power):
+        powers.append(powers[-1] @ chains)
+    of_user, before, gap = steps
+    stepped = jnp.log(jnp.stack(powers)[gap, of_user, before, place])
+    if not stationary:
+        return jnp.full(place.shape, -jnp.log(chains.shape[-1])), stepped
+    return jnp.log(stationary_distribution(chains))[row, place], stepped
+
+
+def _kept(
+    first: Int[np.ndarray, " trace"],
+    length: Int[np.ndarray, " trace"],
+    as_first: Float[np.ndarray, " event"],
+    after: Float[np.ndarray, "event back"],
+    n_deleted: int,
+) -> Bool[np.ndarray, " event"]:
+    """Which events stay, by the dynamic program, for all traces at once, place by place."""
+    longest, n_deletions = int(length.max()), np.minimum(n_deleted, length - 1)
+    # least[t, m]: the smallest log-probability where place t stays and m places before it are deleted.
+    shape = (longest, n_deleted + 1, len(first))
+    least, skipped = np.full(shape, np.inf), np.zeros(shape, np.int64)
+    for t in range(longest):
+        event = np.minimum(first + t, len(as_first) - 1)
+        for m in range(min(t, n_deleted) + 1):
+            # Coming from d + 1 places before, or from none.
+            ways = [least[t - d - 1, m - d] + after[event, d] for d in range(min(m, t - 1) + 1)]
+            ways.append(as_first[event] if m == t else np.full(len(first), np.inf))
+            least[t, m], skipped[t, m] = np.min(ways, axis=0), np.argmin(ways, axis=0)
+            skipped[t, m][skipped[t, m] == len(ways) - 1] = t
+    keep = np.zeros(len(as_first), bool)
+    traces = np.arange(len(first))
+    # The last place that stays: as many as are left over are deleted after it.
+    ends = length[None] - 1 - np.arange(n_deleted + 1)[:, None]
+    left = n_deletions[None] - np.arange(n_deleted + 1)[:, None]
+    possible = (ends >= 0) & (left >= 0)
+    at_end = np.where(possible, least[np.maximum(ends, 0), np.maximum(left, 0), traces], np.inf)
+    best = np.argmin(at_end, axis=0)
+    t, m = ends[best, traces], left[best, traces]
+    while len(traces):
+        keep[first[traces] + t] = True
+        d = skipped[t, m, traces]
+        t, m = t - d - 1, m - d
+        goes_on = t >= 0
+        traces, t, m = traces[goes_on], t[goes_on], m[goes_on]
+    return keep

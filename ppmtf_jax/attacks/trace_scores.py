@@ -1,0 +1,287 @@
+"""How probable each attacked trace is under each target user's chain, and under the chain of all the others.
+
+Equations (1)-(5) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility
+Traces" (TIFS 2017). A place that was deleted from a trace is an instant without an event; it is summed over. For a
+Markov chain that sees some of its places exactly, the forward algorithm is a product of entries of powers of the
+transition matrix, one for each two events, the power being the number of instants between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy import sparse
+
+from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
+from ppmtf_jax.data.comparable import check_same_places, index_of_ids
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.runtime.progress import progress_bar
+
+MAX_GAP = 6
+"""Instants between two events beyond which the later one is scored as a first place: the chain has forgotten."""
+# Matrices of a batch of users, as entries: own and the others' ones, powers of them, and what solving for the
+# stationary distribution copies.
+BATCH_ENTRIES = 2**23
+BYTES_OF_ENTRY = 2 * 5 * 8
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What of each trace is scored: its first places, and each event with the one before it.
+
+    Parameters
+    ----------
+    user_ids : array, shape (traces,)
+        Whose trace it is.
+    number : int array, shape (traces,)
+        Of the trace among that user's.
+    first : int array, shape (first places,)
+        The distinct ones.
+    gap, place, next_place : int arrays, shape (steps,)
+        The distinct steps, sorted by the number of instants between.
+    counts : sparse float64 array, shape (traces, steps + first places)
+        How often each trace has each of them.
+    """
+
+    user_ids: np.ndarray
+    number: np.ndarray
+    first: np.ndarray
+    gap: np.ndarray
+    place: np.ndarray
+    next_place: np.ndarray
+    counts: sparse.csr_array
+
+    @classmethod
+    def of(cls, traces: Traces, max_gap: int = MAX_GAP) -> Observed:
+        """What traces show.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> traces = toy_city(n_users=3, n_days=1, seed=0).traces
+        >>> Observed.of(traces).counts.sum() == traces.n_events
+        np.True_
+        """
+        trace, place = traces.trace_of_event(), traces.place.astype(np.int64)
+        gap = np.diff(traces.instant.astype(np.int64), prepend=0)
+        linked = np.diff(trace, prepend=-1) == 0
+        linked &= gap <= max_gap
+        n_places = traces.n_places
+        code = np.where(linked, (gap * n_places + np.roll(place, 1)) * n_places + place, -1 - place)
+        distinct, column = np.unique(code, return_inverse=True)
+        # First places have negative codes: put them behind the steps.
+        n_first = int((distinct < 0).sum())
+        column = np.where(column < n_first, column + len(distinct) - n_first, column - n_first)
+        user, number = traces.trace_table()
+        shape = (len(user), len(distinct))
+        counts = sparse.csr_array(sparse.coo_array((np.ones(len(code)), (trace, column)), shape))
+        gap_of, rest = np.divmod(distinct[n_first:], n_places**2)
+        first = -1 - distinct[:n_first]
+        return cls(traces.user_ids[user], number, first, gap_of, rest // n_places, rest % n_places, counts)
+
+
+@dataclass(frozen=True, eq=False)
+class TraceScores:
+    """Log-probability of each attacked trace under each target user's chain, and under the others'.
+
+    Parameters
+    ----------
+    own, others : float64 arrays, shape (traces, targets)
+        log P(trace | H_n) and log P(trace | H_0); the others of user n are all target users but her.
+    user_ids : array, shape (traces,)
+        Whose trace it is: what the attacker wants to know.
+    number : int array, shape (traces,)
+        Of the trace among that user's.
+    target_ids : array, shape (targets,)
+    """
+
+    own: np.ndarray = field(repr=False)
+    others: np.ndarray = field(repr=False)
+    user_ids: np.ndarray = field(repr=False)
+    number: np.ndarray = field(repr=False)
+    target_ids: np.ndarray = field(repr=False)
+
+    @property
+    def log_ratio(self) -> Float[np.ndarray, "trace target"]:
+        """The logarithm of the score (5)."""
+        return self.own - self.others
+
+    @property
+    def truth(self) -> Int[np.ndarray, " trace"]:
+        """Index of the target user each trace is of, -1 if of none of them."""
+        return index_of_ids(self.user_ids, self.target_ids)
+
+    def combined(self) -> TraceScores:
+        """Those of all traces of a user together: what an attacker sums who knows them under one pseudonym."""
+        users, row = np.unique(self.user_ids, return_inverse=True)
+        by_user = sparse.csr_array((np.ones(len(row)), (row, np.arange(len(row)))))
+        number = np.zeros(len(users), np.int64)
+        return TraceScores(by_user @ self.own, by_user @ self.others, users, number, self.target_ids)
+
+
+def score_traces(
+    traces: Traces,
+    matrices: TransitionMatrices,
+    *,
+    first_place: Literal["stationary", "uniform"] = "stationary",
+    max_gap: int = MAX_GAP,
+    progress: bool = False,
+) -> TraceScores:
+    """Score every attacked trace for every target user.
+
+    Parameters
+    ----------
+    traces : Traces
+        What the attacker sees, on the places of the training traces. User ids tell whose they are, for evaluation only.
+    matrices : TransitionMatrices
+        Of the target users, at least two.
+    first_place : "stationary" or "uniform"
+        Probability of the first place of a trace: the stationary distribution of the same chain (section III-B), or the
+        same for all places, which leaves it out of the ratio.
+    max_gap : int
+        Events with more than that many instants between are not linked; the later is a first place again.
+    progress : bool
+        Show a progress bar where there is a terminal.
+
+    Raises
+    ------
+    InputError
+        The place tables differ, there are less than two target users, `max_gap` is below 1, or memory would not do.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.attacks.estimators.base import estimate_transitions
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=10, n_places=20, seed=0).traces
+    >>> scores = score_traces(traces, estimate_transitions(traces)).combined()
+    >>> scores.log_ratio.argmax(axis=1).tolist()
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    check_same_places(traces=traces, training=matrices)
+    problems: list[Problem | str] = []
+    if matrices.n_users < 2:
+        way_out = "The likelihood ratio holds a user against the other target users"
+        problems.append(Problem("training traces of at least 2 users", str(matrices.n_users), way_out=way_out))
+    if max_gap < 1:
+        problems.append(Problem("max_gap of at least 1", repr(max_gap)))
+    if first_place not in ("stationary", "uniform"):
+        problems.append(Problem("first_place 'stationary' or 'uniform'", repr(first_place)))
+    if problems:
+        raise InputError("re-identification", problems)
+    observed = Observed.of(traces, max_gap)
+    n_traces = len(observed.number)
+    batch_bytes = _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
+    require_memory(
+        "attack", 2 * 8 * n_traces * matrices.n_users + batch_bytes, "Attack fewer traces or users at a time"
+    )
+    own, others = np.empty((2, n_traces, matrices.n_users))
+    is_stationary = first_place == "stationary"
+    for users, tables in log_tables(observed, matrices, stationary=is_stationary, progress=progress):
+        scored = observed.counts @ tables.reshape(-1, tables.shape[-1]).T
+        own[:, users], others[:, users] = np.split(scored, 2, axis=1)
+    return TraceScores(own, others, observed.user_ids, observed.number, matrices.user_ids)
+
+
+def log_tables(
+    observed: Observed, matrices: TransitionMatrices, *, stationary: bool, progress: bool = False
+) -> Iterator[tuple[Int[np.ndarray, " user"], Float[np.ndarray, "2 user column"]]]:
+    """Log-probability of each column of `observed.counts` under the chains of some users, and of their others.
+
+    Yields
+    ------
+    users, tables
+        Indices of some users, and a row for each; the mean of all the others' chains is (4).
+    """
+    batches = batches_of_users(matrices, np.arange(matrices.n_users))
+    with jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
+        total = jnp.zeros((len(matrices.places),) * 2)
+        for users in batches:
+            total += _summed(matrices.counts.of_users(users), matrices.floor)
+            advance(len(users))
+        steps = _steps_by_gap(observed)
+        for users in batches:
+            counts = matrices.counts.of_users(users)
+            given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first), steps)
+            tables, first = _log_tables(*given, stationary=stationary)
+            kept = [table[..., :n] for table, n in zip(tables, _steps_of_gap(observed), strict=True)]
+            yield users, np.concatenate([*kept, first[..., : len(observed.first)]], axis=-1)
+            advance(len(users))
+
+
+def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Float[Array, "*batch place"]:
+    """Distribution that a chain keeps, from transition matrices whose entries are all positive.
+
+    Solves pi (I - P + E) = 1 where all entries of E are 1: pi E = 1 and pi P = pi, and nothing else does.
+
+    Examples
+    --------
+    >>> bool(jnp.allclose(stationary_distribution(jnp.array([[0.5, 0.5], [0.25, 0.75]])), jnp.array([1 / 3, 2 / 3])))
+    True
+    """
+    n_places = matrices.shape[-1]
+    system = jnp.eye(n_places) - matrices + 1
+    ones = jnp.ones((*matrices.shape[:-2], n_places, 1))
+    solved = jnp.linalg.solve(jnp.swapaxes(system, -1, -2), ones)[..., 0]
+    positive = jnp.maximum(solved, jnp.finfo(solved.dtype).tiny)
+    return positive / positive.sum(axis=-1, keepdims=True)
+
+
+def batches_of_users(
+    matrices: TransitionMatrices, users: Int[np.ndarray, " user"], n_matrices: int = 1
+) -> list[Int[np.ndarray, " some"]]:
+    """Users in batches for which so many matrices of each fit in memory."""
+    at_a_time = max(1, _batch_users(matrices) // n_matrices)
+    return np.array_split(users, -(-len(users) // at_a_time))
+
+
+def padded_indices(indices: Int[np.ndarray, "*rows column"]) -> Int[np.ndarray, "*rows padded"]:
+    """Columns added up to a power of two, so that few programs are compiled."""
+    n_columns = indices.shape[-1]
+    width = 1 << max(0, int(n_columns - 1).bit_length())
+    return np.pad(indices, [(0, 0)] * (indices.ndim - 1) + [(0, width - n_columns)])
+
+
+def _batch_users(matrices: TransitionMatrices) -> int:
+    return max(1, min(matrices.n_users, BATCH_ENTRIES // len(matrices.places) ** 2))
+
+
+@jax.jit
+def _summed(counts: Float[Array, "user place next_place"], floor: float | Float[Array, ""]) -> Array:
+    return to_probabilities(counts.astype(jnp.float64), floor).sum(axis=0)
+
+
+@partial(jax.jit, static_argnames="stationary")
+def _log_tables(
+    counts: Array, total: Array, n_others: Array, floor: Array, first: Array, steps: list, *, stationary: bool
+) -> tuple[list[Array], Array]:
+    own = to_probabilities(counts.astype(jnp.float64), floor)
+    chains = jnp.stack([own, (total - own) / n_others])
+    power, tables = chains, []
+    for number, step in enumerate(steps):
+        # One table for each gap from 1 on, even where no event has it.
+        power = power @ chains if number else power
+        tables.append(jnp.log(power[..., step[0], step[1]]))
+    log_first = jnp.full((*chains.shape[:2], len(first)), -jnp.log(chains.shape[-1]))
+    if stationary:
+        log_first = jnp.log(stationary_distribution(chains)[..., first])
+    return tables, log_first
+
+
+def _steps_of_gap(observed: Observed) -> Int[np.ndarray, " gap"]:
+    """How many distinct steps there are of each gap, from 1 on."""
+    return np.bincount(observed.gap, minlength=1)[1:]
+
+
+def _steps_by_gap(observed: Observed) -> list[Int[np.ndarray, "2 step"]]:
+    edges = np.cumsum(_steps_of_gap(observed))[:-1]
+    pairs = np.split(np.stack([observed.place, observed.next_place]), edges, axis=1) if len(observed.gap) else []
+    return [padded_indices(pair) for pair in pairs]

@@ -1,0 +1,103 @@
+"""All estimators on the same traces: copies are found, independent traces are not."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+
+N_USERS, N_PLACES = 24, 12
+
+
+@pytest.fixture(scope="module")
+def city() -> Traces:
+    return toy_city(n_users=N_USERS, n_places=N_PLACES, n_days=2, seed=0).traces
+
+
+def at_random(traces: Traces, seed: int) -> Traces:
+    """The same events at places that have nothing to do with who is there."""
+    return dataclasses.replace(
+        traces, place=np.random.default_rng(seed).integers(0, N_PLACES, traces.n_events).astype(np.int32)
+    )
+
+
+def test_copies_are_found(city):
+    # Without gaps, nobody's matrix makes a trace's transitions more likely than the one that they were counted for.
+    frame = pd.DataFrame(np.indices((N_USERS, 40)).reshape(2, -1).T, columns=["user", "instant"]).assign(place=0)
+    frame["place"] = city.places.ids[np.random.default_rng(0).integers(0, N_PLACES, len(frame))]
+    walks = Traces.from_frame(frame, city.places, city.time_grid)
+    [attack] = reidentification_attacks(walks, walks, ["ml"])
+    assert attack.each.accuracy == 1
+    assert attack.each.auc == 1
+    assert attack.each.against == "targets"
+    assert attack.each.true_positive_rate[0.001] == 1
+
+
+def test_independent_traces_are_not(city):
+    known, handed_out = at_random(city, 1), at_random(city, 2)
+    [attack] = reidentification_attacks(known, handed_out, ["ml floor=1e-2"])
+    n, m = N_USERS, N_USERS * (N_USERS - 1)
+    # Of independent scores; a target's or a trace's scores depend on each other, which at most doubles it here.
+    standard_error = np.sqrt((n + m + 1) / (12 * n * m))
+    assert abs(attack.each.auc - 0.5) < 5 * standard_error
+    assert attack.each.accuracy <= 1 / n + 5 * np.sqrt(1 / n * (1 - 1 / n) / n)
+    low, high = attack.each.auc_interval
+    assert low < attack.each.auc < high
+
+
+def test_names_of_users_mean_nothing(city):
+    turned = city.to_frame()
+    turned["user"] = (turned["user"] + 7) % N_USERS
+    again = Traces.from_frame(turned, city.places, city.time_grid)
+    [attack], [other] = (reidentification_attacks(traces, traces, ["ml"]) for traces in (city, again))
+    assert other.each.auc == pytest.approx(attack.each.auc, abs=1e-12)
+
+
+def test_the_strongest_attack_stands_first(city):
+    said = []
+    attacks = reidentification_attacks(city, city, ["ml floor=0.05", "ml"], say=said.append)
+    assert attacks[0].each.auc >= attacks[1].each.auc
+    assert {attack.estimator for attack in attacks} == {"ml", "ml floor=0.05"}
+    assert len(said) == 2
+    numbers = attacks[0].numbers()
+    assert numbers["each"]["n_targets"] == N_USERS
+    assert numbers["combined"]["true_positive_rate"].keys() == {"0.001", "0.01", "0.1"}
+
+
+def test_the_worst_deletion_is_worse_for_the_attacker_than_any(city):
+    known = city.select_users(np.arange(N_USERS // 2))
+    auc = {}
+    for how in ("random", "worst"):
+        settings = ReidentificationSettings(n_deleted=12, deletion=how)
+        [attack] = reidentification_attacks(known, city, ["ml"], settings)
+        assert attack.each.against == "strangers"
+        auc[how] = attack.each.auc
+    assert auc["worst"] < auc["random"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"n_deleted": -1}, "n_deleted"),
+        ({"max_gap": 0}, "max_gap"),
+    ],
+)
+def test_impossible_settings_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        ReidentificationSettings(**wrong)
+
+
+def test_unknown_estimators_are_refused_before_any_work(city):
+    said = []
+    with pytest.raises(InputError, match="one of ml"):
+        reidentification_attacks(city, city, ["ml", "nobody"], say=said.append)
+    with pytest.raises(InputError, match="floor above 0"):
+        reidentification_attacks(city, city, ["ml", "ml floor=2.0"], say=said.append)
+    with pytest.raises(InputError, match="some of ml"):
+        reidentification_attacks(city, city, [])
+    assert not said

@@ -1,0 +1,87 @@
+"""What of real traces an attacker knows."""
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.attacks.splits import RehearsalSettings, cut_by_period, rehearse, targets_of
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def city() -> Traces:
+    return toy_city(n_users=20, n_places=20, n_days=5, seed=0).traces
+
+
+def pieces_of(traces: Traces) -> set[tuple[int, int]]:
+    user, number = traces.trace_table()
+    return set(zip(traces.user_ids[user].tolist(), number.tolist(), strict=True))
+
+
+def test_traces_are_cut_where_a_period_ends(city):
+    cut = cut_by_period(city)
+    day = city.instant // 24
+    assert np.array_equal(cut.instant, city.instant)
+    assert np.array_equal(np.unique(np.stack([cut.user, cut.trace, day]), axis=1)[:2].T, np.stack(cut.trace_table()).T)
+    first = np.flatnonzero(np.diff(cut.user, prepend=-1))
+    assert (cut.trace[first] == 0).all()
+
+
+def test_the_attacker_knows_the_earlier_pieces_of_targets_and_nothing_of_strangers(city):
+    made = rehearse(city, RehearsalSettings(known_share=0.4), seed=1)
+    known, handed_out = pieces_of(made.known), pieces_of(made.anonymized)
+    assert not known & handed_out
+    assert known | handed_out == pieces_of(cut_by_period(city))
+    assert made.known.n_users == 10
+    for user in made.known.user_ids.tolist():
+        own = sorted(number for each, number in known if each == user)
+        assert own == [0, 1]
+        assert min(number for each, number in handed_out if each == user) == 2
+
+
+def test_targets_and_strangers_are_as_few_as_asked_for(city):
+    made = rehearse(city, RehearsalSettings(n_targets=3), seed=0)
+    assert (made.known.n_users, made.anonymized.n_users) == (3, 6)
+    made = targets_of(city, city, 3, seed=0)
+    assert (made.known.n_users, made.anonymized.n_users) == (3, 6)
+    assert set(made.known.user_ids.tolist()) <= set(made.anonymized.user_ids.tolist())
+    made = targets_of(city, city, 30, seed=0)
+    assert made.known.n_users == made.anonymized.n_users == 20
+
+
+def test_users_with_one_piece_are_strangers(city):
+    user, number = (each := cut_by_period(city)).trace_table()
+    short = each.select_traces((user >= 12) | (number == 0))
+    made = rehearse(short, RehearsalSettings(stranger_share=0.0, pieces="trace"), seed=0)
+    assert made.known.n_users == 8
+    assert made.n_left_out == 12
+    assert made.anonymized.n_users == 20
+
+
+def test_who_is_chosen_depends_on_the_seed(city):
+    chosen = [rehearse(city, RehearsalSettings(), seed=seed).known.user_ids.tolist() for seed in (0, 0, 1)]
+    assert chosen[0] == chosen[1] != chosen[2]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"known_share": 1.0}, "known_share between 0 and 1"),
+        ({"stranger_share": 1.0}, "stranger_share"),
+        ({"n_targets": 1}, "n_targets of at least 2"),
+    ],
+)
+def test_impossible_splits_are_refused(wrong, message):
+    with pytest.raises(InputError, match=message):
+        RehearsalSettings(**wrong)
+
+
+def test_traces_of_one_piece_each_cannot_be_split(city):
+    with pytest.raises(InputError, match="two users with two pieces"):
+        rehearse(city, RehearsalSettings(pieces="trace"), seed=0)
+
+
+def test_released_traces_of_others_are_refused(city):
+    with pytest.raises(InputError, match="users of the training set"):
+        targets_of(city.select_users(np.arange(5)), city, 5, seed=0)

@@ -1,0 +1,122 @@
+"""Scores of attacked traces, against sums over all hidden places in a loop."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from ppmtf_jax.attacks.estimators.base import estimate_transitions
+from ppmtf_jax.attacks.trace_scores import score_traces, stationary_distribution
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+
+PLACES = PlaceTable(np.arange(3), np.zeros(3), np.zeros(3))
+GRID = TimeGrid.each_instant("2024-01-01T00:00:00", 3600, 8)
+
+
+def traces_of(*walks: tuple[str, dict[int, int]]) -> Traces:
+    """Traces of users, given as place by instant."""
+    rows = [
+        {"user": user, "trace": number, "instant": instant, "place": place}
+        for number, (user, walk) in enumerate(walks)
+        for instant, place in walk.items()
+    ]
+    return Traces.from_frame(pd.DataFrame(rows), PLACES, GRID)
+
+
+TRAIN = traces_of(
+    ("ann", {0: 0, 1: 1, 2: 0, 3: 0, 4: 2, 5: 1}), ("bob", {0: 1, 1: 2, 2: 2, 3: 1}), ("cleo", {0: 2, 1: 0, 2: 0, 3: 2})
+)
+ATTACKED = traces_of(
+    ("bob", {0: 1, 1: 2, 2: 1}), ("dan", {0: 0, 3: 2, 4: 2, 6: 1}), ("ann", {2: 0}), ("ann", {0: 0, 1: 2, 7: 1})
+)
+
+
+def by_hand(matrix: np.ndarray, walk: dict[int, int]) -> float:
+    """Probability of what is seen of a walk, summed over every place of every instant without an event."""
+    first, last = min(walk), max(walk)
+    hidden = [instant for instant in range(first, last) if instant not in walk]
+    values, vectors = np.linalg.eig(matrix.T)
+    stationary = np.real(vectors[:, np.argmax(np.real(values))])
+    stationary /= stationary.sum()
+    total = 0.0
+    for guess in itertools.product(range(3), repeat=len(hidden)):
+        whole = walk | dict(zip(hidden, guess, strict=True))
+        steps = [matrix[whole[t], whole[t + 1]] for t in range(first, last)]
+        total += stationary[walk[first]] * np.prod(steps)
+    return float(np.log(total))
+
+
+@pytest.mark.parametrize("floor", [1e-8, 1e-2])
+def test_scores_sum_over_deleted_places(floor: float) -> None:
+    matrices = estimate_transitions(TRAIN, "ml", floor=floor)
+    own = np.asarray(matrices.of_users(np.arange(3)), np.float64)
+    others = (own.sum(axis=0) - own) / 2
+    scores = score_traces(ATTACKED, matrices)
+    walks = {("bob", 0): {0: 1, 1: 2, 2: 1}, ("dan", 1): {0: 0, 3: 2, 4: 2, 6: 1}}
+    walks |= {("ann", 2): {2: 0}, ("ann", 3): {0: 0, 1: 2, 7: 1}}
+    for row, key in enumerate(zip(scores.user_ids.tolist(), scores.number.tolist(), strict=True)):
+        # Matrices by hand are in single precision.
+        assert scores.own[row] == pytest.approx([by_hand(own[n], walks[key]) for n in range(3)], rel=1e-4)
+        assert scores.others[row] == pytest.approx([by_hand(others[n], walks[key]) for n in range(3)], rel=1e-4)
+    assert scores.truth.tolist() == [0, 0, 1, -1]
+
+
+def test_beyond_the_longest_gap_a_trace_begins_anew() -> None:
+    matrices = estimate_transitions(TRAIN)
+    cut = score_traces(traces_of(("ann", {0: 0, 4: 1})), matrices, max_gap=3)
+    apart = score_traces(traces_of(("ann", {0: 0}), ("ann", {0: 1})), matrices)
+    assert cut.own[0] == pytest.approx(apart.own.sum(axis=0))
+    linked = score_traces(traces_of(("ann", {0: 0, 4: 1})), matrices, max_gap=4)
+    assert not np.allclose(linked.own, cut.own)
+
+
+def test_uniform_first_places_leave_only_transitions() -> None:
+    matrices = estimate_transitions(TRAIN)
+    own = np.asarray(matrices.of_users(np.arange(3)))
+    scores = score_traces(traces_of(("bob", {0: 1, 1: 2})), matrices, first_place="uniform")
+    assert scores.own[0] == pytest.approx(np.log(own[:, 1, 2] / 3), rel=1e-6)
+
+
+def test_combined_traces_add_up() -> None:
+    scores = score_traces(ATTACKED, estimate_transitions(TRAIN))
+    combined = scores.combined()
+    assert combined.user_ids.tolist() == ["ann", "bob", "dan"]
+    assert combined.log_ratio[0] == pytest.approx(scores.log_ratio[scores.user_ids == "ann"].sum(axis=0))
+
+
+def test_the_order_of_users_changes_nothing() -> None:
+    frame = TRAIN.to_frame()
+    renamed = Traces.from_frame(frame.replace({"user": {"ann": "zoe"}}), PLACES, GRID)
+    scores = score_traces(ATTACKED, estimate_transitions(TRAIN))
+    again = score_traces(ATTACKED, estimate_transitions(renamed))
+    order = [renamed.user_ids.tolist().index(name) for name in ("zoe", "bob", "cleo")]
+    assert again.log_ratio[:, order] == pytest.approx(scores.log_ratio, rel=1e-9)
+
+
+def test_batches_of_users_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrices = estimate_transitions(TRAIN)
+    whole = score_traces(ATTACKED, matrices)
+    monkeypatch.setattr("ppmtf_jax.attacks.trace_scores.BATCH_ENTRIES", 1)
+    assert score_traces(ATTACKED, matrices).log_ratio == pytest.approx(whole.log_ratio, rel=1e-12)
+
+
+def test_a_stationary_distribution_stays_though_a_chain_hardly_mixes() -> None:
+    with jax.enable_x64(True):
+        found = stationary_distribution(jnp.array([[1 - 1e-8, 1e-8], [3e-8, 1 - 3e-8]]))
+    assert np.asarray(found) == pytest.approx([0.75, 0.25], rel=1e-6)
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    one = traces_of(("ann", {0: 0, 1: 1}))
+    with pytest.raises(InputError, match="training traces of at least 2 users"):
+        score_traces(one, estimate_transitions(one))
+    with pytest.raises(InputError, match="max_gap of at least 1"):
+        score_traces(one, estimate_transitions(TRAIN), max_gap=0)
+    with pytest.raises(InputError, match="at least one transition"):
+        estimate_transitions(traces_of(("ann", {0: 0}), ("bob", {0: 1})))

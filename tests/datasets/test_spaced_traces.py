@@ -1,0 +1,174 @@
+"""Traces of places that are far apart in time, against a loop over the events."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretization import discretize
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.spaced_traces import SpacedTraces, is_spaced, split_traces
+from ppmtf_jax.errors import InputError
+
+DAY_S = 86_400
+PLACES = MostVisited(50)
+
+
+def checkins(*rows: tuple[object, float, object]) -> pd.DataFrame:
+    """A table of (user, minutes, place), everything at one point."""
+    frame = pd.DataFrame(rows, columns=["user", "minutes", "place"])
+    time = pd.Timestamp("2024-01-01T09:00") + pd.to_timedelta(frame.pop("minutes"), unit="min")
+    return frame.assign(latitude=35.7, longitude=139.7, local_time=time + pd.Timedelta(hours=9), utc_time=time)
+
+
+def run(frame: pd.DataFrame, spaced: SpacedTraces):
+    return discretize(frame, spaced, time_zone="Asia/Tokyo")
+
+
+def events(traces: Traces) -> list[tuple]:
+    return list(traces.to_frame().itertuples(index=False, name=None))
+
+
+def kept_by_loop(users: list[int], times: list[int], gap: float) -> list[bool]:
+    kept, last = [], {}
+    for user, time in zip(users, times, strict=True):
+        keep = user not in last or time > last[user] + gap
+        kept.append(keep)
+        if keep:
+            last[user] = time
+    return kept
+
+
+# The rule
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-50, 400)), max_size=60).map(sorted),
+    st.sampled_from([0.5, 1, 7, 30, 1000]),
+)
+def test_what_is_kept_is_what_a_loop_keeps(rows, gap):
+    user, time = np.array(rows, np.int64).reshape(-1, 2).T
+    assert is_spaced(user, time, gap).tolist() == kept_by_loop(user.tolist(), time.tolist(), gap)
+
+
+def test_users_do_not_see_each_other_though_their_times_do():
+    # The later user begins before the earlier one ends.
+    user, time = np.array([0, 0, 1, 1]), np.array([0, 100, 0, 10])
+    assert is_spaced(user, time, 30).tolist() == [True, True, True, False]
+
+
+def test_exactly_the_gap_is_too_soon_and_what_was_left_out_does_not_count():
+    frame = checkins((1, 0, "a"), (1, 30, "b"), (1, 30.5, "c"), (1, 60, "d"), (1, 61, "e"))
+    traces, report = run(frame, SpacedTraces(PLACES, n_traces=1, trace_length=3))
+    assert events(traces) == [(1, 0, 0, "a"), (1, 0, 1, "c"), (1, 0, 2, "e")]
+    assert report.notes[0].startswith("check-ins left out: 2 within 1800 s of the last one kept, 0 of 0 users")
+
+
+# Traces
+
+
+def test_first_places_in_traces_of_one_length():
+    frame = checkins(*((7, 31 * step, f"p{step}") for step in range(8)), *((3, 31 * step, "x") for step in range(5)))
+    # Neither order nor given traces matter.
+    frame = frame.assign(trace=np.arange(len(frame))).sample(frac=1, random_state=0)
+    traces, report = run(frame, SpacedTraces(PLACES, n_traces=2, trace_length=3))
+    assert events(traces) == [(7, step // 3, step % 3, f"p{step}") for step in range(6)]
+    assert (traces.time_grid.n_instants, traces.time_grid.n_slots, traces.time_grid.step_s) == (3, 3, 1800)
+    # Of 13 check-ins, 5 are of a user with too few, and 2 beyond the first six.
+    assert report.notes[0].endswith("5 of 1 users with less than 6, 2 of the 1 others beyond them")
+    assert (report.n_same_instant, report.n_events) == (0, 6)
+
+
+def test_only_check_ins_at_the_places_count():
+    frame = checkins((1, 0, "a"), (1, 20, "b"), (1, 40, "c"), (1, 80, "d")).assign(latitude=[36.5, 35.7, 35.7, 35.7])
+    box = GridPlaces(35, 36, 139, 140, 2, 2)
+    traces, report = run(frame, SpacedTraces(box, n_traces=1, trace_length=2))
+    # The first is outside, so that the second is kept; the third follows it too soon.
+    assert [row[2] for row in events(traces)] == [0, 1]
+    assert (report.n_outside_box, report.notes[0][:22]) == (1, "check-ins left out: 1 ")
+
+
+def test_traces_end_where_the_gap_is_long():
+    day = 24 * 60
+    at = [0, 40, 40 + day, 41 + 2 * day, 100 + 4 * day, 200 + 4 * day, 9 * day]
+    frame = checkins(*((1, minute, f"p{n}") for n, minute in enumerate(at)), (2, 0, "x"), (2, 5 * day, "y"))
+    traces, report = run(frame, SpacedTraces(PLACES, n_traces=1, trace_length=2, max_gap_s=DAY_S))
+    # Exactly a day is within a trace, more is not; p3 and p6 are alone, and so is all of user 2.
+    assert events(traces) == [(1, 0, 0, "p0"), (1, 0, 1, "p1"), (1, 0, 2, "p2"), (1, 1, 0, "p4"), (1, 1, 1, "p5")]
+    assert report.notes[0].endswith("0 of 0 users with less than 2, 4 of the 2 others alone in a trace")
+    assert traces.time_grid.n_instants == 3
+
+
+def test_the_same_users_whichever_way_their_check_ins_are_cut():
+    rng = np.random.default_rng(0)
+    # User n has the first 300 (n + 1) minutes, where at most one in 30 is kept.
+    rows = [(n, minute, "a") for n in range(9) for minute in rng.uniform(0, 300 * (n + 1), 100).tolist()]
+    even, _ = run(checkins(*rows), SpacedTraces(PLACES, n_traces=5, trace_length=4))
+    by_gaps, _ = run(checkins(*rows), SpacedTraces(PLACES, n_traces=5, trace_length=4, max_gap_s=DAY_S))
+    assert even.user_ids.tolist() == by_gaps.user_ids.tolist()
+    assert 1 < even.n_users < 9
+
+
+def test_nobody_has_enough():
+    frame = checkins((1, 0, "a"), (1, 50, "b"), (1, 60, "c"))
+    with pytest.raises(InputError, match="one user with 100 check-ins more than 1800 s apart; found at most 2"):
+        run(frame, SpacedTraces(PLACES))
+    with pytest.raises(InputError, match="at least one event"):
+        run(checkins((1, 0, "a"), (1, 3000, "b")), SpacedTraces(PLACES, 1, 2, max_gap_s=DAY_S))
+
+
+def test_impossible_settings_are_all_told():
+    with pytest.raises(InputError) as error:
+        SpacedTraces(PLACES, n_traces=0, trace_length=-2, min_gap_s=-1)
+    assert [str(problem).split(";")[0] for problem in error.value.problems] == [
+        "expected n_traces as a positive whole number",
+        "expected trace_length as a positive whole number",
+        "expected min_gap_s as a positive whole number",
+    ]
+    for gap in (1800, float("nan")):
+        with pytest.raises(InputError, match="max_gap_s above min_gap_s, 1800 s"):
+            SpacedTraces(PLACES, max_gap_s=gap)
+
+
+# The split
+
+
+def traces_of(n_traces: dict[int, int]) -> Traces:
+    rows = [(user, 100_000 * n + 40 * k, "a") for user, many in n_traces.items() for n in range(many) for k in range(2)]
+    return run(checkins(*rows), SpacedTraces(PLACES, n_traces=1, trace_length=2, max_gap_s=DAY_S))[0]
+
+
+def numbers(traces: Traces) -> list[tuple[int, int]]:
+    user, number = traces.trace_table()
+    return list(zip(traces.user_ids[user].tolist(), number.tolist(), strict=True))
+
+
+def test_each_user_gives_the_first_of_her_traces():
+    train, test = split_traces(traces_of({1: 1, 2: 2, 3: 10, 4: 11}), 0.1)
+    # A tenth of 10 traces is one, of 11 two; user 1 has nothing left.
+    assert numbers(train) == [(1, 0), (2, 0), (3, 0), (4, 0), (4, 1)]
+    assert numbers(test) == [(2, 1), *((3, n) for n in range(1, 10)), *((4, n) for n in range(2, 11))]
+
+
+@pytest.mark.parametrize("n_first", range(1, 10))
+def test_shares_of_ten_are_exact(n_first):
+    train, test = split_traces(traces_of({1: 10}), n_first / 10)
+    assert (len(numbers(train)), len(numbers(test))) == (n_first, 10 - n_first)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, float("nan")])
+def test_impossible_shares(share):
+    with pytest.raises(InputError, match="a share above 0 and below 1"):
+        split_traces(traces_of({1: 10}), share)
+
+
+def test_nothing_left_to_attack():
+    with pytest.raises(InputError, match="at least 2 traces; found at most 1"):
+        split_traces(traces_of({1: 1}), 0.5)
+    # Two thirds of two traces are both.
+    with pytest.raises(InputError, match="at least 4 traces; found at most 2"):
+        split_traces(traces_of({1: 2}), 0.67)
