@@ -24,9 +24,7 @@ CONVERGED_BELOW = 1e-6
 MAX_ITERATIONS = 1000
 
 
-def markov_clusters(
-    weights: Sparse, inflation: float = 2.0
-) -> Int[np.ndarray, " node"]:
+def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, " node"]:
     """Partition the nodes of an undirected graph.
 
     A node's loop has the weight of its heaviest edge, or 1 where it has none; loops that are given do not count. Nodes

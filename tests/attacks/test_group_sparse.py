@@ -1,10 +1,12 @@
 """Transition matrices by group sparsity tensor factorization, and the choice of its beta."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.estimators.base import ESTIMATORS, estimate_transitions
+from ppmtf_jax.attacks.estimators.base import estimate_transitions
 from ppmtf_jax.attacks.estimators.group_sparse import (
     CrossValidation,
     GroupSparseSettings,
@@ -31,37 +33,46 @@ def haunts(n_users: int, n_haunts: int = 4) -> Traces:
     return to_traces(rows, PLACES, GRID)
 
 
+def factorized(train: Traces, **settings: Any) -> FactorizedCounts:
+    counts = estimate_transitions(train, "gstf", **settings).counts
+    assert isinstance(counts, FactorizedCounts)
+    return counts
+
+
 @pytest.mark.parametrize(
-    "settings", [{"beta": 0.0}, {"beta": float("nan")}, {"groups": "none"}, {"inflation": 1.0}, {"adjacency_weight": -1}]
+    ("name", "value"),
+    [("beta", 0.0), ("beta", float("nan")), ("groups", "none"), ("inflation", 1.0), ("adjacency_weight", -1.0)],
 )
-def test_impossible_settings(settings: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=next(iter(settings))):
-        ESTIMATORS["gstf"].settings(**settings)
+def test_impossible_settings(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=name):
+        estimate_transitions(haunts(2), "gstf", **{name: value})
 
 
 def test_groups_and_controls() -> None:
     train = haunts(12)
     by_mcl = place_groups(train)
     found = {
-        groups: estimate_transitions(train, "gstf", beta=0.1, groups=groups, rank=2, n_sweeps=2).counts.group
+        groups: np.asarray(factorized(train, beta=0.1, groups=groups, rank=2, n_sweeps=2).group)
         for groups in ("mcl", "shuffled", "one", "singletons")
     }
-    assert by_mcl.max() == 3 and found["mcl"].tolist() == by_mcl.tolist()
+    assert by_mcl.max() == 3
+    assert found["mcl"].tolist() == by_mcl.tolist()
     assert np.bincount(found["shuffled"]).tolist() == np.bincount(by_mcl).tolist()
     assert found["shuffled"].tolist() != by_mcl.tolist()
-    assert not found["one"].any() and found["singletons"].tolist() == list(range(24))
+    assert not found["one"].any()
+    assert found["singletons"].tolist() == list(range(24))
 
 
 def test_a_larger_beta_leaves_fewer_columns_of_groups() -> None:
     train = haunts(12)
     in_use = []
     for beta in (0.01, 3.0, 1e4):
-        counts = estimate_transitions(train, "gstf", beta=beta, rank=4).counts
+        counts = factorized(train, beta=beta, rank=4)
         assert counts.beta == beta
-        columns = np.asarray(counts.factors.next_place_b).reshape(4, 6, 4)  # haunt, place, column
-        # Of a group that is in, no place that somebody enters is out.
-        in_use.append(int((columns > 0).any(axis=1).sum()))
-    assert in_use[0] > in_use[1] >= in_use[2] == 0
+        of_places = [factor for factor in counts.factors if len(factor) == 24]
+        by_haunt = np.stack(of_places).reshape(4, 4, 6, 4)  # matrix, haunt, place, column
+        in_use.append(int((by_haunt > 0).any(axis=2).sum()))
+    assert in_use[0] > in_use[1] > in_use[2] == 0
     matrices = estimate_transitions(train, "gstf", beta=1e4, rank=4).of_users(np.array([0]))
     assert np.allclose(matrices, 1 / 24)
 
@@ -70,7 +81,8 @@ def test_cross_validation_sees_whose_transitions_are_held_out() -> None:
     settings = GroupSparseSettings(rank=4)
     scores = cross_validate_beta(haunts(16), settings, betas=(0.1, 0.5, 1e4), n_folds=3)
     # A held-out run tells its haunt, which a quarter of the users share: 1 for 12 of 15 others, 1/2 for 3.
-    assert scores.auc.shape == (3, 3) and scores.best < 1e4
+    assert scores.auc.shape == (3, 3)
+    assert scores.best < 1e4
     assert scores.mean[:2].max() == pytest.approx((12 + 3 / 2) / 15, abs=0.1)
     # Where all factors are 0 nobody is told apart; nor where all wander everywhere, by more than chance allows: the
     # standard deviation of an AUC of 48 runs is about 1/sqrt(12 * 48).
@@ -81,7 +93,7 @@ def test_cross_validation_sees_whose_transitions_are_held_out() -> None:
 
 def test_the_default_is_the_best_of_the_curve() -> None:
     train = haunts(8)
-    chosen = estimate_transitions(train, "gstf", rank=2, n_sweeps=10, seed=3).counts.beta
+    chosen = factorized(train, rank=2, n_sweeps=10, seed=3).beta
     assert chosen == cross_validate_beta(train, GroupSparseSettings(rank=2, n_sweeps=10), seed=3).best
 
 
@@ -101,7 +113,7 @@ def test_standard_errors_are_over_folds() -> None:
         (haunts(2), {"n_folds": 1}, "n_folds of at least 2"),
     ],
 )
-def test_what_cannot_be_cross_validated(train: Traces, wrong: dict[str, object], expected: str) -> None:
+def test_what_cannot_be_cross_validated(train: Traces, wrong: dict[str, Any], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         cross_validate_beta(train, **wrong)
 
@@ -110,7 +122,8 @@ def test_users_with_few_transitions_can_be_cross_validated() -> None:
     rows = [(0, 0, 0, 0), (0, 0, 1, 1), (0, 0, 2, 0), (1, 0, 0, 4), (1, 0, 1, 5), (2, 0, 0, 9)]
     scores = cross_validate_beta(to_traces(rows, PLACES, GRID), GroupSparseSettings(rank=2), betas=(0.01,))
     # One user has two transitions, so there are two folds; the others' are never held out.
-    assert scores.auc.shape == (1, 2) and np.isfinite(scores.auc).all()
+    assert scores.auc.shape == (1, 2)
+    assert np.isfinite(scores.auc).all()
 
 
 def test_correlation_of_sparsity() -> None:

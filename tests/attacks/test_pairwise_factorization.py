@@ -162,7 +162,8 @@ def test_who_never_moved_and_what_nobody_left_have_no_factors() -> None:
         factors, _ = fit_factors(small, transitions_of(), penalty, 1)
         for part in (factors.user_b[-1], factors.user_c[-1], factors.place_a[-1], factors.place_c[-1]):
             assert not part.any()
-        assert factors.user_b[:-1].any() and factors.place_a[:-1].any()
+        assert factors.user_b[:-1].any()
+        assert factors.place_a[:-1].any()
 
 
 @pytest.mark.parametrize("spread", [0, 2, 6])
@@ -183,7 +184,8 @@ def test_group_minimum(spread: int, group_norm: float) -> None:
             continue
         slope = c * v - g + group_norm / 2 * v / np.linalg.norm(v)
         assert np.abs(slope[v > 0]).max() < 1e-8 * np.abs(g).max()
-        assert (v[g <= 0] == 0).all() and (v[g > 0] > 0).all()
+        assert (v[g <= 0] == 0).all()
+        assert (v[g > 0] > 0).all()
 
 
 def test_curvatures_that_differ_need_newton() -> None:

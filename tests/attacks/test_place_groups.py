@@ -39,17 +39,18 @@ def test_elsewhere_the_eight_nearest_are() -> None:
 def test_places_at_one_point_are_adjacent_to_each_other_but_none_to_itself() -> None:
     places = PlaceTable(np.arange(30), np.repeat([35.0, 35.1, 35.123], 10), np.full(30, 139.0))
     adjacent = adjacent_places(places).toarray()
-    assert not adjacent.diagonal().any() and (adjacent.sum(axis=1) >= 8).all()
+    assert not adjacent.diagonal().any()
+    assert (adjacent.sum(axis=1) >= 8).all()
     assert not adjacent[:10, 10:].any()
 
 
 def test_weights_are_moves_both_ways_and_adjacency() -> None:
-    # 0 and 1 are joined by one move either way, 2 and 3 by adjacency alone: moves between 1 and 2 decide nothing less.
+    # 0 and 1 are joined by a move either way, 2 and 3 by one move and adjacency; stays at 2 do not hold it apart.
     places = lattice(np.zeros(4, int), np.arange(4))
     assert adjacency_term(places, 0.01).toarray().tolist() == (0.01 * (np.eye(4, k=1) + np.eye(4, k=-1))).tolist()
-    moves = np.array([[0, 1], [1, 0], [3, 2], [2, 2], [2, 2], [2, 2]]).T
-    assert groups_of_moves(*moves, adjacency_term(places, 0.01)).tolist() == [0, 0, 1, 1]
-    assert groups_of_moves(*moves[:, :2], adjacency_term(places, 0.0)).tolist() == [0, 0, 1, 2]
+    place, next_place = np.array([[0, 1], [1, 0], [3, 2], [2, 2], [2, 2], [2, 2]]).T
+    assert groups_of_moves(place, next_place, adjacency_term(places, 0.01)).tolist() == [0, 0, 1, 1]
+    assert groups_of_moves(place[:2], next_place[:2], adjacency_term(places, 0.0)).tolist() == [0, 0, 1, 2]
 
 
 def test_who_moves_and_when_does_not_matter() -> None:
@@ -60,7 +61,8 @@ def test_who_moves_and_when_does_not_matter() -> None:
     grid = TimeGrid.each_instant("2024-01-01T00:00:00", 3600, 6)
     groups = place_groups(Traces.from_frame(frame, places, grid))
     again = place_groups(Traces.from_frame(frame.assign(user=7 - frame["user"]), places, grid))
-    assert groups.tolist() == again.tolist() and 1 < groups.max() + 1 < 36
+    assert groups.tolist() == again.tolist()
+    assert 1 < groups.max() + 1 < 36
 
 
 @pytest.mark.parametrize("latitude", [[35.0, 35.0], [35.0, np.nan]])

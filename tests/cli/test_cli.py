@@ -57,7 +57,7 @@ COMMANDS = [
 ]
 READERS = ["people-flow", "foursquare", "geolife", "gowalla", "checkins", "toy-city"]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
-EVERY_COMMAND += [["attack", name] for name in ("reidentify",)]
+EVERY_COMMAND += [["attack", name] for name in ("reidentify", "membership", "unicity")]
 
 
 def call(*words: object) -> Result:

@@ -46,7 +46,8 @@ class GroupSparseSettings(TensorFactorizationSettings):
     Parameters
     ----------
     beta : float or "cross-validated"
-        Weight of the norms of groups; by default chosen from the training traces, see `cross_validate_beta`.
+        Weight of the norms of groups; by default chosen from the training traces, see `cross_validate_beta`. With a
+        large one all factors are 0, and all matrices uniform.
     groups : "mcl", "shuffled", "one" or "singletons"
         Of places: by Markov clustering; or, as controls, the same with places put to them at random, all places in one
         group, each place alone.
@@ -281,7 +282,7 @@ def _fit_betas(
 
 def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
     """Area under the curve of each run's log-likelihood ratio, for the user that it is of and for the others."""
-    share = np.maximum(np.asarray(_shares(factors, steps.place, steps.next_place), np.float64), floor)
+    share = np.maximum(_shares(factors, steps.place, steps.next_place), floor)
     n_users = share.shape[1]
     ratio = np.log(share) - np.log((share.sum(axis=1, keepdims=True) - share) / (n_users - 1))
     users, run = np.unique(steps.user, return_inverse=True)
@@ -290,17 +291,15 @@ def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
     return Roc.of(by_run[own], by_run[~own]).auc
 
 
-@jax.jit
 def _shares(
     factors: Factors, place: Int[np.ndarray, " step"], next_place: Int[np.ndarray, " step"]
-) -> Float[Array, "step user"]:
+) -> Float[np.ndarray, "step user"]:
     """Predicted probability of steps for all users."""
-    place_a, next_a, user_b, next_b, user_c, place_c = factors
-    with jax.default_matmul_precision("highest"):
-        constant = place_c[place] @ user_c.T
-        count = jnp.sum(place_a[place] * next_a[next_place], axis=1)[:, None] + next_b[next_place] @ user_b.T + constant
-        total = (place_a @ next_a.sum(axis=0))[place][:, None] + user_b @ next_b.sum(axis=0) + len(place_a) * constant
-    return jnp.where(total > 0, count / jnp.where(total > 0, total, 1), 1 / len(place_a))
+    place_a, next_a, user_b, next_b, user_c, place_c = (np.asarray(factor, np.float64) for factor in factors)
+    constant = place_c[place] @ user_c.T
+    count = (place_a[place] * next_a[next_place]).sum(axis=1, keepdims=True) + next_b[next_place] @ user_b.T + constant
+    total = (place_a @ next_a.sum(axis=0))[place, None] + user_b @ next_b.sum(axis=0) + len(place_a) * constant
+    return np.where(total > 0, count / np.where(total > 0, total, 1), 1 / len(place_a))
 
 
 def _require_memory_to_score(n_held_out: int, n_users: int) -> None:
