@@ -136,6 +136,17 @@ def test_attacks_can_be_left_out_and_strangers_then_do_not_matter(train: Traces,
         evaluate(strangers, train, test_set)
 
 
+def test_of_users_who_stand_for_nobody_all_is_measured_but_who_they_are(train: Traces, test_set: Traces) -> None:
+    """Whatever their ids: those of training users are an accident."""
+    for users in (range(5), range(50, 55)):
+        invented = replace(random_traces(2, users), of_nobody=True)
+        evaluation = evaluate(invented, train, test_set, SMALL_GROUPS)
+        assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {"reid_rate", "group_fidelity"}
+        assert not math.isnan(evaluation.value("reid_rate", "training"))
+        (row,) = [row for row in evaluation.rows() if row.quantity.name == "reid_rate"]
+        assert "synthetic users who stand for nobody" in row.quantity.undefined
+
+
 def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: Traces, test_set: Traces) -> None:
     user, number = synthetic.trace_table()
     passed = synthetic.select_traces((user != 1) & ((number != 1) | (user == 3)))
