@@ -21,7 +21,7 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.colocation.b_matching import greedy_b_matching
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
@@ -283,11 +283,8 @@ class _Presence:
         user = graph.index_of(traces.user_ids)[traces.user]
         n_instants, n_places = traces.time_grid.n_instants, traces.n_places
         cell = traces.instant.astype(np.int64) * n_places + traces.place
-        # Events come in order, but for the order of users: a sort that sees it is many times faster than `unique`.
-        code = np.sort(user * (n_instants * n_places) + cell, kind="stable")
-        first = np.ones(len(code), bool)
-        first[1:] = code[1:] != code[:-1]
-        user, cell = np.divmod(code[first], n_instants * n_places)
+        code = sorted_distinct(user * (n_instants * n_places) + cell)
+        user, cell = np.divmod(code, n_instants * n_places)
         return cls(user, cell, graph.n_users, n_instants, n_places)
 
     def trimmed(self, max_events: int, streams: UserStreams) -> _Presence:

@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.colocation.counts import Colocations, find_colocations
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
 from ppmtf_jax.colocation.friendship import friendship_probability
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -255,7 +255,7 @@ def _present_pairs(traces: Traces) -> int:
     """How many pairs of users are at one place at one instant, friends or not."""
     n_places = traces.n_places
     code = (traces.user.astype(np.int64) * traces.time_grid.n_instants + traces.instant) * n_places + traces.place
-    cell = np.unique(code) % (traces.time_grid.n_instants * n_places)
+    cell = sorted_distinct(code) % (traces.time_grid.n_instants * n_places)
     n_present = np.unique(cell, return_counts=True)[1]
     return int((n_present * (n_present - 1) // 2).sum())
 
