@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -45,23 +46,25 @@ def probability(table: pd.DataFrame) -> Figure:
 
 @styled
 def of_counts(table: pd.DataFrame) -> Figure:
-    """Error by category and instant: above by the limit c, below by epsilon."""
+    """Error by category and instant over that of saying 0: above by the limit c, below by epsilon."""
     names = table["data"].unique()
-    figure = Figure(figsize=(2.3 * len(names), 5.2), layout="constrained")
-    axes = figure.subplots(2, len(names), sharey="col")
+    figure = Figure(figsize=(2.1 * len(names), 5.4), layout="constrained")
+    axes = figure.subplots(2, len(names), sharey="row")
     for column, name in enumerate(names):
         rows = table[table["data"] == name]
-        for ax, x, fixed, value in ((axes[0, column], "c", "epsilon", 1), (axes[1, column], "epsilon", "c", 5)):
+        kinds = (("c", "limit c (epsilon 1)", "epsilon", 1, 100), ("epsilon", "epsilon (c 5)", "c", 5, 3000))
+        for ax, (x, label, fixed, value, most) in zip(axes[:, column], kinds, strict=True):
             for (kind, rule), line in _lines(rows[rows[fixed] == value], x):
-                ax.plot(line[x], line["mae"], LINES[rule], color=KINDS[kind], marker="o", markersize=2.5)
-            ax.set_yscale("log")
-            ax.set_xlabel({"c": "limit c (epsilon 1)", "epsilon": "epsilon (c 5)"}[x])
+                ax.plot(line[x], line["mae"] / line["true"], LINES[rule], color=KINDS[kind], marker="o", markersize=2.5)
+            ax.axhline(1, color="black", linewidth=0.8, linestyle=":")
+            ax.set(yscale="log", ylim=(0.2, most), xlabel=label)
+        axes[0, column].set(title=name, xticks=[1, 5, 10, 15, 20])
         axes[1, column].set_xscale("log")
-        axes[0, column].set_title(name)
     for ax in axes[:, 0]:
-        ax.set_ylabel("MAE of co-locations")
+        ax.set_ylabel("MAE over that of saying 0")
     handles = [_handle(color=colour, label=kind) for kind, colour in KINDS.items()]
     handles += [_handle(color="black", linestyle=line, label=f"{rule} rule") for rule, line in LINES.items()]
+    handles.append(_handle(color="black", linewidth=0.8, linestyle=":", label="saying 0"))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False)
     figure.suptitle("Co-locations by category and hour (Figs. 8, 10)")
     return figure
@@ -102,23 +105,23 @@ def of_traces(table: pd.DataFrame) -> Figure:
 def of_attacks(members: pd.DataFrame, attack: pd.DataFrame) -> Figure:
     """Above who was in the data, from synthetic traces; below one user more or less, from noisy counts."""
     figure = Figure(figsize=(8.1, 5.4), layout="constrained")
-    axes = figure.subplots(2, 3, sharey=True)
+    axes = figure.subplots(2, 3, sharex=True, sharey="row")
     for ax, (name, rows) in zip(axes[0], members.groupby("data", sort=False), strict=True):
         of_data = rows[(rows["system"] == "ours") & (rows["epsilon"] <= 10)].groupby("epsilon")
-        mean, error = of_data.mean(numeric_only=True), of_data["advantage"].sem()
+        mean, error = of_data[["advantage", "chance"]].mean(), of_data["advantage"].sem()
         ax.errorbar(mean.index, mean["advantage"], 2 * error, color=LINE_COLOURS[0], marker="o", markersize=3)
         ax.plot(mean.index, mean["chance"], color=DIM, linestyle=":")
-        ax.plot(mean.index, mean["bound"], color="black", linewidth=0.8)
         itself = rows.loc[rows["system"] == "the data itself", "advantage"].mean()
         ax.axhline(itself, color=LINE_COLOURS[5], linestyle="--", linewidth=1)
-        ax.set_title(f"traces of {name}")
-    for ax, (name, rows) in zip(axes[1], attack[attack["c"] == 5].groupby("data", sort=False), strict=True):
+        ax.set(title=f"traces: {name}", ylim=(0, 0.25))
+    for ax, (name, rows) in zip(axes[1], attack[attack["c"] == 1].groupby("data", sort=False), strict=True):
         for rule, of_rule in rows.groupby("rule", sort=False):
             ax.plot(of_rule["epsilon"], of_rule["advantage"], LINES[str(rule)], color=LINE_COLOURS[1], marker="o", ms=3)
-        ax.plot(of_rule["epsilon"], of_rule["bound"], color="black", linewidth=0.8)
-        ax.set_title(f"counts of {name}")
+        ax.set(title=f"noisy counts, c = 1: {name}", ylim=(0, 1.03), xlabel="epsilon")
+    epsilon = np.geomspace(0.1, 10, 50)
     for ax in axes.flat:
-        ax.set(xscale="log", xlabel="epsilon", ylim=(0, 1.03))
+        ax.plot(epsilon, np.tanh(epsilon / 2), color="black", linewidth=0.8)
+        ax.set_xscale("log")
     for ax in axes[:, 0]:
         ax.set_ylabel("advantage")
     handles = [

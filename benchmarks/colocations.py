@@ -2,8 +2,9 @@
 
     python benchmarks/colocations.py counts ../shared --csv benchmarks/colocations_counts.csv
     python benchmarks/colocations.py traces ../shared --csv benchmarks/colocations_traces.csv
-    python benchmarks/colocations.py members ../shared --csv benchmarks/colocations_members.csv
-    python benchmarks/colocations.py attack ../shared --csv benchmarks/colocations_attack.csv
+    python benchmarks/colocations.py members ../shared --only "New York" Jakarta "toy city" \\
+        --csv benchmarks/colocations_members.csv
+    python benchmarks/colocations.py attack ../shared --only "New York" Jakarta --csv benchmarks/colocations_attack.csv
     python benchmarks/colocations.py verdicts ../shared --csv benchmarks/colocations
     python benchmarks/colocations.py plot ../shared --csv benchmarks/colocations --picture colocations
 
@@ -362,7 +363,7 @@ def verdicts(stem: str) -> None:
                 what = f"{measure.upper()}, {rule} rule"
                 told(f"Figs. 8-11: {kind} below laplace at epsilon <= 1, {what}", low.max(), below=1)
             best = of_kind["privelet"].loc[EPSILON].idxmin()
-            in_words = ", ".join(f"{name} {c}" for name, c in best.items())
+            in_words = ", ".join(f"{name} {c:.0f}" for name, c in best.items())
             print(f"Figs. 8-9: c of 5 to 10 is best for privelet, {what}: {in_words}")
     at_best = errors.xs(EPSILON, level="epsilon").groupby(["rule", "mechanism", "data"])[["mae", "true"]].min()
     for kind in MECHANISMS:
