@@ -283,7 +283,7 @@ def _import_table(settings: Lbsn2vecTableSettings, seed: int, progress: bool) ->
 DATA_SETS.register(
     DataSet(
         "lbsn2vec",
-        "Foursquare check-ins by hour of the week with friendships, a city of LBSN2Vec (WWW 2019), no coordinates.",
+        "Foursquare check-ins of a city with friendships, of LBSN2Vec (WWW 2019): hours of the week, no coordinates.",
         Lbsn2vecSettings,
         _import,
         "lbsn2vec dataset_connected_Jakarta.mat --time-zone Asia/Jakarta",
@@ -292,7 +292,7 @@ DATA_SETS.register(
 DATA_SETS.register(
     DataSet(
         "lbsn2vec-table",
-        "The same of New York as a table with weeks and coordinates, which were reconstructed.",
+        "Foursquare check-ins of New York with friendships, of LBSN2Vec, with weeks and coordinates reconstructed.",
         Lbsn2vecTableSettings,
         _import_table,
         "lbsn2vec-table nyc_checkins.csv.gz --friendships nyc_friendship_new.csv.gz",
