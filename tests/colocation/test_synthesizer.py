@@ -80,7 +80,8 @@ def test_the_ledger_is_exactly_what_was_asked_for(city):
 
 
 def test_sensitivities_in_the_ledger(city):
-    made = synthesize_colocations(city, epsilon_friendship=5.0, max_events=7, max_friends=3, max_meetings=11, seed=0)
+    limits = {"max_events": 7, "max_friends": 3, "max_meetings": 11}
+    made = synthesize_colocations(city, epsilon_friendship=5.0, epsilon_number=5.0, seed=0, **limits)
     assert [line.sensitivity for line in made.accountant.spendings] == [2 / 80, 7 * 3, 11, 10]
 
 
