@@ -173,7 +173,8 @@ def plan(section: str, n_divisions: int) -> Iterator[Attack]:
                 yield from (Attack(section, data, each, division) for each in CONTROLS)
             for each in [*PUBLISHED_ONES, "ML, floor 1e-3"]:
                 if section == "deleted":
-                    yield from (Attack(section, data, each, division, deleted=n) for n in range(1, 6))
+                    numbers = (5, 3, 1) if each in PUBLISHED_ONES else (5,)
+                    yield from (Attack(section, data, each, division, deleted=n) for n in numbers)
                 elif section == "known":
                     yield from (Attack(section, data, each, division, known=n) for n in (3, 5, 7, 9))
                 elif section == "biased":
@@ -223,8 +224,8 @@ def rows_of(attack: Attack, shared: Path, beta: float | None) -> Iterator[Row]:
 class Betas:
     """Cross-validated weights of GSTF, chosen once where choosing again would cost more than it tells.
 
-    That is once for each data set, division and kind of groups; by the number of known traces and by box, once for all
-    divisions. So other seeds and deletions go with what was chosen.
+    That is once for each data set and division; for the controls, by the number of known traces and by box, once for
+    all divisions. So other seeds and deletions go with what was chosen.
     """
 
     def __init__(self, stored: pd.DataFrame):
@@ -242,7 +243,7 @@ class Betas:
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         section = row["section"].replace("deleted", "table")
-        division = row["division"] if section in ("table", "controls", "biased") else None
+        division = row["division"] if section in ("table", "biased") else None
         # The parts of biased traces are of one run.
         part = row["part"] if section == "boxes" else ""
         return section, row["data"], part, row["known"], row["estimator"], division
@@ -260,13 +261,13 @@ def run_section(section: str, shared: Path, csv: Path, n_divisions: int) -> None
                 betas.add(row)
 
 
-def roc_rows(shared: Path, betas: Betas) -> Iterator[Row]:
+def roc_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
     """Means over divisions of the true positive rate at each percent of false ones."""
     grid = np.linspace(0, 1, 101)
     for data in DATA:
         for estimator in PUBLISHED_ONES:
             curves: dict[str, list[np.ndarray]] = {estimator: [], f"{estimator}*": []}
-            for division in range(N_DIVISIONS):
+            for division in range(n_divisions):
                 attack = Attack("table", data, estimator, division)
                 matrices, rest, _ = run(attack, shared, betas.of(attack))
                 scores = score_traces(rest, matrices)
@@ -279,10 +280,10 @@ def roc_rows(shared: Path, betas: Betas) -> Iterator[Row]:
                     yield dict(zip(ROC_COLUMNS, values, strict=True))
 
 
-def class_rows(shared: Path, betas: Betas) -> Iterator[Row]:
+def class_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
     """One to ten target users known to be among those who gave traces, GSTF, all traces of a user together."""
     for data in DATA:
-        for division in range(N_DIVISIONS):
+        for division in range(n_divisions):
             attack = Attack("table", data, "GSTF", division)
             matrices, rest, _ = run(attack, shared, betas.of(attack))
             scores = score_traces(rest, matrices).combined()
@@ -508,19 +509,19 @@ def main() -> None:
     parser.add_argument("section", choices=[*sections, "roc", "classes", "groups", "moves", "time", "print"])
     parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs; others get its name and an ending")
-    parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="how many, of the first six sections")
+    parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="of the users into targets and strangers")
     parser.add_argument("--plot", type=Path, help="folder to draw all into that there is")
     arguments = parser.parse_args()
-    section, shared, csv = arguments.section, arguments.shared, arguments.csv
+    section, shared, csv, n_divisions = arguments.section, arguments.shared, arguments.csv, arguments.divisions
     if section in sections:
-        run_section(section, shared, csv, arguments.divisions)
+        run_section(section, shared, csv, n_divisions)
     elif section == "print":
         print_means(csv)
     else:
         betas = Betas(pd.read_csv(csv, keep_default_na=False)) if csv.exists() else Betas(pd.DataFrame())
         rows, columns = {
-            "roc": lambda: (roc_rows(shared, betas), ROC_COLUMNS),
-            "classes": lambda: (class_rows(shared, betas), CLASS_COLUMNS),
+            "roc": lambda: (roc_rows(shared, betas, n_divisions), ROC_COLUMNS),
+            "classes": lambda: (class_rows(shared, betas, n_divisions), CLASS_COLUMNS),
             "groups": lambda: (group_rows(shared), GROUP_COLUMNS),
             "moves": lambda: (move_rows(shared), MOVE_COLUMNS),
             "time": lambda: (time_rows(), TIME_COLUMNS),
