@@ -400,7 +400,8 @@ def print_means(csv: Path) -> None:
         known = PUBLISHED.get((section, data), {}).get(estimator) if not part else None
         printed = f"published {known[0]} {known[1]}" if known else ""
         print(section, data, part, *rest, estimator, *texts, f"n={len(of_key)}", printed, sep="  ")
-    print_differences(by_division[by_division["part"] == ""])
+    # Controls are held against what is in the table.
+    print_differences(by_division[by_division["part"] == ""].replace({"section": {"controls": "table"}}))
 
 
 def print_differences(by_division: pd.DataFrame) -> None:
