@@ -97,8 +97,15 @@ BOXES = {
     "40.67 to 40.83": (40.67, 40.83, -74.07, -73.89),
     "40.70 to 40.80": (40.70, 40.80, -74.03, -73.93),
 }
-SIZES = {"2 to 5": (2, 5), "6 to 10": (6, 10), "11 to 15": (11, 15), "16 to 20": (16, 20), "21 to 25": (21, 25)}
-SIZES["more than 25"] = (26, sys.maxsize)
+SIZES = {"2-5": (2, 5), "6-10": (6, 10), "11-15": (11, 15), "16-20": (16, 20), "21-25": (21, 25)}
+SIZES["26+"] = (26, sys.maxsize)
+    "2-5": (2, 5),
+    "6-10": (6, 10),
+    "11-15": (11, 15),
+    "16-20": (16, 20),
+    "21-25": (21, 25),
+    "26+": (26, sys.maxsize),
+}
 KEYS = ["section", "data", "part", "known", "deleted", "estimator", "division", "seed"]
 COLUMNS = [*KEYS, "targets", "beta", "auc", "auc_combined", "seconds"]
 CLASS_COLUMNS = ["data", "division", "rate_of_one", "users", "true_positive", "false_positive", "candidates"]
@@ -483,7 +490,7 @@ def panels() -> tuple[Figure, np.ndarray]:
 
 def with_legend(figure: Figure) -> Figure:
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
 
 
@@ -491,11 +498,14 @@ def draw(csv: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table = pd.read_csv(csv, keep_default_na=False)
     table[["auc", "auc_combined"]] = table[["auc", "auc_combined"]].apply(pd.to_numeric)
-    start = table[(table["section"] == "table") & (table["seed"] == 0) & table["estimator"].isin(PUBLISHED_ONES)]
-    for section, along, label in (("deleted", "deleted", "deleted places"), ("known", "known", "known traces")):
-        rows = table[(table["section"] == section) & table["estimator"].isin(PUBLISHED_ONES)]
+    start = table[(table["section"] == "table") & (table["seed"] == 0)]
+    for along, drawn in (("deleted", PUBLISHED_ONES), ("known", [*PUBLISHED_ONES, "ML, floor 1e-3"])):
+        rows = table[(table["section"] == along) & table["estimator"].isin(drawn)]
         if len(rows):
-            save_figure(draw_areas(pd.concat([start, rows]), along, label), folder / f"auc_{section}.png")
+            # Of the same divisions, all the way.
+            at_start = start[start["estimator"].isin(drawn) & start["division"].isin(rows["division"])]
+            label = "deleted places" if along == "deleted" else "known traces"
+            save_figure(draw_areas(pd.concat([at_start, rows]), along, label), folder / f"auc_{along}.png")
     sizes = table[(table["section"] == "biased") & (table["part"] != "")]
     if len(sizes):
         save_figure(draw_areas(sizes, "part", "places of a trace"), folder / "auc_sizes.png")
