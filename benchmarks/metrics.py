@@ -82,6 +82,8 @@ def values_of_data(data: Path) -> Iterator[dict[str, Any]]:
         found = evaluate(synthetic, train, test, EvaluationSettings(attacks=False))
         real = Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
         for metric in METRICS.values():
+            if metric.applies is not None and not metric.applies(real.of(synthetic)):
+                continue
             readings = metric.reading(real, metric.settings()) if metric.reading else [None] * len(metric.quantities)
             for quantity, reading in zip(metric.described(metric.settings()), readings, strict=True):
                 row = {"data": name, "metric": quantity.name}

@@ -59,6 +59,8 @@ class Stage(StrEnum):
     DELETIONS = "places deleted from attacked traces"
     REHEARSAL = "split into what an attacker knows and what is handed out"
     BOOTSTRAP = "users drawn again for an interval"
+    MEMBERSHIP = "reference users and shadow models of membership attacks"
+    ALARMS = "periods and points that alarms look at"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 

@@ -52,7 +52,7 @@ def test_command_line_is_known(words):
     assert exit_code_of_help(words) == 0
 
 
-@pytest.mark.parametrize("line", ["fit train --out model --rank 3", "teleport x", "import geolife x --out y"])
+@pytest.mark.parametrize("line", ["fit train --out model --rank 3", "teleport x", "import nowhere x --out y"])
 def test_a_wrong_command_line_is_noticed(line):
     assert exit_code_of_help(shlex.split(line)) == 2
 

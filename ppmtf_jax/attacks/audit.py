@@ -107,14 +107,13 @@ class Linkage:
         ('targets', True, True)
         """
         checked = verification(scores)
-        ranked = checked.ranked()
-        roc = ranked.roc()
+        roc, auc_by_users = checked.roc(), checked.auc_by_users()
         known = scores.truth != NOBODY
         right = scores.own[known].argmax(axis=1) == scores.truth[known]
         n_targets, n_impostors = len(scores.target_ids), int(checked.impostor_user.max()) + 1
 
         def auc(weight: np.ndarray) -> float:
-            return ranked.roc(checked.weights(*_user_weights(checked, weight, n_targets))).auc
+            return auc_by_users(*_user_weights(checked, weight, n_targets))
 
         n_users = n_targets + (n_impostors if checked.against == "strangers" else 0)
         rates = {rate: roc.true_positive_rate_at(rate) for rate in FALSE_POSITIVE_RATES}
@@ -211,10 +210,17 @@ def reidentification_attacks(
     # Refuse an unknown name before the work of the others is done.
     parsed = {text: parse_choice(text, ESTIMATORS) for text in asked}
     found = []
-    for name, (entry, given) in parsed.items():
+    for number, (name, (entry, given)) in enumerate(parsed.items()):
         say(f"{name}: learning transition matrices of {known.n_users} users")
         began = time.perf_counter()
-        matrices = estimate_transitions(known, entry.name, given, seed=seed, progress=progress)
+        try:
+            matrices = estimate_transitions(known, entry.name, given, seed=seed, progress=progress)
+        except InputError as error:
+            # Of those that nobody asked for, one may not suit the data, as where coordinates are missing.
+            if estimators is not None or (number == len(parsed) - 1 and not found):
+                raise
+            say(f"{name} was left out: {error}")
+            continue
         left = anonymized.select_events(_left_after_deletion(anonymized, matrices, chosen, seed))
         scores = score_traces(left, matrices, first_place=chosen.first_place, max_gap=chosen.max_gap, progress=progress)
         each, combined = Linkage.of(scores, seed=seed), Linkage.of(scores.combined(), seed=seed)

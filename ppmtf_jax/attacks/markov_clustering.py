@@ -15,6 +15,8 @@ from scipy import sparse
 
 from ppmtf_jax.errors import InputError, Problem
 
+Sparse = sparse.csr_array | sparse.csc_array | sparse.coo_array
+
 PRUNED_BELOW = 1e-4
 """Probabilities below this, after an expansion, are dropped; the greatest of a column is kept in any case."""
 CONVERGED_BELOW = 1e-6
@@ -22,7 +24,7 @@ CONVERGED_BELOW = 1e-6
 MAX_ITERATIONS = 1000
 
 
-def markov_clusters(weights: sparse.sparray, inflation: float = 2.0) -> Int[np.ndarray, " node"]:
+def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, " node"]:
     """Partition the nodes of an undirected graph.
 
     A node's loop has the weight of its heaviest edge, or 1 where it has none; loops that are given do not count. Nodes
@@ -60,7 +62,8 @@ def markov_clusters(weights: sparse.sparray, inflation: float = 2.0) -> Int[np.n
     flow = _with_loops(weights)
     for _ in range(MAX_ITERATIONS):
         inflated = _stochastic(_pruned(flow @ flow).power(inflation))
-        change = abs(inflated - flow).max()
+        difference: Any = abs(inflated - flow)
+        change = difference.max()
         flow = inflated
         if change < CONVERGED_BELOW:
             return _clusters(flow)
@@ -69,7 +72,7 @@ def markov_clusters(weights: sparse.sparray, inflation: float = 2.0) -> Int[np.n
     raise InputError("Markov clustering", [Problem(f"changes below {CONVERGED_BELOW:g}", found, way_out=way_out)])
 
 
-def _check(weights: sparse.csc_array, inflation: float) -> None:
+def _check(weights: Any, inflation: float) -> None:
     problems: list[Problem | str] = []
     if weights.shape[0] != weights.shape[1] or not weights.shape[0]:
         problems.append(Problem("a square matrix of at least one node", f"shape {weights.shape}"))
@@ -83,17 +86,17 @@ def _check(weights: sparse.csc_array, inflation: float) -> None:
         raise InputError("Markov clustering", problems)
 
 
-def _with_loops(weights: sparse.csc_array) -> sparse.csc_array:
+def _with_loops(weights: Any) -> sparse.csc_array:
     edges = weights - sparse.diags_array(weights.diagonal())
     heaviest = edges.max(axis=0).toarray().ravel()
     return _stochastic(sparse.csc_array(edges + sparse.diags_array(np.where(heaviest > 0, heaviest, 1.0))))
 
 
-def _stochastic(flow: sparse.csc_array) -> sparse.csc_array:
+def _stochastic(flow: Any) -> sparse.csc_array:
     return sparse.csc_array(flow / flow.sum(axis=0))
 
 
-def _pruned(flow: sparse.csc_array) -> sparse.csc_array:
+def _pruned(flow: Any) -> sparse.csc_array:
     column = np.repeat(np.arange(flow.shape[1]), np.diff(flow.indptr))
     greatest = np.maximum.reduceat(flow.data, flow.indptr[:-1])
     flow.data[flow.data < np.minimum(PRUNED_BELOW, greatest)[column]] = 0
@@ -101,11 +104,11 @@ def _pruned(flow: sparse.csc_array) -> sparse.csc_array:
     return flow
 
 
-def _clusters(flow: sparse.csc_array) -> Int[np.ndarray, " node"]:
+def _clusters(flow: Any) -> Int[np.ndarray, " node"]:
     """Clusters from the limit, whose columns are spread evenly over systems of attractors."""
     n_nodes = flow.shape[0]
     is_attractor = flow.diagonal() > CONVERGED_BELOW
-    ends: Any = flow.tocoo()
+    ends = flow.tocoo()
     # Attractors that reach each other are one system, known by its first.
     inside = is_attractor[ends.row] & is_attractor[ends.col]
     links = sparse.coo_array((np.ones(inside.sum()), (ends.row[inside], ends.col[inside])), (n_nodes, n_nodes))

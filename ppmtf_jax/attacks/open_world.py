@@ -6,12 +6,13 @@ some of them, are among those who gave the anonymized traces; the traces of all 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.attacks.roc import RankedScores
+from ppmtf_jax.attacks.roc import Roc, auc_by_weights
 from ppmtf_jax.attacks.trace_scores import TraceScores
 from ppmtf_jax.errors import InputError, Problem
 
@@ -42,14 +43,24 @@ class Verification(NamedTuple):
     impostor_user: np.ndarray
     against: str
 
-    def ranked(self) -> RankedScores:
-        """The scores in order, to make curves of."""
-        return RankedScores.of(self.genuine, self.impostor[~np.isnan(self.impostor)])
+    def roc(self) -> Roc:
+        """The curve of all scores."""
+        return Roc.of(self.genuine, self._impostors())
 
-    def weights(self, of_target: np.ndarray, of_impostor: np.ndarray) -> Float[np.ndarray, " score"]:
-        """How much each of the ranked scores counts if users do: for bootstrap intervals over users."""
-        of_pair = of_impostor[self.impostor_user][:, None] * of_target
-        return np.concatenate([of_target[self.genuine_target], of_pair[~np.isnan(self.impostor)]])
+    def auc_by_users(self) -> Callable[[np.ndarray, np.ndarray], float]:
+        """The area under the curve for weights of the targets and of the users of impostor traces, for a bootstrap."""
+        auc = auc_by_weights(self.genuine, self._impostors())
+        is_impostor = ~np.isnan(self.impostor)
+
+        def of_users(of_target: np.ndarray, of_impostor: np.ndarray) -> float:
+            of_pair = of_impostor[self.impostor_user][:, None] * of_target
+            return auc(of_target[self.genuine_target], of_pair.ravel() if is_impostor.all() else of_pair[is_impostor])
+
+        return of_users
+
+    def _impostors(self) -> Float[np.ndarray, " impostor"]:
+        scores = self.impostor.ravel()
+        return scores[~np.isnan(scores)]
 
 
 class Rates(NamedTuple):
@@ -88,7 +99,7 @@ def verification(scores: TraceScores) -> Verification:
     >>> traces = toy_city(n_users=10, n_places=20, seed=0).traces
     >>> targets = traces.select_users(np.arange(5))
     >>> checked = verification(score_traces(traces, estimate_transitions(targets)).combined())
-    >>> checked.genuine.shape, checked.impostor.shape, checked.ranked().roc().auc > 0.9
+    >>> checked.genuine.shape, checked.impostor.shape, checked.roc().auc > 0.9
     ((5,), (5, 5), True)
     """
     truth, ratio = scores.truth, scores.log_ratio

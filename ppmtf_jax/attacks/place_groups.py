@@ -63,8 +63,8 @@ def groups_of_moves(
     inflation: float = 2.0,
 ) -> Int[np.ndarray, " place"]:
     """Group the places from a list of moves and what `adjacency_term` gives: steps 2 and 3 of Algorithm 2."""
-    moves = sparse.coo_array((np.ones(len(place)), (place, next_place)), adjacency.shape)
-    return markov_clusters(moves + moves.T + adjacency, inflation)
+    moves = sparse.csr_array((np.ones(len(place)), (place, next_place)), adjacency.shape)
+    return markov_clusters(sparse.csr_array(moves + moves.T + adjacency), inflation)
 
 
 def adjacency_term(places: PlaceTable, weight: float) -> sparse.csr_array:
@@ -113,7 +113,7 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
         near = KDTree(cell).query_pairs(1.0, p=np.inf, output_type="ndarray")
         pair = near.T
     else:
-        _, neighbour = KDTree(position).query(position, min(n_places, N_NEIGHBOURS + 1))
+        neighbour = np.asarray(KDTree(position).query(position, min(n_places, N_NEIGHBOURS + 1))[1])
         # A place is its own nearest one, unless others are at the same point.
         itself = neighbour == np.arange(n_places)[:, None]
         itself[~itself.any(axis=1), -1] = True
@@ -126,9 +126,10 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
 def _lattice_cells(position: np.ndarray) -> Int[np.ndarray, "place 2"] | None:
     """Row and column of each place in a regular lattice; None where places are scattered."""
     cells = [_evenly_spaced(along) for along in position.T]
-    if any(cell is None for cell in cells):
+    evenly_spaced = [cell for cell in cells if cell is not None]
+    if len(evenly_spaced) < len(cells):
         return None
-    cell = np.stack(cells, axis=1)
+    cell = np.stack(evenly_spaced, axis=1)
     n_cells = np.prod(cell.max(axis=0) + 1)
     is_lattice = len(np.unique(cell, axis=0)) == len(cell) and LEAST_FILLED * n_cells <= len(cell)
     return cell if is_lattice else None

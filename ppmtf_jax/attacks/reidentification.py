@@ -105,12 +105,14 @@ def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
 
 
 def _check(comparison: Comparison) -> None:
-    comparison.statistic(training_user_of, comparison.traces, comparison.train)
+    if not comparison.traces.of_nobody:
+        comparison.statistic(training_user_of, comparison.traces, comparison.train)
 
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     released, train = comparison.traces, comparison.train
-    if not all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train)):
+    can_attack = all(comparison.statistic(Traces.has_transitions, traces) for traces in (released, train))
+    if released.of_nobody or not can_attack:
         return [float("nan")]
     attacked = comparison.statistic(attacked_traces, released, comparison.pool_traces)
     truth = comparison.statistic(training_user_of, released, train)
@@ -129,7 +131,7 @@ ATTACKS.register(
                 "share of traces",
                 "lower",
                 "near Uniform",
-                NO_TRANSITIONS,
+                f"{NO_TRANSITIONS}, or synthetic users who stand for nobody, so that there is nobody to find",
             ),
         ),
         _measure,

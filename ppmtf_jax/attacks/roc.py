@@ -41,8 +41,33 @@ class Roc:
 
     @classmethod
     def of(cls, positive: np.ndarray, negative: np.ndarray, weight: np.ndarray | None = None) -> Roc:
-        """From the scores of what should be called positive, and of what should not; see `RankedScores`."""
-        return RankedScores.of(positive, negative).roc(weight)
+        """From the scores of what should be called positive, and of what should not.
+
+        Parameters
+        ----------
+        positive, negative : float arrays
+            Of any shape.
+        weight : float array, shape (positives + negatives,), optional
+            How much each counts, as in a bootstrap.
+
+        Raises
+        ------
+        InputError
+            One of the two has no score, or a score is NaN.
+        """
+        scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
+        if not np.size(positive) or not np.size(negative) or np.isnan(scores).any():
+            found = f"{np.size(positive)} and {np.size(negative)}, {int(np.isnan(scores).sum())} of them NaN"
+            raise InputError("scores", [Problem("numbers of both kinds, positive and negative", found)])
+        order = np.argsort(-scores, kind="stable")
+        is_positive = order < np.size(positive)
+        counted = np.ones(len(scores)) if weight is None else weight[order]
+        # Of equal scores, none can be called positive alone.
+        last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+        false_rate, true_rate = (
+            _rates(np.where(kind, counted, 0.0))[np.append(0, last + 1)] for kind in (~is_positive, is_positive)
+        )
+        return cls(false_rate, true_rate, np.append(np.inf, scores[order][last]))
 
     @property
     def auc(self) -> float:
@@ -71,57 +96,30 @@ class Roc:
         return float(self.threshold[np.argmax(self.true_positive_rate >= true_positive_rate * (1 - 1e-12))])
 
 
-@dataclass(frozen=True, eq=False)
-class RankedScores:
-    """Scores in falling order, from which a curve is made for any weight of each: for many resamples of users.
+def auc_by_weights(
+    positive: Float[np.ndarray, " positive"], negative: Float[np.ndarray, " negative"]
+) -> Callable[[np.ndarray, np.ndarray], float]:
+    """A function that gives the area under the curve for weights of the positives and of the negatives.
 
-    Parameters
-    ----------
-    order : int array, shape (scores,)
-        Of the positives and then the negatives.
-    is_positive : bool array, shape (scores,)
-        In that order.
-    last : int array, shape (distinct scores,)
-        Where each distinct score ends: of equal ones, none can be called positive alone.
-    threshold : float array, shape (distinct scores,)
+    For many resamples of many negatives: what their order decides is found once.
 
     Examples
     --------
-    >>> ranked = RankedScores.of(np.array([3.0, 1.0]), np.array([2.0]))
-    >>> ranked.roc().auc, ranked.roc(np.array([3.0, 1.0, 1.0])).auc
-    (0.5, 0.75)
+    >>> auc = auc_by_weights(np.array([3.0, 1.0]), np.array([2.0, 1.0]))
+    >>> auc(np.ones(2), np.ones(2)), auc(np.array([3.0, 1.0]), np.array([1.0, 0.0]))
+    (0.625, 0.75)
     """
+    distinct, at = np.unique(positive, return_inverse=True)
+    # 2 i for a negative between distinct positives i - 1 and i, 2 i + 1 for one that equals positive i.
+    code = np.searchsorted(distinct, negative) + np.searchsorted(distinct, negative, side="right")
 
-    order: np.ndarray = field(repr=False)
-    is_positive: np.ndarray = field(repr=False)
-    last: np.ndarray = field(repr=False)
-    threshold: np.ndarray = field(repr=False)
+    def auc(of_positive: np.ndarray, of_negative: np.ndarray) -> float:
+        total = of_positive.sum() * of_negative.sum()
+        weight = np.bincount(code, of_negative, 2 * len(distinct) + 1)
+        below = np.cumsum(weight)[0:-1:2] + weight[1::2] / 2
+        return float(of_positive @ below[at] / total) if total else float("nan")
 
-    @classmethod
-    def of(cls, positive: np.ndarray, negative: np.ndarray) -> RankedScores:
-        """Rank scores, of any shape.
-
-        Raises
-        ------
-        InputError
-            One of the two has no score, or a score is NaN.
-        """
-        scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
-        if not np.size(positive) or not np.size(negative) or np.isnan(scores).any():
-            found = f"{np.size(positive)} and {np.size(negative)}, {int(np.isnan(scores).sum())} of them NaN"
-            raise InputError("scores", [Problem("numbers of both kinds, positive and negative", found)])
-        order = np.argsort(-scores, kind="stable")
-        last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-        return cls(order, order < np.size(positive), last, scores[order][last])
-
-    def roc(self, weight: np.ndarray | None = None) -> Roc:
-        """The curve; with a weight of each positive and then each negative, as in a bootstrap."""
-        counted = np.ones(len(self.order)) if weight is None else weight[self.order]
-        false_rate, true_rate = (
-            _rates(np.where(kind, counted, 0.0))[np.append(0, self.last + 1)]
-            for kind in (~self.is_positive, self.is_positive)
-        )
-        return Roc(false_rate, true_rate, np.append(np.inf, self.threshold))
+    return auc
 
 
 def _rates(weight: Float[np.ndarray, " score"]) -> Float[np.ndarray, " passed"]:

@@ -1,19 +1,28 @@
-"""Commands that attack traces: `ppmtf attack reidentify`."""
+"""Commands that attack traces: `ppmtf attack reidentify`, `membership` and `unicity`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
 from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings
+from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import FriendlyGroup
 from ppmtf_jax.cli.options import STEPS, Quiet, example, with_settings
-from ppmtf_jax.jobs.attack import ReidentificationReport, attack_identity
+from ppmtf_jax.jobs.attack import (
+    MEMBERSHIP_DEFAULTS,
+    MembershipReport,
+    ReidentificationReport,
+    attack_by_points,
+    attack_identity,
+    attack_membership,
+)
 from ppmtf_jax.streams import check_seed
 
 Real = Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of real users: what the attacker may know.")]
@@ -31,6 +40,11 @@ AttackSeed = Annotated[
 ]
 Replace = Annotated[bool, typer.Option("--overwrite", help="Replace earlier files of this command.")]
 
+COPIES = {
+    "copied_run": "Longest run of events that a training trace has too",
+    "nearest_share": "Share of events that the nearest training trace has too",
+}
+
 
 def add_to(app: typer.Typer) -> None:
     """Add `attack` to the commands."""
@@ -38,10 +52,14 @@ def add_to(app: typer.Typer) -> None:
     group.command(epilog=example("ppmtf attack reidentify city/train --estimator ml --estimator 'tf rank=8'"))(
         reidentify
     )
+    command = "ppmtf attack membership synthetic --train city/train --test city/test --model model"
+    group.command(epilog=example(command))(membership)
+    group.command("unicity", epilog=example("ppmtf attack unicity city/train"))(few_points)
     app.add_typer(
         group,
         name="attack",
         help="Attack traces, real or synthetic: what do they give away?",
+        epilog=example("ppmtf attack reidentify city/train"),
         rich_help_panel=STEPS,
     )
 
@@ -90,6 +108,126 @@ def reidentify(
         overwrite=overwrite,
         progress=not quiet,
     )
+
+
+def membership(
+    synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
+    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")],
+    test: Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")],
+    key: Key = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="MODEL", help="That made the traces: learn shadow models like it, and attack."),
+    ] = None,
+    attack: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attack",
+            metavar="'NAME SETTING=VALUE ...'",
+            help=f"Of {', '.join(MEMBERSHIP_ATTACKS)}; several times. By default {', '.join(MEMBERSHIP_DEFAULTS)}.",
+        ),
+    ] = None,
+    json_file: Json = None,
+    plot: Plot = None,
+    seed: AttackSeed = 0,
+    overwrite: Replace = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell who was in the training data.
+
+    An attacker who knows the traces of some people, and sees the synthetic ones, scores each by how much these look as
+    if hers had been used. The file of --json names the users who are most exposed: only you can read it.
+    """
+    attack_membership(
+        synthetic,
+        train,
+        test,
+        key=key,
+        model=model,
+        attacks=attack or None,
+        seed=seed,
+        json_file=json_file,
+        picture=plot,
+        show=_show_membership,
+        say=tell if not quiet else lambda _: None,
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+
+
+def few_points(
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Real or synthetic traces, or a release.")],
+    train: Annotated[
+        Path | None, typer.Option("--train", metavar="TRAIN", help="Of synthetic traces: those that they were made of.")
+    ] = None,
+    test: Annotated[
+        Path | None, typer.Option("--test", metavar="TEST", help="And those of users who were not used.")
+    ] = None,
+    json_file: Json = None,
+    seed: AttackSeed = 0,
+    overwrite: Replace = False,
+    quiet: Quiet = False,
+) -> None:
+    """Tell how many people are known by a few points, and whether traces are copies.
+
+    With --train and --test synthetic traces are held beside the training traces: the longest run that was copied, and
+    the nearest training trace, each beside the same of people who were not used.
+    """
+    attack_by_points(
+        traces,
+        train=train,
+        test=test,
+        seed=seed,
+        json_file=json_file,
+        show=_show_points,
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+
+
+def _show_membership(report: MembershipReport) -> None:
+    first = next(iter(report.summaries.values()))
+    caption = (
+        f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
+        "than another; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference of true and false "
+        "positive rate, and what is by chance. Found: share of the training users with 1 % and 0.1 % false alarms, "
+        "where there are enough others to know."
+    )
+    table = plain_table("Membership inference", caption)
+    table.add_column("Attack", overflow="fold")
+    for heading in ("AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %"):
+        table.add_column(heading, justify="right")
+    for name, found in report.summaries.items():
+        numbers = [f"{found.auc.value:.3f}", f"{found.auc.low:.2f}-{found.auc.high:.2f}"]
+        numbers += [f"{found.advantage.value:.3f}", f"{found.chance:.3f}"]
+        for rate, share in ((0.01, found.tpr_at_1_percent), (0.001, found.tpr_at_01_percent)):
+            numbers.append(f"{share.value:.1%}" if found.n_others * rate >= 1 else "-")
+        table.add_row(name, *numbers)
+    console.print(table)
+    strongest, found = next(iter(report.summaries.items()))
+    tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
+    if found.auc.low > 0.5:
+        least = f"at least {found.auc.low:.2f}"
+        tell(f"Traces tell who was in the data: the area under the curve is above a guess ({least}).")
+
+
+def _show_points(found: Mapping[str, Any]) -> None:
+    caption = "Share of users who alone were at so many places and times of theirs."
+    table = plain_table("Known by a few points", caption)
+    table.add_column("Traces")
+    for number in range(1, len(found["unicity"]) + 1):
+        table.add_column(f"{number} point{'s' if number > 1 else ''}", justify="right")
+    table.add_row("these", *(f"{share:.1%}" for share in found["unicity"]))
+    if "training_unicity" in found:
+        table.add_row("training", *(f"{share:.1%}" for share in found["training_unicity"]))
+    console.print(table)
+    for name, what in COPIES.items():
+        if name in found:
+            of = found[name]
+            tell(
+                f"{what}: {of['mean']:.2f} on average, {of['held_out_mean']:.2f} for people who were not used. "
+                f"{of['share_far']:.1%} are above 95 % of theirs."
+            )
 
 
 def _show_identity(report: ReidentificationReport) -> None:

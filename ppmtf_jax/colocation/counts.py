@@ -256,7 +256,7 @@ class _Presence:
 
     @classmethod
     def of(cls, traces: Traces, graph: FriendGraph) -> _Presence:
-        if traces.origin is not None and traces.trace.any():
+        if traces.origin is not None and len(traces.trace_table()[0]) > traces.n_users:
             way_out = "Choose one of each user with select_traces"
             problem = Problem("one trace of each user where they were synthesized", "several", way_out=way_out)
             raise InputError("traces", [problem])

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from scipy.stats import hypergeom
 
 from ppmtf_jax.colocation.counts import Colocations, find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
@@ -191,12 +192,44 @@ def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
     >>> rates.friends > 2 * rates.strangers
     True
     """
-    # At one place that is everywhere, whoever is seen at the same time meets.
-    anywhere = replace(traces, place=np.zeros_like(traces.place))
+    anywhere = at_one_place(traces)
     of_friends = len(find_colocations(traces, graph)), len(find_colocations(anywhere, graph))
-    of_all = _present_pairs(traces), _present_pairs(anywhere)
+    of_all = int(pairs_together(traces).sum()), int(pairs_together(anywhere).sum())
     strangers = (whole - part for whole, part in zip(of_all, of_friends, strict=True))
     return ColocationRates(_ratio(*of_friends), _ratio(*strangers))
+
+
+def at_one_place(traces: Traces) -> Traces:
+    """The same traces as if all places were one: there, whoever is seen at the same time meets.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> int(at_one_place(toy_city(n_users=5, seed=0).traces).place.max())
+    0
+    """
+    return replace(traces, place=np.zeros_like(traces.place))
+
+
+def pairs_together(traces: Traces) -> np.ndarray:
+    """How many pairs of users, friends or not, are at one place at each instant, shape (instants,).
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, n_days=1, missing=0.0, seed=0).traces
+    >>> pairs_together(at_one_place(traces))[:3].tolist()
+    [10, 10, 10]
+    """
+    n_instants, n_places = traces.time_grid.n_instants, traces.n_places
+    code = (traces.user.astype(np.int64) * n_instants + traces.instant) * n_places + traces.place
+    # Nearly in order already: sorting is many times faster than hashing, which `unique` does.
+    code.sort(kind="stable")
+    once = np.append(True, code[1:] != code[:-1])
+    cell, n_there = np.unique(code[once] % (n_instants * n_places), return_counts=True)
+    n_pairs = np.zeros(n_instants, np.int64)
+    np.add.at(n_pairs, cell // n_places, n_there * (n_there - 1) // 2)
+    return n_pairs
 
 
 def colocations_per_friendship(colocations: Colocations, graph: FriendGraph) -> np.ndarray:
@@ -225,6 +258,40 @@ def degree_distribution(graph: FriendGraph) -> np.ndarray:
     return _shares(np.bincount(graph.degrees()))
 
 
+def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
+    """Degree distribution that is to be expected among so many of the users, drawn at random, shape (degrees,).
+
+    Who is left out takes her friendships along, so that the fewer users there are the fewer friends each has: of d
+    friends, a hypergeometric number is drawn. Graphs of different numbers of users compare only when this is made up
+    for.
+
+    Parameters
+    ----------
+    graph : FriendGraph
+    n_users : int
+        From 1 to as many as the graph has: then the distribution is its own.
+
+    Raises
+    ------
+    InputError
+        It is another number.
+
+    Examples
+    --------
+    Two of three users are drawn; in one of three draws they are the two friends:
+
+    >>> graph = FriendGraph.from_pairs(np.arange(3), np.array([[0, 1]]))
+    >>> degrees_in_part(graph, 2).round(6).tolist(), degrees_in_part(graph, 3).round(6).tolist()
+    ([0.666667, 0.333333], [0.333333, 0.666667])
+    """
+    if not 1 <= n_users <= graph.n_users:
+        raise InputError("friendships", [Problem(f"from 1 to {graph.n_users} users", repr(n_users))])
+    shares = degree_distribution(graph)
+    degree = np.flatnonzero(shares)
+    kept = np.arange(min(len(shares), n_users))
+    return hypergeom.pmf(kept[:, None], graph.n_users - 1, degree, n_users - 1) @ shares[degree]
+
+
 def clustering_coefficient(graph: FriendGraph) -> float:
     """Share of two friends of the same user who are friends themselves; NaN where nobody has two friends.
 
@@ -249,15 +316,6 @@ def clustering_coefficient(graph: FriendGraph) -> float:
 
 def _shape(counts: Counts) -> tuple[int, ...]:
     return tuple(counts.shape)  # type: ignore[arg-type]  # to SciPy's stubs, it may be None
-
-
-def _present_pairs(traces: Traces) -> int:
-    """How many pairs of users are at one place at one instant, friends or not."""
-    n_places = traces.n_places
-    code = (traces.user.astype(np.int64) * traces.time_grid.n_instants + traces.instant) * n_places + traces.place
-    cell = np.unique(code) % (traces.time_grid.n_instants * n_places)
-    n_present = np.unique(cell, return_counts=True)[1]
-    return int((n_present * (n_present - 1) // 2).sum())
 
 
 def _shares(counts: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ completed under any trace model with likelihoods.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from ppmtf_jax.colocation.drawing import Drawn, MeetingProbabilities, draw_meeti
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
 from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sample_erdos_renyi
+from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
@@ -142,8 +143,8 @@ class ColocationSynthesis:
     Parameters
     ----------
     traces : Traces
-        Of users 0, 1, ..., who stand for nobody, one trace each over one period of the data's time grid; with
-        friendships.
+        Of users "synthetic 0", "synthetic 1", ..., who stand for nobody, one trace each over one period of the data's
+        time grid; with friendships.
     settings : ColocationSettings
     accountant : Accountant
         Its ledger has all that was spent. **It does not hold under the greedy rule, nor for a model that was given.**
@@ -259,7 +260,7 @@ def synthesize_colocations(
         limits = {"epsilon": epsilon, "max_transitions": chosen.max_transitions}
         completing = fit(traces, "tpm", seed=own_seed, progress=progress, **limits)
     places = _completed(completing, drawn, chosen.completion, own_seed.value, progress)
-    made = _as_traces(places, synthetic, completing)
+    made = _as_traces(places, synthetic, completing, friends.user_ids)
     return ColocationSynthesis(made, chosen, accountant, completing, model is not None, drawn, own_seed)
 
 
@@ -397,8 +398,12 @@ def _completed(
     return places
 
 
-def _as_traces(places: Int[np.ndarray, "user instant"], graph: FriendGraph, model: FittedModel) -> Traces:
+def _as_traces(
+    places: Int[np.ndarray, "user instant"], graph: FriendGraph, model: FittedModel, real_users: np.ndarray
+) -> Traces:
+    user_ids = ids_of_nobody(graph.n_users, "synthetic", real_users)
     user, instant = np.indices(places.shape)
-    frame = pd.DataFrame({"user": user.ravel(), "instant": instant.ravel(), "place": model.places.ids[places.ravel()]})
-    friendships = pd.DataFrame(graph.pairs, columns=["user", "friend"])
-    return Traces.from_frame(frame, model.places, model.time_grid, friendships)
+    columns = {"user": user_ids[user.ravel()], "instant": instant.ravel(), "place": model.places.ids[places.ravel()]}
+    friendships = pd.DataFrame(user_ids[graph.pairs], columns=["user", "friend"])
+    traces = Traces.from_frame(pd.DataFrame(columns), model.places, model.time_grid, friendships)
+    return replace(traces, of_nobody=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
@@ -104,6 +105,36 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
         way_out = "Give the training set that they were made from; read a release with its key (load_with_key)"
         raise InputError("synthetic traces", [Problem("users of the training set", "others", 0, examples, way_out)])
     return index
+
+
+def ids_of_nobody(n_users: int, prefix: str, known: np.ndarray) -> np.ndarray:
+    """Ids in the order of their numbers that no known user has.
+
+    Plain numbers may be ids of real users: whoever compared synthetic users with these would take strangers for them.
+
+    Parameters
+    ----------
+    n_users : int
+    prefix : str
+        What stands before the number.
+    known : array, shape (known users,)
+        Ids of the real users.
+
+    Examples
+    --------
+    >>> ids_of_nobody(11, "released", np.arange(11))[[0, 10]].tolist()
+    ['released 00', 'released 10']
+
+    Whoever trains on a release has users of that name:
+
+    >>> ids_of_nobody(2, "released", np.array(["released 0"])).tolist()
+    ['released again 0', 'released again 1']
+    """
+    known_text = pd.Series(known).astype(str)
+    while known_text.str.startswith(prefix).any():
+        prefix += " again"
+    number = pd.Series(np.arange(n_users)).astype(str)
+    return id_array(f"{prefix} " + number.str.zfill(len(str(n_users - 1))))
 
 
 def check_disjoint_users(train: Traces, test: Traces) -> None:

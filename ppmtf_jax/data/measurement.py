@@ -198,6 +198,9 @@ class Measurement:
         From a `Comparison` of the training set and settings to a `Reading` for each quantity.
     check : callable, optional
         From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
+    applies : callable, optional
+        From a `Comparison` of a synthetic set: whether its sets have what this looks at, such as friendships. What
+        applies to no synthetic set is not measured at all; what applies to some is undefined for the others.
 
     Examples
     --------
@@ -216,6 +219,7 @@ class Measurement:
     per_trace_number: bool = False
     reading: Callable[[Comparison, Any], Sequence[Reading]] | None = None
     check: Callable[[Comparison], None] | None = None
+    applies: Callable[[Comparison], bool] | None = None
 
     def described(self, settings: Any) -> list[Quantity]:
         """The quantities at some settings."""

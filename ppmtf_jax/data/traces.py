@@ -25,6 +25,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 
 TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
+OF_NOBODY = "of_nobody"
+"""Of a folder's marker: whether the users were invented."""
 
 
 class Origin(NamedTuple):
@@ -88,6 +90,8 @@ class Traces:
         User indices, the smaller first, each pair once.
     origin : Origin or None
         Of traces that `synthesize` made.
+    of_nobody : bool
+        Whether the users were invented, so that none stands for a real one: nobody can be found behind a trace.
 
     Examples
     --------
@@ -110,6 +114,7 @@ class Traces:
     time_grid: TimeGrid
     friendships: np.ndarray | None = field(default=None)
     origin: Origin | None = field(default=None, repr=False)
+    of_nobody: bool = False
 
     @property
     def n_users(self) -> int:
@@ -203,6 +208,7 @@ class Traces:
         """
         kind = TRACE_SET if self.origin is None else SYNTHETIC
         about = {} if self.origin is None else {"origin": self.origin._asdict()}
+        about |= {OF_NOBODY: True} if self.of_nobody else {}
         with output_folder(folder, kind, about=about, overwrite=overwrite, inputs=inputs) as partial:
             self.write_into(partial)
 
@@ -232,9 +238,10 @@ class Traces:
                 subject=str(folder),
             )
         marker = read_marker(folder)
-        if marker is None or marker.kind != SYNTHETIC:
+        if marker is None:
             return traces
-        return replace(traces, origin=_checked_origin(Path(folder), marker))
+        origin = _checked_origin(Path(folder), marker) if marker.kind == SYNTHETIC else None
+        return replace(traces, origin=origin, of_nobody=marker.about.get(OF_NOBODY) is True)
 
     def select_users(self, indices: np.ndarray) -> Traces:
         """The traces of some users, given by index; friendships among them are kept."""

@@ -89,7 +89,11 @@ class Windows:
 
     def with_events(self, n_events: int) -> Windows:
         """Those windows that have at least so many events."""
-        return self._select((self.events_per_window() >= n_events)[self.window])
+        return self.select(self.events_per_window() >= n_events)
+
+    def select(self, keep: np.ndarray) -> Windows:
+        """Some of the windows: `keep` has one boolean for each."""
+        return self._select(keep[self.window])
 
     def is_step(self) -> np.ndarray:
         """For each event, whether the event before it is of the same window and the instant before, shape (events,)."""

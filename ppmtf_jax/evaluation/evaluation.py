@@ -58,6 +58,11 @@ class Chosen(NamedTuple):
     settings: Any
     quantities: list[Quantity]
 
+    def applies(self, comparison: Comparison) -> bool:
+        """Whether a synthetic set and the real ones have what is to be measured."""
+        applies = self.measurement.applies
+        return applies is None or applies(comparison)
+
     def measured(self, comparison: Comparison) -> dict[str, float]:
         """The numbers of a trace set, by the names of the quantities."""
         return self._named(self.measurement.measure(comparison, self.settings))
@@ -98,7 +103,8 @@ class EvaluationSettings:
     >>> settings = EvaluationSettings(attacks=False, settings={"tm_emd": {"n_bins": 10}})
     >>> [chosen.measurement.name for chosen in settings.chosen()]
     ['tp_tv', 'tm_emd', 'vf_tv', 'stay_share', 'move_interval_w1_h', 'jump_tv', 'radius_w1_km', 'od_tv', 'row_tv',
-     'distinct_w1', 'top_place_w1', 'window_vf_tv', 'group_fidelity']
+     'distinct_w1', 'top_place_w1', 'window_vf_tv', 'group_fidelity', 'friend_meetings', 'meeting_places',
+     'friend_graph']
     """
 
     attacks: bool = True
@@ -136,7 +142,7 @@ class EvaluationSettings:
         return found
 
     def quantities(self) -> dict[str, Quantity]:
-        """What `evaluate` gives numbers for, by name, in order.
+        """What `evaluate` gives numbers for, by name, in order; some only of sets that have what they look at.
 
         Examples
         --------
@@ -327,14 +333,16 @@ def evaluate(
 
     Utility is computed for each trace number of a synthetic set and averaged, as published. The trace numbers of the
     real sets only mark breaks, so these are taken whole, also where the training set is attacked: a user's traces
-    together are then one. Attacks on uniform traces are attacks on the synthetic set with the most traces, every place
-    replaced by a random one (seed 0): what an attacker gets from traces that depend on nobody.
+    together are then one. Friends are measured where synthetic and test users have friendships. Attacks on uniform
+    traces are attacks on the synthetic set with the most traces, every place replaced by a random one (seed 0): what an
+    attacker gets from traces that depend on nobody.
 
     Parameters
     ----------
     synthetic : Traces, or mapping of names to Traces
-        Of training users, not necessarily of all, on a grid with the slots of the real sets. One alone is the column
-        "synthetic". Shares of visits have as many bins as one period of the first one's grid has instants.
+        Of training users, not necessarily of all, or of nobody (`Traces.of_nobody`), who then cannot be re-identified;
+        on a grid with the slots of the real sets. One alone is the column "synthetic". Shares of visits have as many
+        bins as one period of the first one's grid has instants.
     train, test : Traces
         Real traces of users who were, and were not, used to make the synthetic ones.
     settings : EvaluationSettings
@@ -364,9 +372,9 @@ def evaluate(
     sets = {SYNTHETIC: synthetic} if isinstance(synthetic, Traces) else dict(synthetic)
     _check_columns(sets)
     check_comparable(**sets, train=train, test=test)
-    chosen = settings.chosen()
     n_instants = next(iter(sets.values())).time_grid.one_period().n_instants
     real = Comparison(train, train, test, n_instants, pool_traces=True)
+    chosen = [each for each in settings.chosen() if any(each.applies(real.of(traces)) for traces in sets.values())]
     tasks = _tasks(sets, real, chosen)
     values = {}
     n_steps = 1 + sum(task.n_steps for task in tasks.values())

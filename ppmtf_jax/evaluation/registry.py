@@ -23,7 +23,12 @@ ONE_PERIOD = (
 """How people move within one period: whether and how long they stay, how far they go, where to, how many places they
 see, and whether each group is where it should be."""
 
-METRICS: Registry[Measurement] = Registry("metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD))
+FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
+"""Whether friends meet as often, when and where real ones do, and how many friends people have."""
+
+METRICS: Registry[Measurement] = Registry(
+    "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *FRIENDS)
+)
 
 NEAR_TRAINING = "near Training"
 """A good value of what real traces set the limit of."""

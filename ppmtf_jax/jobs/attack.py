@@ -1,4 +1,4 @@
-"""The step that attacks traces: who is in them, and what that shows."""
+"""The steps that attack traces: whose they are, who was in the data, and whether they are copies."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ppmtf_jax.attacks.alarms import find_alarms, unicity
 from ppmtf_jax.attacks.audit import ReidentificationSettings, Reidentified, reidentification_attacks
+from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
+from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
+from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.attacks.splits import Rehearsal, RehearsalSettings, rehearse, targets_of
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.release import RELEASE, load_with_key
 from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.settings import parse_choice
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 REPORT = "ppmtf attack"
+MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
 
 PathLike = str | os.PathLike[str]
 
@@ -89,12 +96,15 @@ def attack_identity(
         Is called before files are written: a full disk must not cost the numbers.
     """
     chosen, split = settings or ReidentificationSettings(), rehearsal or RehearsalSettings()
+    if released is None and key is not None:
+        raise InputError("key", [Problem("a release beside its key", "none")])
     _check_outputs(json_file, picture, overwrite)
     real = Traces.load(traces, progress=progress)
-    attacked = _load_released(released, key, real, progress)
-    made = (
-        rehearse(real, split, seed=seed) if attacked is None else targets_of(real, attacked, split.n_targets, seed=seed)
-    )
+    if released is None:
+        made = rehearse(real, split, seed=seed)
+    else:
+        attacked = _load_released(released, key, real, progress, needs_key=True)
+        made = targets_of(real, attacked, split.n_targets, seed=seed)
     attacks = reidentification_attacks(
         made.known, made.anonymized, estimators, chosen, seed=seed, progress=progress, say=say
     )
@@ -105,6 +115,126 @@ def attack_identity(
     if picture is not None:
         _draw(report, picture)
     return report
+
+
+@dataclass(frozen=True, eq=False)
+class MembershipReport:
+    """Outcome of membership attacks.
+
+    Parameters
+    ----------
+    attacks : dict of str to MembershipScores
+        By name, with settings that were given; in falling order of the area under the curve.
+    summaries : dict of str to MembershipSummary
+        Of the same names.
+    settings : dict
+    """
+
+    attacks: dict[str, MembershipScores]
+    summaries: dict[str, MembershipSummary]
+    settings: dict[str, Any]
+
+    def to_json(self) -> str:
+        """All numbers, without the curves. It names the users who are most exposed: keep it secret."""
+        found = {name: summary.to_dict() for name, summary in self.summaries.items()}
+        return (
+            json.dumps({"made_by": REPORT, "settings": self.settings, "attacks": found}, indent=1, default=str) + "\n"
+        )
+
+
+def attack_membership(
+    synthetic: PathLike,
+    train: PathLike,
+    test: PathLike,
+    *,
+    key: PathLike | None = None,
+    model: PathLike | None = None,
+    attacks: Sequence[str] | None = None,
+    seed: int = 0,
+    json_file: PathLike | None = None,
+    picture: PathLike | None = None,
+    show: Callable[[MembershipReport], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> MembershipReport:
+    """Tell who was in the training data, by several attacks.
+
+    Parameters
+    ----------
+    synthetic : path
+        Synthetic traces, or a release.
+    train, test : paths
+        Trace sets of the training users, and of others.
+    key : path, optional
+        Of the release.
+    model : path, optional
+        That made the traces: then shadow models of the same system and settings are learned too.
+    attacks : sequence of str, optional
+        Each its name, and settings if wanted. By default the likelihood ratio and the density ratio of both kinds.
+    json_file, picture : paths, optional
+        For the numbers, which name the users who are most exposed and which only you can read, and for the curves.
+    """
+    _check_outputs(json_file, picture, overwrite)
+    training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
+    released = _load_released(synthetic, key, training, progress, needs_key=False)
+    chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attacks or MEMBERSHIP_DEFAULTS)}
+    if model is not None:
+        fitted = FittedModel.load(model)
+        own = ShadowModelSettings(fitted.system, fitted.settings)
+        chosen[f"shadow_models system={fitted.system}"] = (MEMBERSHIP_ATTACKS["shadow_models"], own)
+    found = {}
+    for name, (entry, settings) in chosen.items():
+        say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")
+        found[name] = infer_membership(released, training, testing, entry.name, settings, seed=seed, progress=progress)
+    ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
+    summaries = {name: scores.summary(seed=seed) for name, scores in ordered.items()}
+    report = MembershipReport(ordered, summaries, {"seed": seed})
+    show(report)
+    if json_file is not None:
+        write_text(json_file, report.to_json(), secret=True)
+    if picture is not None:
+        from ppmtf_jax.evaluation.plots import roc_curves, save_figure
+
+        curves = {name: scores.roc for name, scores in ordered.items()}
+        save_figure(roc_curves(curves, title="Membership inference", logarithmic=True), picture)
+    return report
+
+
+def attack_by_points(
+    traces: PathLike,
+    *,
+    train: PathLike | None = None,
+    test: PathLike | None = None,
+    seed: int = 0,
+    json_file: PathLike | None = None,
+    show: Callable[[dict[str, Any]], None] = lambda _: None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Tell how many are known by a few points, and with the training data whether traces are copies.
+
+    Parameters
+    ----------
+    traces : path
+        Real or synthetic traces, or a release.
+    train, test : paths, optional
+        Both or none: trace sets of the training users and of others.
+    json_file : path, optional
+    """
+    if (train is None) != (test is None):
+        raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])
+    _check_outputs(json_file, None, overwrite)
+    if train is None or test is None:
+        found: dict[str, Any] = {"unicity": unicity(Traces.load(traces, progress=progress), seed=seed).tolist()}
+    else:
+        training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
+        attacked = _load_released(traces, None, training, progress, needs_key=False)
+        found = find_alarms(attacked, training, testing, seed=seed).to_dict()
+    show(found)
+    if json_file is not None:
+        write_text(json_file, json.dumps({"made_by": REPORT, "seed": seed, **found}, indent=1) + "\n")
+    return found
 
 
 def is_attack_report(path: Path) -> bool:
@@ -126,18 +256,22 @@ def _check_outputs(json_file: PathLike | None, picture: PathLike | None, overwri
         check_output_file(picture, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
 
 
-def _load_released(released: PathLike | None, key: PathLike | None, train: Traces, progress: bool) -> Traces | None:
-    if released is None and key is not None:
-        raise InputError("key", [Problem("a release beside its key", "none")])
-    if released is None:
-        return None
+def _load_released(
+    released: PathLike, key: PathLike | None, train: Traces, progress: bool, *, needs_key: bool
+) -> Traces:
+    """Synthetic traces or a release, with its users' ids if there is a key, on the places of the training traces."""
     marker = read_marker(released) if Path(released).is_dir() else None
     is_release = marker is not None and marker.kind == RELEASE
-    if is_release != (key is not None):
-        found = "no key" if is_release else "a key, and traces that are no release"
-        way_out = "The key tells whose the traces are, without which no attack can be judged"
-        raise InputError(str(released), [Problem("a release with its key, or other traces", found, way_out=way_out)])
-    return Traces.load(released, progress=progress) if key is None else load_with_key(released, key, train)
+    if key is not None and not is_release:
+        raise InputError(str(released), [Problem("a release, which a key is for", "other traces")])
+    if key is not None:
+        return load_with_key(released, key, train)
+    if is_release and needs_key:
+        way_out = "Without it nobody can say whose the traces are, and so whether the attack is right"
+        raise InputError(str(released), [Problem("the key of the release", "none", way_out=way_out)])
+    traces = Traces.load(released, progress=progress)
+    # A release has its places in an order of its own.
+    return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if is_release else traces
 
 
 def _report(made: Rehearsal, attacks: list[Reidentified], settings: dict[str, Any]) -> ReidentificationReport:
@@ -153,6 +287,6 @@ def _draw(report: ReidentificationReport, picture: PathLike) -> None:
     for attack in report.attacks:
         name, *given = attack.estimator.split()
         name = " ".join([name.upper(), *given])
-        curves[f"{name}, single traces"] = attack.each.roc
-        curves[f"{name}, all of a user together"] = attack.combined.roc
-    save_figure(roc_curves(curves, title="Re-identification"), picture)
+        curves |= {name: attack.each.roc, f"{name}*": attack.combined.roc}
+    title = "Re-identification (*: all traces of a user together)"
+    save_figure(roc_curves(curves, title=title), picture)

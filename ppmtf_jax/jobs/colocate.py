@@ -7,7 +7,7 @@ import os
 
 from ppmtf_jax.colocation.statement import privacy_statement, statement_text
 from ppmtf_jax.colocation.synthesizer import ColocationSettings, ColocationSynthesis, synthesize_colocations
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.streams import Seed, draw_seed
@@ -49,7 +49,7 @@ def colocate_traces(
     traces = Traces.load(train, progress=progress)
     made = synthesize_colocations(traces, settings, model=fitted, seed=own_seed, progress=progress)
     statement = privacy_statement(made)
-    about = {"seed": own_seed._asdict()}
+    about = {"seed": own_seed._asdict(), OF_NOBODY: made.traces.of_nobody}
     with output_folder(out, FRIENDS, about=about, overwrite=overwrite, inputs=inputs) as partial:
         made.traces.write_into(partial)
         write_text(partial / STATEMENT_JSON, json.dumps(statement, indent=1) + "\n")

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.comparable import ids_of_nobody
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
@@ -132,7 +133,7 @@ def make_release(
     new_place[place_order] = np.arange(len(place_order), dtype=np.int32)
     place = new_place[synthetic.place.reshape(len(passed), -1)[passed][order]]
     n_instants = place.shape[1]
-    user_ids = _ids_of_nobody(int(number[-1]) + 1, synthetic.user_ids)
+    user_ids = ids_of_nobody(int(number[-1]) + 1, "released", synthetic.user_ids)
     traces = Traces(
         np.repeat(number, n_instants).astype(np.int32),
         np.repeat(released_trace, n_instants).astype(np.int32),
@@ -328,19 +329,6 @@ def _fresh_numbers(user: np.ndarray, settings: ReleaseSettings, seed: int) -> tu
     first = np.searchsorted(number, number)
     # Counted anew: the numbers of withheld traces would be missing.
     return number, np.arange(len(number)) - first, order
-
-
-def _ids_of_nobody(n_users: int, known: np.ndarray) -> np.ndarray:
-    """Ids in the order of their numbers that no input user has.
-
-    Plain numbers may be ids of training users: whoever compared the release with these would take strangers for them.
-    """
-    known_text, prefix = pd.Series(known).astype(str), "released"
-    # Whoever trains on a release has users of that name.
-    while known_text.str.startswith(prefix).any():
-        prefix += " again"
-    number = pd.Series(np.arange(n_users)).astype(str)
-    return id_array(f"{prefix} " + number.str.zfill(len(str(n_users - 1))))
 
 
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:

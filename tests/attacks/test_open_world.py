@@ -32,7 +32,7 @@ def test_genuine_scores_are_users_own_and_impostors_are_strangers() -> None:
     assert checked.genuine_target.tolist() == [0, 1, 0]
     assert checked.impostor.tolist() == [[0, -1]]
     assert checked.against == "strangers"
-    assert checked.ranked().roc().auc == 1
+    assert checked.roc().auc == 1
 
 
 def test_without_strangers_the_other_targets_are_impostors() -> None:
@@ -41,12 +41,19 @@ def test_without_strangers_the_other_targets_are_impostors() -> None:
     assert checked.against == "targets"
     assert np.array_equal(checked.impostor, [[np.nan, 1], [2, np.nan], [np.nan, 6]], equal_nan=True)
     # Ann's 5 and 4 and Bob's 3 against 1, 2, 6: two of three each.
-    assert checked.ranked().roc().auc == pytest.approx(2 / 3)
+    assert checked.roc().auc == pytest.approx(2 / 3)
 
 
 def test_weights_count_users_not_traces() -> None:
-    checked = verification(HAND)
-    assert checked.weights(np.array([2.0, 3.0]), np.array([5.0])).tolist() == [2, 3, 2, 10, 15]
+    auc = verification(HAND).auc_by_users()
+    # Ann's 5 and 4 and Bob's 3 against -1 and 0 of Dan: all higher.
+    assert auc(np.array([2.0, 3.0]), np.array([5.0])) == 1
+    known = np.array([0, 1, 3])
+    auc = verification(scores_of(HAND.log_ratio[known], ["ann", "bob", "ann"], ["ann", "bob"])).auc_by_users()
+    # Genuine: Ann's 5 and 4 with weight 2 each, Bob's 3 with 3. Impostors, each of two users: 1, 2 and 6, 2 x 3 each.
+    assert auc(np.array([2.0, 3.0]), np.array([2.0, 3.0])) == pytest.approx(2 / 3)
+    # Without Bob there is nobody to be mistaken for.
+    assert np.isnan(auc(np.array([1.0, 0.0]), np.array([1.0, 0.0])))
 
 
 def test_rules_name_the_best_or_all_above_a_threshold() -> None:

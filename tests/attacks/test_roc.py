@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from ppmtf_jax.attacks.roc import RankedScores, Roc, bootstrap_interval
+from ppmtf_jax.attacks.roc import Roc, auc_by_weights, bootstrap_interval
 from ppmtf_jax.errors import InputError
 
 
@@ -18,6 +18,7 @@ def test_curves_with_ties_and_weights_agree_with_scikit_learn() -> None:
     assert roc.false_positive_rate == pytest.approx(false_rate)
     assert roc.true_positive_rate == pytest.approx(true_rate)
     assert roc.auc == pytest.approx(roc_auc_score(labels, scores, sample_weight=weight))
+    assert auc_by_weights(positive, negative)(*np.split(weight, [50])) == pytest.approx(roc.auc)
     assert roc.advantage == pytest.approx((true_rate - false_rate).max())
 
 
@@ -38,7 +39,7 @@ def test_thresholds_give_the_rates_they_stand_beside() -> None:
 def test_scores_of_one_kind_or_without_a_value_are_refused() -> None:
     for positive, negative in (([], [1.0]), ([1.0], []), ([np.nan], [1.0])):
         with pytest.raises(InputError, match="both kinds"):
-            RankedScores.of(np.array(positive), np.array(negative))
+            Roc.of(np.array(positive), np.array(negative))
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.evaluation import Evaluation
 from ppmtf_jax.synthesizers.synthesis import fit
 
 # With 40 users, no friendship at all is then less probable than e^-20.
@@ -86,3 +88,20 @@ def test_earlier_friends_are_replaced_on_request(made, tmp_path):
     colocate(made, tmp_path / "friends")
     colocate(made, tmp_path / "friends", "--overwrite")
     assert Traces.load(tmp_path / "friends").n_users == 40
+
+
+def test_synthetic_friends_are_evaluated_and_nobody_is_looked_for(made, tmp_path):
+    colocate(made, tmp_path / "friends")
+    city = Traces.load(made / "city")
+    for name, half in zip(("train", "test"), city.split_users(0.5, seed=0), strict=True):
+        half.save(tmp_path / name)
+    call = ["evaluate", tmp_path / "friends", "--train", tmp_path / "train", "--test", tmp_path / "test"]
+    call += ["--json", tmp_path / "numbers.json"]
+    result = CliRunner().invoke(app, [str(word) for word in call], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    evaluation = Evaluation.from_json((tmp_path / "numbers.json").read_text())
+    undefined = [name for name in evaluation.metrics if math.isnan(evaluation[name])]
+    assert undefined == ["group_fidelity", "reid_rate"]
+    assert "synthetic users who stand for nobody" in " ".join(result.stdout.split())
+    for row in ("Friends meet", "Clustering"):
+        assert row in result.stdout

@@ -7,7 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users, check_same_places, training_user_of
+from ppmtf_jax.data.comparable import (
+    check_comparable,
+    check_disjoint_users,
+    check_same_places,
+    ids_of_nobody,
+    training_user_of,
+)
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -53,3 +59,11 @@ def test_users_in_both_sets_are_named() -> None:
     check_disjoint_users(train, traces_of(3))
     with pytest.raises(InputError, match=r"1 of 2 test users in the training set, first: 2"):
         check_disjoint_users(train, traces_of(2, 3))
+
+
+@pytest.mark.parametrize("known", [np.arange(12), np.array(["released 03", "released again 1", "eve"], object)])
+def test_ids_of_nobody_are_in_order_and_nobodys(known: np.ndarray) -> None:
+    ids = ids_of_nobody(12, "released", known).tolist()
+    assert ids == sorted(set(ids))
+    assert len(ids) == 12
+    assert not set(ids) & set(known.tolist())

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -424,6 +425,15 @@ def test_an_existing_folder_is_replaced_only_on_request(tmp_path):
     other.save(tmp_path / "set", overwrite=True)
     assert_same(Traces.load(tmp_path / "set"), other)
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_invented_users_are_remembered_through_all_that_is_done_with_traces(tmp_path):
+    replace(traces(), of_nobody=True).save(tmp_path / "invented")
+    loaded = Traces.load(tmp_path / "invented")
+    assert loaded.of_nobody
+    assert loaded.select_users(np.array([1])).of_nobody
+    traces().save(tmp_path / "real")
+    assert not Traces.load(tmp_path / "real").of_nobody
 
 
 def test_loading_what_is_no_trace_set(tmp_path):

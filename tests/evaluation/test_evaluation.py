@@ -32,7 +32,8 @@ PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
 SMALL_GROUPS = EvaluationSettings(settings={"group_fidelity": {"min_users": 2, "n_cells": 1}})
-ATTACK_NUMBERS = ["mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
+ALARM_NUMBERS = ["unicity", "copied_run", "copied_run_far", "nearest_share", "nearest_share_far"]
+ATTACK_NUMBERS = [*ALARM_NUMBERS, "density_ratio_auc", "mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
 PUBLISHED_NUMBERS = ["tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"]
 # Of one period; of all that have a distance from the test users.
 STEP_NUMBERS = ["stay_share", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv"]
@@ -135,6 +136,17 @@ def test_attacks_can_be_left_out_and_strangers_then_do_not_matter(train: Traces,
         evaluate(strangers, train, test_set)
 
 
+def test_of_users_who_stand_for_nobody_all_is_measured_but_who_they_are(train: Traces, test_set: Traces) -> None:
+    """Whatever their ids: those of training users are an accident."""
+    for users in (range(5), range(50, 55)):
+        invented = replace(random_traces(2, users), of_nobody=True)
+        evaluation = evaluate(invented, train, test_set, SMALL_GROUPS)
+        assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {"reid_rate", "group_fidelity"}
+        assert not math.isnan(evaluation.value("reid_rate", "training"))
+        (row,) = [row for row in evaluation.rows() if row.quantity.name == "reid_rate"]
+        assert "synthetic users who stand for nobody" in row.quantity.undefined
+
+
 def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: Traces, test_set: Traces) -> None:
     user, number = synthetic.trace_table()
     passed = synthetic.select_traces((user != 1) & ((number != 1) | (user == 3)))
@@ -156,7 +168,7 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = undefined_evaluation(train)
     undefined = {name for name in evaluation.metrics if math.isnan(evaluation[name])}
     # The test users have an event each, and so no window of two; five training users are no group.
-    of_period = {*STEP_NUMBERS, *WINDOW_NUMBERS, "group_fidelity"}
+    of_period = {*STEP_NUMBERS, *WINDOW_NUMBERS, *ALARM_NUMBERS, "group_fidelity"}
     assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage", "mia_chance", *of_period}
     assert evaluation.table.query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))
@@ -215,7 +227,7 @@ def test_the_table_is_tidy(synthetic: Traces, train: Traces, test_set: Traces) -
         "utility": UTILITY_NUMBERS,
         "privacy": ATTACK_NUMBERS,
     }
-    assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"mia_chance", "n_attacked"}
+    assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"unicity", "mia_chance", "n_attacked"}
     assert set(evaluation.table.query("direction == 'zero'")["metric"]) == {"stay_share"}
     assert not (evaluation.table["direction"] == "higher").any()
 

@@ -590,9 +590,9 @@ def test_roc_curves_are_steps_beside_a_guess(logarithmic):
     roc = Roc.of(np.array([3.0, 2.0, 1.0]), np.array([2.5, 0.0]))
     ax = plots.roc_curves({"ML": roc, "TF": roc}, title="Who?", logarithmic=logarithmic).axes[0]
     ml, tf, guess = ax.lines
-    least = 1e-4 if logarithmic else 0.0
-    assert ml.get_xdata().tolist() == [least, least, 0.5, 0.5, 0.5, 1.0]
-    assert ml.get_ydata() == pytest.approx([least, 1 / 3, 1 / 3, 2 / 3, 1, 1])
+    least = 0.01 if logarithmic else 0.0
+    assert ml.get_xdata().tolist() == [least, least, 50, 50, 50, 100]
+    assert ml.get_ydata() == pytest.approx(np.array([0, 1 / 3, 1 / 3, 2 / 3, 1, 1]) * 100)
     assert ml.get_drawstyle() == "steps-post"
     assert ml.get_color() != tf.get_color()
     assert guess.get_label() == "a guess"

@@ -24,6 +24,7 @@ from ppmtf_jax.attacks.pairwise_factorization import (
 )
 from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, adjacency_term, groups_of_moves
 from ppmtf_jax.attacks.roc import Roc
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
@@ -45,7 +46,8 @@ class GroupSparseSettings(TensorFactorizationSettings):
     Parameters
     ----------
     beta : float or "cross-validated"
-        Weight of the norms of groups; by default chosen from the training traces, see `cross_validate_beta`.
+        Weight of the norms of groups; by default chosen from the training traces, see `cross_validate_beta`. With a
+        large one all factors are 0, and all matrices uniform.
     groups : "mcl", "shuffled", "one" or "singletons"
         Of places: by Markov clustering; or, as controls, the same with places put to them at random, all places in one
         group, each place alone.
@@ -115,9 +117,9 @@ def cross_validate_beta(
     """Score weights of the norms of groups on held-out transitions of the training traces.
 
     Each user's transitions are cut, in their order, into as many runs as there are folds; a fold holds out one run of
-    each user. Nobody's only transition is held out. Places are grouped and factors fitted without it, and each run is scored as an attacker would, by
-    log P(run | user) - log P(run | the others), for the user that it is of and for all others. Probabilities are raised
-    to the floor and not scaled again.
+    each user. Nobody's only transition is held out. Places are grouped and factors fitted without it, and each run is
+    scored as an attacker would, by log P(run | user) - log P(run | the others), for the user that it is of and for all
+    others. Probabilities are raised to the floor and not scaled again.
 
     Parameters
     ----------
@@ -160,14 +162,13 @@ def cross_validate_beta(
         raise InputError("cross-validation of beta", problems)
     n_folds = min(n_folds, most)
     fold = _folds(steps, train.user_ids, n_folds, seed)
-    adjacency = adjacency_term(train.places, settings.adjacency_weight)
     weights = np.asarray(betas, float)
     _require_memory_to_score(len(steps.user) // n_folds, train.n_users)
     scores = []
     with progress_bar("cross-validation", n_folds, show=progress) as advance:
         for held_out in (fold == number for number in range(n_folds)):
             kept, left_out = (Transitions(*(column[mask] for column in steps)) for mask in (~held_out, held_out))
-            factors = _fit_betas(train, kept, adjacency, settings, weights, seed)
+            factors = _fit_betas(train, kept, settings, weights, seed)
             scores.append([_auc_of_runs(each, left_out, settings.floor) for each in factors])
             advance(1)
     return CrossValidation(weights, np.stack(scores, axis=1))
@@ -206,7 +207,7 @@ def sparsity_correlation(counts: FactorizedCounts) -> tuple[float, float]:
     dense_u, dense_v = (
         membership @ (np.asarray(factor) > 0) > 0 for factor in (counts.factors.place_a, counts.factors.next_place_a)
     )
-    n_groups, rank = dense_u.shape
+    n_groups = len(dense_u)
     first, second = np.divmod(np.arange(n_groups**2), n_groups)
     same = first == second
     return _correlation(dense_u, dense_v), _correlation(dense_u[first[~same]], dense_v[second[~same]])
@@ -222,10 +223,8 @@ def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress:
     beta = settings.beta
     if beta == "cross-validated":
         beta = cross_validate_beta(train, settings, seed=seed, progress=progress).best
-    steps = train.transitions()
-    adjacency = adjacency_term(train.places, settings.adjacency_weight)
     with spinner("tensor factorization", show=progress):
-        group = _groups(steps, adjacency, settings, seed)
+        group = _groups(train.transitions(), train.places, settings, seed)
         transitions = SparseTransitions.of(train)
         require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank)
         start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
@@ -238,13 +237,14 @@ ESTIMATORS.register(Estimator("gstf", "Group sparsity tensor factorization", Gro
 
 
 def _groups(
-    steps: Transitions, adjacency: sparse.csr_array, settings: GroupSparseSettings, seed: int
+    steps: Transitions, places: PlaceTable, settings: GroupSparseSettings, seed: int
 ) -> Int[np.ndarray, " place"]:
-    n_places = adjacency.shape[0]
+    n_places = len(places)
     if settings.groups == "one":
         return np.zeros(n_places, np.int64)
     if settings.groups == "singletons":
         return np.arange(n_places)
+    adjacency = adjacency_term(places, settings.adjacency_weight)
     group = groups_of_moves(steps.place, steps.next_place, adjacency, settings.inflation)
     return numpy_stream(seed, Stage.FIT, 1).permutation(group) if settings.groups == "shuffled" else group
 
@@ -262,13 +262,12 @@ def _folds(steps: Transitions, user_ids: np.ndarray, n_folds: int, seed: int) ->
 def _fit_betas(
     train: Traces,
     steps: Transitions,
-    adjacency: sparse.csr_array,
     settings: GroupSparseSettings,
     betas: Float[np.ndarray, " beta"],
     seed: int,
 ) -> list[Factors]:
     """Factors by each of the betas, all at once."""
-    group = jnp.asarray(_groups(steps, adjacency, settings, seed))
+    group = jnp.asarray(_groups(steps, train.places, settings, seed))
     transitions = SparseTransitions.of_steps(steps, train.n_users, train.n_places)
     require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank, len(betas))
     start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
@@ -283,7 +282,7 @@ def _fit_betas(
 
 def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
     """Area under the curve of each run's log-likelihood ratio, for the user that it is of and for the others."""
-    share = np.maximum(np.asarray(_shares(factors, steps.place, steps.next_place), np.float64), floor)
+    share = np.maximum(_shares(factors, steps.place, steps.next_place), floor)
     n_users = share.shape[1]
     ratio = np.log(share) - np.log((share.sum(axis=1, keepdims=True) - share) / (n_users - 1))
     users, run = np.unique(steps.user, return_inverse=True)
@@ -292,17 +291,15 @@ def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
     return Roc.of(by_run[own], by_run[~own]).auc
 
 
-@jax.jit
 def _shares(
     factors: Factors, place: Int[np.ndarray, " step"], next_place: Int[np.ndarray, " step"]
-) -> Float[Array, "step user"]:
+) -> Float[np.ndarray, "step user"]:
     """Predicted probability of steps for all users."""
-    place_a, next_a, user_b, next_b, user_c, place_c = factors
-    with jax.default_matmul_precision("highest"):
-        constant = place_c[place] @ user_c.T
-        count = jnp.sum(place_a[place] * next_a[next_place], axis=1)[:, None] + next_b[next_place] @ user_b.T + constant
-        total = (place_a @ next_a.sum(axis=0))[place][:, None] + user_b @ next_b.sum(axis=0) + len(place_a) * constant
-    return jnp.where(total > 0, count / jnp.where(total > 0, total, 1), 1 / len(place_a))
+    place_a, next_a, user_b, next_b, user_c, place_c = (np.asarray(factor, np.float64) for factor in factors)
+    constant = place_c[place] @ user_c.T
+    count = (place_a[place] * next_a[next_place]).sum(axis=1, keepdims=True) + next_b[next_place] @ user_b.T + constant
+    total = (place_a @ next_a.sum(axis=0))[place, None] + user_b @ next_b.sum(axis=0) + len(place_a) * constant
+    return np.where(total > 0, count / np.where(total > 0, total, 1), 1 / len(place_a))
 
 
 def _require_memory_to_score(n_held_out: int, n_users: int) -> None:

@@ -211,7 +211,8 @@ def _groups(comparison: Comparison, settings: GroupSettings) -> Groups:
 def _measure(comparison: Comparison, settings: GroupSettings) -> list[float]:
     groups, traces, train = _groups(comparison, settings), comparison.traces, comparison.train
     user = pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids))
-    if not (len(groups.n_users) and (user >= 0).all() and same_period(traces.time_grid, train.time_grid)):
+    is_known = (user >= 0).all() and not traces.of_nobody
+    if not (len(groups.n_users) and is_known and same_period(traces.time_grid, train.time_grid)):
         return [math.nan]
     windows = comparison.statistic(Windows.of, traces)
     return [groups.variation(windows, groups.of_user[user], is_synthetic=not comparison.pool_traces)]

@@ -1,7 +1,8 @@
-"""Pictures of synthetic trace sets: population, transitions, jumps, flows, metrics, user clusters, pass rates.
+"""Pictures of synthetic trace sets: population, transitions, jumps, flows, friends, metrics, user clusters, pass rates.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
-`save_figure`, or let `save_pictures` write them all. matplotlib is imported only when a picture is made.
+`save_figure`, or let `save_pictures` write them all. Those named `draw_` fill the axes that they are given instead.
+matplotlib is imported only when a picture is made.
 """
 
 from ppmtf_jax.evaluation.plots.bars import utility_bars
@@ -9,6 +10,13 @@ from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.curves import pass_rate_curves, roc_curves
 from ppmtf_jax.evaluation.plots.flows import flow_maps
+from ppmtf_jax.evaluation.plots.friends import (
+    draw_friend_numbers,
+    draw_meeting_categories,
+    draw_meeting_hours,
+    draw_pair_meetings,
+    friend_panels,
+)
 from ppmtf_jax.evaluation.plots.jumps import jump_length_curves
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
@@ -18,7 +26,12 @@ from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
 __all__ = [
     "Factors",
     "check_picture_name",
+    "draw_friend_numbers",
+    "draw_meeting_categories",
+    "draw_meeting_hours",
+    "draw_pair_meetings",
     "flow_maps",
+    "friend_panels",
     "is_own_picture",
     "jump_length_curves",
     "pass_rate_curves",

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     import matplotlib.axes
 
 GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a guess"}
-PERCENT = np.array([0, 100])
+LEAST_PERCENT = 0.01
 
 
-def draw_roc(ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> matplotlib.axes.Axes:
+def draw_roc(
+    ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, logarithmic: bool = False
+) -> matplotlib.axes.Axes:
     """True against false positive rate, a line for each name, beside a guess: Fig. 10.
 
     Parameters
@@ -29,6 +31,8 @@ def draw_roc(ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np
     ax : matplotlib.axes.Axes
     curves : mapping of str to pairs of float arrays, shape (thresholds,)
         False and true positive rates, from 0 to 1, rising: those of a `Roc`, or means of several.
+    logarithmic : bool
+        The axis of the false positive rate, so that it shows what an attacker finds with few false alarms.
 
     Examples
     --------
@@ -37,15 +41,21 @@ def draw_roc(ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np
     >>> [line.get_label() for line in ax.lines]
     ['ML', 'a guess']
     """
+    least = LEAST_PERCENT if logarithmic else 0.0
     for name, look in _looks(curves).items():
-        false_rate, true_rate = curves[name]
-        ax.plot(100 * np.asarray(false_rate), 100 * np.asarray(true_rate), label=name, **look)
-    ax.plot(PERCENT, PERCENT, **GUESS)
+        false_rate, true_rate = (100 * np.asarray(rate) for rate in curves[name])
+        # Steps: between two thresholds there is none.
+        ax.step(np.maximum(false_rate, least), true_rate, where="post", label=name, **look)
+    # A straight line, which is a curve where one axis is logarithmic.
+    guess = np.append(0, np.geomspace(LEAST_PERCENT, 100))
+    ax.plot(guess, guess, **GUESS)
     ax.set_xlabel("false positive rate, percent")
     ax.set_ylabel("true positive rate, percent")
-    ax.set_xlim(0, 100)
+    if logarithmic:
+        ax.set_xscale("log")
+    ax.set_xlim(least, 100)
     ax.set_ylim(0, 101)
-    ax.set_aspect("equal")
+    ax.set_box_aspect(1)
     return ax
 
 

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, styled
+from ppmtf_jax.evaluation.plots.attacks import draw_roc
+from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
 
 if TYPE_CHECKING:
     import matplotlib.figure
-
-LEAST_FALSE_POSITIVE_RATE = 1e-4
 
 
 @runtime_checkable
@@ -65,6 +64,7 @@ def roc_curves(
     Parameters
     ----------
     curves : mapping of str to Roc
+        See `draw_roc`.
     title : str
     logarithmic : bool
         Both axes, so that it shows what an attacker achieves with few false alarms.
@@ -78,28 +78,10 @@ def roc_curves(
     ['ML', 'a guess']
     """
     from matplotlib.figure import Figure
-    from matplotlib.ticker import PercentFormatter
 
-    figure = Figure(figsize=(4.6, 4.2), layout="constrained")
-    ax = figure.subplots()
-    least = LEAST_FALSE_POSITIVE_RATE if logarithmic else 0.0
-    styles = ["-", "--", "-.", ":"]
-    for number, (name, roc) in enumerate(curves.items()):
-        colour, style = LINE_COLOURS[number % len(LINE_COLOURS)], styles[number // len(LINE_COLOURS) % len(styles)]
-        # Steps: between two thresholds there is none.
-        x, y = np.maximum(roc.false_positive_rate, least), np.maximum(roc.true_positive_rate, least)
-        ax.step(x, y, where="post", color=colour, linestyle=style, label=name)
-    diagonal = np.array([least, 1.0])
-    ax.plot(diagonal, diagonal, color=DIM, linewidth=1, linestyle=(0, (1, 2)), label="a guess")
-    if logarithmic:
-        ax.set_xscale("log")
-        ax.set_yscale("log")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(PercentFormatter(1, decimals=None, symbol=" %"))
-    ax.set_xlabel("false positive rate")
-    ax.set_ylabel("true positive rate")
-    ax.set_xlim(least, 1)
-    ax.set_ylim(least, 1.02)
+    figure = Figure(figsize=(4.4, 4.6), layout="constrained")
+    rates = {name: (roc.false_positive_rate, roc.true_positive_rate) for name, roc in curves.items()}
+    ax = draw_roc(figure.subplots(), rates, logarithmic=logarithmic)
     ax.legend(frameon=False, loc="upper left" if logarithmic else "lower right")
     figure.suptitle(title)
     return figure

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
+from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
+from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
 from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
 
-N_SPLITS = 100
-"""Of the users, to find what the advantage is by chance: its mean is then known to a twentieth."""
-SPLIT_SEED = 0
+
+@dataclass(frozen=True)
+class LikelihoodRatioSettings:
+    """Settings of the likelihood-ratio attack.
+
+    Parameters
+    ----------
+    pool_traces : bool
+        Attack all traces of a user as one: for real data, where trace numbers only mark breaks.
+    """
+
+    pool_traces: bool = False
 
 
 def membership_scores(
@@ -56,60 +69,6 @@ def membership_scores(
     check_same_places(released=released, train=train, test=test)
     check_disjoint_users(train, test)
     return _scores(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train), ml_transitions(test))
-
-
-def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
-    """Greatest difference of true and false positive rate over all thresholds, from 0 (a random guess) to 1.
-
-    One threshold serves all trace numbers. The maximum is taken over every threshold, so it is never below 0 and never
-    below what any finite set of thresholds gives.
-
-    Examples
-    --------
-    >>> membership_advantage(np.array([3.0, 2.0, 1.0, 0.0]), np.array([1.5, 0.0, 0.0, 0.0]))
-    0.5
-    """
-    members, others = np.sort(members, axis=None), np.sort(others, axis=None)
-    thresholds = np.unique(np.concatenate([members, others]))
-    true_rate = 1 - np.searchsorted(members, thresholds) / len(members)
-    false_rate = 1 - np.searchsorted(others, thresholds) / len(others)
-    return float(np.max(true_rate - false_rate))
-
-
-def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
-    """Advantage to be expected if the scores had nothing to do with membership: its mean over random splits of users.
-
-    A maximum over thresholds is above 0 by chance, the more so the fewer users and trace numbers there are. All users
-    are shuffled and split into as many members and others as there are, each user with her scores of all trace numbers,
-    which are alike. If membership has no effect, real and shuffled split are equally probable, so this is the
-    expected advantage whatever the numbers of users, ties, and likeness. If it has one, scores of both kinds are
-    mixed; of one trace number this changes nothing, for ranks are all that counts.
-
-    Parameters
-    ----------
-    members, others : float arrays, shape (trace numbers, users)
-        Of `membership_scores`.
-
-    Examples
-    --------
-    >>> members, others = np.arange(64.0)[None] + 32, np.arange(64.0)[None]
-    >>> membership_advantage(members, others)
-    0.5
-    >>> 0.08 < membership_chance(members, others) < 0.14
-    True
-    """
-    n_members, n_others = members.shape[1], others.shape[1]
-    scores = np.concatenate([members, others], axis=1)
-    n_numbers, n_users = scores.shape
-    descending = np.argsort(-scores, axis=None)
-    user = descending % n_users
-    ordered = scores.ravel()[descending]
-    # A threshold lies between different scores only.
-    ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
-    rng = np.random.default_rng(SPLIT_SEED)
-    weight = np.repeat([1 / n_members, -1 / n_others], [n_members, n_others]) / n_numbers
-    greatest = [np.cumsum(rng.permutation(weight)[user])[ends].max() for _ in range(N_SPLITS)]
-    return float(np.mean(np.maximum(greatest, 0.0)))
 
 
 def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False) -> float:
@@ -175,6 +134,28 @@ def _greatest_per_number(
         cell = np.repeat(number[rows] * n_users, entries) + product.indices
         np.maximum.at(scores, cell, product.data + np.repeat(baseline[rows], entries))
     return scores.reshape(-1, n_users)
+
+
+def _infer(
+    released: Traces, train: Traces, test: Traces, settings: LikelihoodRatioSettings, seed: int, progress: bool
+) -> MembershipScores:
+    del seed, progress
+    still = [name for name, each in (("released", released), ("train", train)) if not each.has_transitions()]
+    if still:
+        found = f"none in {', '.join(still)}"
+        raise InputError("likelihood-ratio attack", [Problem("two events at consecutive instants in each set", found)])
+    scores = membership_scores(released, train, test, pool_traces=settings.pool_traces)
+    return MembershipScores(*scores, train.user_ids, test.user_ids, "likelihood_ratio")
+
+
+MEMBERSHIP_ATTACKS.register(
+    MembershipAttack(
+        "likelihood_ratio",
+        "Likelihood of each trace under a user's transitions over that under all others'",
+        LikelihoodRatioSettings,
+        _infer,
+    )
+)
 
 
 def _check(comparison: Comparison) -> None:

@@ -1,0 +1,87 @@
+"""What a membership attack is, and the one way to run any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.registry import Registry
+from ppmtf_jax.settings import chosen_settings
+
+
+@dataclass(frozen=True)
+class MembershipAttack:
+    """An entry of the registry of membership attacks.
+
+    Parameters
+    ----------
+    name : str
+        By which it is asked for, such as "density_ratio".
+    title : str
+        What it is, in one line.
+    settings : type
+        Frozen dataclass.
+    infer : callable
+        From released, training and test traces, settings, a seed and whether to show progress to `MembershipScores`.
+    """
+
+    name: str
+    title: str
+    settings: type
+    infer: Callable[[Traces, Traces, Traces, Any, int, bool], MembershipScores]
+
+
+MEMBERSHIP_ATTACKS: Registry[MembershipAttack] = Registry(
+    "membership attack", "ppmtf_jax.attacks.membership", first=("likelihood_ratio", "density_ratio", "shadow_models")
+)
+
+
+def infer_membership(
+    released: Traces,
+    train: Traces,
+    test: Traces,
+    attack: str = "density_ratio",
+    settings: Any = None,
+    *,
+    seed: int = 0,
+    progress: bool = False,
+    **named_settings: Any,
+) -> MembershipScores:
+    """Score users by how much the released traces look as if theirs had been used to make them.
+
+    Parameters
+    ----------
+    released : Traces
+        What the attacker sees.
+    train, test : Traces
+        Real traces of users whose data were, and were not, used. What an attacker knows of them depends on the attack.
+    attack : str
+        Of `MEMBERSHIP_ATTACKS`.
+    settings : the attack's settings, such as `DensityRatioSettings`; None for its defaults
+    seed : int
+        Of what the attack draws.
+    progress : bool
+        Show a progress bar where there is a terminal.
+    **named_settings
+        Settings by name, in place of `settings`.
+
+    Raises
+    ------
+    InputError
+        There is no such attack or setting, the place tables differ, users are in both real sets, or what else the
+        attack refuses.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=60, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    >>> scores = infer_membership(train, train, test, density="kernel")
+    >>> scores.roc.auc > 0.9
+    True
+    """
+    entry = MEMBERSHIP_ATTACKS[attack]
+    chosen = chosen_settings(entry.settings, settings, named_settings, attack)
+    return entry.infer(released, train, test, chosen, seed, progress)

@@ -1,0 +1,408 @@
+"""Friends: whether they meet as often, when and where real friends do, and whether people have as many of them.
+
+Two users are seen together in time at an instant at which both have an event, and meet if both are at one place then.
+What is seen of two friends within one period is a window (see `data.windows`). Real people are seen at some instants
+only, synthetic ones at all of them. So synthetic pairs count at each instant of the period as much as pairs of test
+users are seen there; and for how often two friends meet, each window of theirs is thinned to the instants of a window
+of two test friends, drawn at random with a fixed seed. What this does not make up for: people who check in where they
+meet are seen because they meet, and synthetic ones are seen whether they do or not.
+
+Splitting users cuts friendships: one is left only where both of its users are. Each is as likely to be left as any
+other, and so is each triple of users, so that what is said of pairs and of triples is not biased. Users have fewer
+friends, however, the fewer users there are. So numbers of friends are those expected among as many users as the smaller
+of the two sets has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import binom
+
+from ppmtf_jax.colocation.counts import find_colocations
+from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friendship import friendship_probability
+from ppmtf_jax.colocation.metrics import (
+    at_one_place,
+    clustering_coefficient,
+    degree_distribution,
+    degrees_in_part,
+    pairs_together,
+)
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows, same_period
+from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation, variation_of_samples
+from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING
+from ppmtf_jax.streams import Stage, numpy_stream
+
+SEED = 0
+# Of the stage's streams; `groups` has those before.
+WINDOWS = 3
+APART = -1
+"""The place of two friends who do not meet."""
+MIN_COUNTED = 100
+"""Fewer meetings or friendships than this are known to no better than a tenth, one standard deviation."""
+NO_FRIENDS = "no friendships in one of the sets"
+NEVER_SEEN = f"{NO_FRIENDS}, no two friends or no two strangers seen at the same time, or periods that differ"
+NEVER_MET = f"{NEVER_SEEN}, or none who meet"
+
+
+class Encounters(NamedTuple):
+    """When pairs of users are seen at the same time, and where they meet.
+
+    Attributes
+    ----------
+    friends : Windows
+        Of pairs of friends: `user` is the row of the friendship graph's pairs, an event an instant at which both are
+        seen, its place where they meet, `APART` where they do not.
+    strangers_seen, strangers_met : int arrays, shape (instants of a period,)
+        Numbers of pairs of users who are not friends.
+    """
+
+    friends: Windows
+    strangers_seen: np.ndarray
+    strangers_met: np.ndarray
+
+    @classmethod
+    def of(cls, traces: Traces) -> Encounters:
+        """The encounters of the users of traces with friendships.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> encounters = Encounters.of(toy_city(n_users=100, seed=0).traces)
+        >>> share_of_friends = encounters.friends_met().sum() / encounters.friends_seen().sum()
+        >>> bool(share_of_friends > 2 * encounters.strangers_met.sum() / encounters.strangers_seen.sum())
+        True
+        """
+        graph, grid, anywhere = FriendGraph.of(traces), traces.time_grid, at_one_place(traces)
+        seen, met = find_colocations(anywhere, graph), find_colocations(traces, graph)
+        code = np.sort(seen.pair * grid.n_instants + seen.instant)
+        place = np.full(len(code), APART, np.int32)
+        place[np.searchsorted(code, met.pair * grid.n_instants + met.instant)] = met.place
+        pair, instant = np.divmod(code, grid.n_instants)
+        number, phase = np.divmod(instant, grid.period)
+        of_pair, window = np.unique(pair * grid.n_instants + number, return_inverse=True)
+        friends = Windows(
+            window.astype(np.int32),
+            phase.astype(np.int32),
+            place,
+            (of_pair // grid.n_instants).astype(np.int32),
+            traces.places,
+            grid.one_period(),
+        )
+        phase_of_instant = np.arange(grid.n_instants) % grid.period
+        strangers = (
+            np.bincount(phase_of_instant, pairs_together(all_) - np.bincount(part.instant, minlength=grid.n_instants))
+            for all_, part in ((anywhere, seen), (traces, met))
+        )
+        return cls(friends, *(each.astype(np.int64) for each in strangers))
+
+    @property
+    def n_meetings(self) -> int:
+        """Of friends."""
+        return int((self.friends.place != APART).sum())
+
+    def friends_seen(self) -> np.ndarray:
+        """Number of pairs of friends who are seen at each instant of a period, shape (instants of a period,)."""
+        return np.bincount(self.friends.phase, minlength=self.friends.time_grid.n_instants)
+
+    def friends_met(self) -> np.ndarray:
+        """Number of meetings of friends by instant of a period and place, shape (instants of a period, places)."""
+        met = self.friends.place != APART
+        shape = self.friends.time_grid.n_instants, len(self.friends.places)
+        cell = self.friends.phase[met].astype(np.int64) * shape[1] + self.friends.place[met]
+        return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+
+    def meetings_per_window(self) -> np.ndarray:
+        """How often two friends meet within a period in which they are seen at the same time, shape (windows,)."""
+        return np.bincount(self.friends.window, self.friends.place != APART, self.friends.n_windows).astype(np.int64)
+
+    def thinned(self, real: Encounters) -> Encounters:
+        """Each window of two friends at the instants of a random one of real friends."""
+        size = self.friends.n_windows
+        drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(real.friends.n_windows, size=size)
+        return self._replace(friends=self.friends.thinned(real.friends, drawn))
+
+
+class _Meetings(NamedTuple):
+    """What is compared: rates, and meetings by slot and by place."""
+
+    friends: float
+    strangers: float
+    by_slot: np.ndarray
+    by_place: np.ndarray
+
+    @classmethod
+    def of(cls, encounters: Encounters, like: Encounters | None = None) -> _Meetings:
+        """Of encounters; where `like` is given, as if pairs were seen at its instants as often as its pairs are."""
+        seen, strangers_seen = encounters.friends_seen(), encounters.strangers_seen
+        weight = strangers_weight = np.ones(len(seen))
+        if like is not None:
+            weight = _over(like.friends_seen(), seen)
+            strangers_weight = _over(like.strangers_seen, strangers_seen)
+        met = encounters.friends_met() * weight[:, None]
+        return cls(
+            _ratio(met.sum(), weight @ seen),
+            _ratio(strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
+            np.bincount(encounters.friends.time_grid.slot_of_instant, met.sum(axis=1)),
+            met.sum(axis=0),
+        )
+
+    @property
+    def lift(self) -> float:
+        """How many times as often friends meet as strangers, in doublings."""
+        return math.log2(self.friends / self.strangers) if self.friends > 0 and self.strangers > 0 else math.nan
+
+    def distances(self, test: _Meetings) -> list[float]:
+        """From those of the test users: of rates, of the lift and of slots."""
+        differences = [getattr(self, name) - getattr(test, name) for name in ("friends", "strangers", "lift")]
+        return [*differences, _variation(self.by_slot, test.by_slot)]
+
+
+def _categories(places: PlaceTable) -> np.ndarray:
+    """Number of each place's category, shape (places,); all the same where none is known."""
+    known = np.full(len(places), "") if places.category is None else places.category.astype(str)
+    return np.unique(known, return_inverse=True)[1]
+
+
+def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole > 0 else math.nan
+
+
+def _variation(counts: np.ndarray, other: np.ndarray) -> float:
+    """Total variation between the shares; NaN where one of them has no counts."""
+    return total_variation(counts_to_shares(counts[None]), counts_to_shares(other[None]))
+
+
+# Measured
+
+
+def _has_friends(traces: Traces) -> bool:
+    return traces.friendships is not None and len(traces.friendships) > 0
+
+
+def _applies(comparison: Comparison) -> bool:
+    return _has_friends(comparison.traces) and _has_friends(comparison.test)
+
+
+def _has_categories(comparison: Comparison) -> bool:
+    return _applies(comparison) and bool(_categories(comparison.test.places).any())
+
+
+def _seen(comparison: Comparison) -> tuple[Encounters, Encounters] | None:
+    """What is measured and what it is held against; None where that cannot be."""
+    if not (_applies(comparison) and same_period(comparison.traces.time_grid, comparison.test.time_grid)):
+        return None
+    made, test = (comparison.statistic(Encounters.of, traces) for traces in (comparison.traces, comparison.test))
+    return (made, test) if made.friends.n_windows and test.friends.n_windows else None
+
+
+def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
+    seen = _seen(comparison)
+    if seen is None:
+        return [math.nan] * len(MEETINGS)
+    made, test = seen
+    like = None if comparison.pool_traces else test
+    compared = made if like is None else made.thinned(like)
+    of_pairs = variation_of_samples(compared.meetings_per_window(), test.meetings_per_window())
+    return [*_Meetings.of(made, like).distances(_Meetings.of(test)), of_pairs]
+
+
+def _measure_places(comparison: Comparison, settings: NoSettings) -> list[float]:
+    seen = _seen(comparison)
+    if seen is None:
+        return [math.nan]
+    made, test = seen
+    category = _categories(test.friends.places)
+    meetings = (_Meetings.of(made, None if comparison.pool_traces else test), _Meetings.of(test))
+    return [_variation(*(np.bincount(category, each.by_place) for each in meetings))]
+
+
+def _measure_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
+    if not _applies(comparison):
+        return [math.nan] * len(GRAPH)
+    made, test = (comparison.statistic(FriendGraph.of, traces) for traces in (comparison.traces, comparison.test))
+    n_users = min(made.n_users, test.n_users)
+    degrees = _padded(degrees_in_part(made, n_users), degrees_in_part(test, n_users))
+    return [total_variation(*degrees), clustering_coefficient(made) - clustering_coefficient(test)]
+
+
+def _padded(shares: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Both as rows of the same length, shape (2, 1, degrees)."""
+    rows = np.zeros((2, 1, max(len(shares), len(other))))
+    rows[0, 0, : len(shares)], rows[1, 0, : len(other)] = shares, other
+    return rows
+
+
+# Uniform traces, of people who are all as likely to be friends
+
+
+def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
+    encounters, places = comparison.statistic(Encounters.of, comparison.test), comparison.test.places
+    if not encounters.friends.n_windows:
+        return [math.nan] * len(MEETINGS)
+    chance = 1 / len(places)
+    by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
+    everywhere = _Meetings(chance, chance, by_slot, np.ones(len(places)))
+    n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
+    probability = binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
+    met = np.bincount(encounters.meetings_per_window(), minlength=len(probability))
+    return [*everywhere.distances(_Meetings.of(encounters)), _variation(probability, met)]
+
+
+def _uniform_places(comparison: Comparison, settings: NoSettings) -> list[float]:
+    encounters, category = comparison.statistic(Encounters.of, comparison.test), _categories(comparison.test.places)
+    met = np.bincount(category, _Meetings.of(encounters).by_place)
+    return [_variation(np.bincount(category), met)]
+
+
+def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
+    graph = comparison.statistic(FriendGraph.of, comparison.test)
+    probability = friendship_probability(graph)
+    shares = binom.pmf(np.arange(graph.n_users), graph.n_users - 1, probability)
+    return [
+        total_variation(*_padded(shares, degree_distribution(graph))),
+        probability - clustering_coefficient(graph),
+    ]
+
+
+# How to read them
+
+
+def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    n_meetings = comparison.statistic(Encounters.of, comparison.test).n_meetings
+    few = Reading(caveat=f"Test friends meet {n_meetings} times only" if n_meetings < MIN_COUNTED else "")
+    return [Reading() if each.name == "stranger_rate" else few for each in MEETINGS]
+
+
+def _read_places(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    return _read_meetings(comparison, settings)[-1:]
+
+
+def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    n_pairs = comparison.statistic(FriendGraph.of, comparison.test).n_pairs
+    few = f"There are {n_pairs} friendships among the test users only"
+    return [Reading(caveat=few if n_pairs < MIN_COUNTED else "")] * len(GRAPH)
+
+
+# Registered
+
+MEETINGS = (
+    Quantity(
+        "friend_rate",
+        "Friends meet",
+        "Share of the instants at which two synthetic friends are both seen that they are at one place, less that of "
+        "test friends.",
+        "share of instants, -1 to 1",
+        "zero",
+        "near 0",
+        NEVER_SEEN,
+    ),
+    Quantity(
+        "stranger_rate",
+        "Strangers meet",
+        "Share of the instants at which two synthetic users who are not friends are both seen that they are at one "
+        "place, less that of such test users.",
+        "share of instants, -1 to 1",
+        "zero",
+        "near 0",
+        NEVER_SEEN,
+    ),
+    Quantity(
+        "friend_lift",
+        "Friends over strangers",
+        "How many times as often synthetic friends meet as strangers do, over the same of the test users, in "
+        "doublings.",
+        "doublings",
+        "zero",
+        "near 0",
+        NEVER_MET,
+    ),
+    Quantity(
+        "meeting_slot_tv",
+        "Meeting slots",
+        "Total variation between the slots in which synthetic and test friends meet.",
+        "total variation, 0 to 1",
+        "lower",
+        NEAR_TRAINING,
+        NEVER_MET,
+    ),
+    Quantity(
+        "pair_meetings_tv",
+        "Meetings of a pair",
+        "Total variation between how often two synthetic and two test friends meet in one period, as far as they are "
+        "seen.",
+        "total variation, 0 to 1",
+        "lower",
+        NEAR_TRAINING,
+        NEVER_SEEN,
+    ),
+)
+PLACES = (
+    Quantity(
+        "meeting_category_tv",
+        "Meeting places",
+        "Total variation between the categories of the places at which synthetic and test friends meet.",
+        "total variation, 0 to 1",
+        "lower",
+        NEAR_TRAINING,
+        NEVER_MET,
+    ),
+)
+GRAPH = (
+    Quantity(
+        "friends_tv",
+        "Friends of a user",
+        "Total variation between the numbers of friends of synthetic and of test users, as expected among equally many "
+        "users.",
+        "total variation, 0 to 1",
+        "lower",
+        NEAR_TRAINING,
+        NO_FRIENDS,
+    ),
+    Quantity(
+        "clustering",
+        "Clustering",
+        "How often two friends of a synthetic user are friends themselves, less the same of the test users.",
+        "share of pairs, -1 to 1",
+        "zero",
+        "near 0",
+        f"{NO_FRIENDS}, or nobody with two friends",
+    ),
+)
+METRICS.register(
+    Measurement(
+        "friend_meetings",
+        "utility",
+        MEETINGS,
+        _measure_meetings,
+        _uniform_meetings,
+        per_trace_number=True,
+        reading=_read_meetings,
+        applies=_applies,
+    )
+)
+METRICS.register(
+    Measurement(
+        "meeting_places",
+        "utility",
+        PLACES,
+        _measure_places,
+        _uniform_places,
+        per_trace_number=True,
+        reading=_read_places,
+        applies=_has_categories,
+    )
+)
+METRICS.register(
+    Measurement("friend_graph", "utility", GRAPH, _measure_graph, _uniform_graph, reading=_read_graph, applies=_applies)
+)

@@ -1,0 +1,100 @@
+"""What is said of scores: rates, intervals over users, and who is most exposed."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.attacks.membership import MembershipScores, membership_advantage, membership_chance
+
+
+def scores_of(members: np.ndarray, others: np.ndarray) -> MembershipScores:
+    n_members, n_others = members.shape[1], others.shape[1]
+    return MembershipScores(members, others, np.arange(n_members), 1000 + np.arange(n_others), "some")
+
+
+def drawn(n_members: int, n_others: int, *, shift: float = 1.0, n_numbers: int = 1) -> MembershipScores:
+    rng = np.random.default_rng(0)
+    shape = (n_numbers, n_members)
+    return scores_of(rng.normal(size=shape) + shift, rng.normal(size=(n_numbers, n_others)))
+
+
+def test_numbers_are_those_of_the_curve() -> None:
+    scores = drawn(40, 30, n_numbers=3)
+    found = scores.summary()
+    assert (found.attack, found.n_members, found.n_others, found.n_numbers) == ("some", 40, 30, 3)
+    higher = scores.members.ravel()[:, None] > scores.others.ravel()
+    assert found.auc.value == pytest.approx(higher.mean())
+    assert found.advantage.value == pytest.approx(membership_advantage(scores.members, scores.others))
+    assert found.chance == membership_chance(scores.members, scores.others)
+    # None of 90 is below 1 %.
+    strictest = np.mean(scores.members > scores.others.max())
+    assert found.tpr_at_1_percent.value == found.tpr_at_01_percent.value == pytest.approx(strictest)
+
+
+def test_intervals_are_over_users_and_not_over_their_traces() -> None:
+    """Nine traces that say the same as one make nobody more certain; as users of their own they would seem to."""
+    one = drawn(60, 60)
+    nine = scores_of(np.repeat(one.members, 9, axis=0), np.repeat(one.others, 9, axis=0))
+    apart = scores_of(np.tile(one.members, 9), np.tile(one.others, 9))
+    widths = [each.high - each.low for each in (s.estimate(lambda roc: roc.auc) for s in (one, nine, apart))]
+    assert widths[1] == pytest.approx(widths[0])
+    assert widths[2] == pytest.approx(widths[0] / 3, rel=0.3)
+
+
+def test_the_interval_is_as_wide_as_theory_says() -> None:
+    """Of an AUC of one half, 2 x 1.96 sqrt((n + m + 1) / 12 n m); 200 resamples know their ends to about a tenth."""
+    n_members, n_others = 200, 150
+    auc = drawn(n_members, n_others, shift=0.0).estimate(lambda roc: roc.auc)
+    error = math.sqrt((n_members + n_others + 1) / (12 * n_members * n_others))
+    assert auc.high - auc.low == pytest.approx(2 * 1.96 * error, rel=0.3)
+    assert abs(auc.value - 0.5) < 5 * error
+
+
+def test_one_user_of_each_kind_has_an_interval() -> None:
+    found = scores_of(np.array([[1.0]]), np.array([[0.0]])).summary()
+    assert (found.auc.value, found.auc.low, found.auc.high) == (1.0, 1.0, 1.0)
+    assert found.exposed.user_ids == (0,)
+
+
+def test_the_most_exposed_tenth() -> None:
+    members = np.array([[0.0] * 18 + [5.0, 3.0, 1.0], [0.0] * 18 + [7.0, 3.0, 2.0]])
+    others = np.array([[4.0, 3.0] + [0.0] * 8, [4.0, 3.0] + [0.0] * 8])
+    found = scores_of(members, others).exposed()
+    # Three of 21 are a tenth, rounded up: at (5 + 7) / 2, 3 and 1.5; the first of the others is at 4.
+    assert found.user_ids == (18, 19, 20)
+    assert found.score == (6.0, 3.0, 1.5)
+    assert found.false_positive_rate == (0.0, 0.2, 0.2)
+    assert found.excess == pytest.approx((6 + 3 + 1.5) / 3 - 4)
+
+
+def test_by_chance_the_exposed_are_not_above_the_others() -> None:
+    """On average over 200 draws, within five standard errors; a shift of the members is noticed."""
+    excess = []
+    for shift in (0.0, 0.5):
+        rng = np.random.default_rng(1)
+        sets = [(rng.normal(size=(1, 100)) + shift, rng.normal(size=(1, 100))) for _ in range(200)]
+        excess.append([scores_of(*each).exposed().excess for each in sets])
+    error = np.std(excess[0]) / math.sqrt(200)
+    assert abs(np.mean(excess[0])) < 5 * error < np.mean(excess[1])
+
+
+def test_the_order_of_users_changes_nothing() -> None:
+    scores = drawn(40, 30, n_numbers=2)
+    rng = np.random.default_rng(2)
+    member, other = rng.permutation(40), rng.permutation(30)
+    permuted = MembershipScores(
+        scores.members[:, member], scores.others[:, other], scores.member_ids[member], scores.other_ids[other]
+    )
+    assert permuted.roc.auc == pytest.approx(scores.roc.auc)
+    assert permuted.roc.advantage == pytest.approx(scores.roc.advantage)
+    assert permuted.exposed() == scores.exposed()
+
+
+def test_a_summary_becomes_json() -> None:
+    content = json.loads(json.dumps(drawn(20, 10).summary().to_dict(), allow_nan=False))
+    assert set(content["auc"]) == {"value", "low", "high"}
+    assert len(content["exposed"]["user_ids"]) == 2

@@ -1,0 +1,138 @@
+"""Transition matrices by group sparsity tensor factorization, and the choice of its beta."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppmtf_jax.attacks.estimators.base import estimate_transitions
+from ppmtf_jax.attacks.estimators.group_sparse import (
+    CrossValidation,
+    GroupSparseSettings,
+    cross_validate_beta,
+    sparsity_correlation,
+)
+from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
+from ppmtf_jax.attacks.pairwise_factorization import Factors
+from ppmtf_jax.attacks.place_groups import place_groups
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from tests.support import minutes, places_in_line, to_traces
+
+PLACES, GRID = places_in_line(24), minutes(12)
+
+
+def haunts(n_users: int, n_haunts: int = 4) -> Traces:
+    """Each user wanders among the six places of one of some haunts; with none, among all places."""
+    rng = np.random.default_rng(0)
+    n_near = len(PLACES) // max(n_haunts, 1)
+    first = [n_near * (user % n_haunts) if n_haunts else 0 for user in range(n_users)]
+    place = rng.integers(n_near if n_haunts else len(PLACES), size=(n_users, GRID.n_instants))
+    rows = [(u, 0, i, first[u] + int(place[u, i])) for u in range(n_users) for i in range(GRID.n_instants)]
+    return to_traces(rows, PLACES, GRID)
+
+
+def factorized(train: Traces, **settings: Any) -> FactorizedCounts:
+    counts = estimate_transitions(train, "gstf", **settings).counts
+    assert isinstance(counts, FactorizedCounts)
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("beta", 0.0), ("beta", float("nan")), ("groups", "none"), ("inflation", 1.0), ("adjacency_weight", -1.0)],
+)
+def test_impossible_settings(name: str, value: Any) -> None:
+    with pytest.raises(InputError, match=name):
+        estimate_transitions(haunts(2), "gstf", **{name: value})
+
+
+def test_groups_and_controls() -> None:
+    train = haunts(12)
+    by_mcl = place_groups(train)
+    found = {
+        groups: np.asarray(factorized(train, beta=0.1, groups=groups, rank=2, n_sweeps=2).group)
+        for groups in ("mcl", "shuffled", "one", "singletons")
+    }
+    assert by_mcl.max() == 3
+    assert found["mcl"].tolist() == by_mcl.tolist()
+    assert np.bincount(found["shuffled"]).tolist() == np.bincount(by_mcl).tolist()
+    assert found["shuffled"].tolist() != by_mcl.tolist()
+    assert not found["one"].any()
+    assert found["singletons"].tolist() == list(range(24))
+
+
+def test_a_larger_beta_leaves_fewer_columns_of_groups() -> None:
+    train = haunts(12)
+    in_use = []
+    for beta in (0.01, 3.0, 1e4):
+        counts = factorized(train, beta=beta, rank=4)
+        assert counts.beta == beta
+        of_places = [factor for factor in counts.factors if len(factor) == 24]
+        by_haunt = np.stack(of_places).reshape(4, 4, 6, 4)  # matrix, haunt, place, column
+        in_use.append(int((by_haunt > 0).any(axis=2).sum()))
+    assert in_use[0] > in_use[1] > in_use[2] == 0
+    matrices = estimate_transitions(train, "gstf", beta=1e4, rank=4).of_users(np.array([0]))
+    assert np.allclose(matrices, 1 / 24)
+
+
+def test_cross_validation_sees_whose_transitions_are_held_out() -> None:
+    settings = GroupSparseSettings(rank=4)
+    scores = cross_validate_beta(haunts(16), settings, betas=(0.1, 0.5, 1e4), n_folds=3)
+    # A held-out run tells its haunt, which a quarter of the users share: 1 for 12 of 15 others, 1/2 for 3.
+    assert scores.auc.shape == (3, 3)
+    assert scores.best < 1e4
+    assert scores.mean[:2].max() == pytest.approx((12 + 3 / 2) / 15, abs=0.1)
+    # Where all factors are 0 nobody is told apart; nor where all wander everywhere, by more than chance allows: the
+    # standard deviation of an AUC of 48 runs is about 1/sqrt(12 * 48).
+    assert scores.mean[2] == 0.5
+    aimless = cross_validate_beta(haunts(16, n_haunts=0), settings, betas=(0.1, 0.5), n_folds=3)
+    assert np.abs(aimless.mean - 0.5).max() < 4 / np.sqrt(12 * 48)
+
+
+def test_the_default_is_the_best_of_the_curve() -> None:
+    train = haunts(8)
+    chosen = factorized(train, rank=2, n_sweeps=10, seed=3).beta
+    assert chosen == cross_validate_beta(train, GroupSparseSettings(rank=2, n_sweeps=10), seed=3).best
+
+
+def test_standard_errors_are_over_folds() -> None:
+    scores = CrossValidation(np.array([0.1, 1.0]), np.array([[0.5, 0.7, 0.6], [0.6, 0.6, 0.6]]))
+    assert scores.mean.tolist() == pytest.approx([0.6, 0.6])
+    # Squares of .1, .1 and 0, over 2 and over 3.
+    assert scores.standard_error.tolist() == pytest.approx([np.sqrt(0.02 / 2 / 3), 0])
+
+
+@pytest.mark.parametrize(
+    ("train", "wrong", "expected"),
+    [
+        (haunts(1), {}, "at least 2 users"),
+        (haunts(2), {"betas": ()}, "at least one beta"),
+        (haunts(2), {"betas": (0.1, -1.0)}, "all above 0"),
+        (haunts(2), {"n_folds": 1}, "n_folds of at least 2"),
+    ],
+)
+def test_what_cannot_be_cross_validated(train: Traces, wrong: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        cross_validate_beta(train, **wrong)
+
+
+def test_users_with_few_transitions_can_be_cross_validated() -> None:
+    rows = [(0, 0, 0, 0), (0, 0, 1, 1), (0, 0, 2, 0), (1, 0, 0, 4), (1, 0, 1, 5), (2, 0, 0, 9)]
+    scores = cross_validate_beta(to_traces(rows, PLACES, GRID), GroupSparseSettings(rank=2), betas=(0.01,))
+    # One user has two transitions, so there are two folds; the others' are never held out.
+    assert scores.auc.shape == (1, 2)
+    assert np.isfinite(scores.auc).all()
+
+
+def test_correlation_of_sparsity() -> None:
+    # Two groups of one place and two columns: U is (1 0; 0 1), and V too, or its columns are exchanged.
+    eye, none = jnp.eye(2), jnp.zeros((2, 2))
+    for next_a, expected in ((eye, (1, -1)), (eye[::-1], (-1, 1))):
+        counts = FactorizedCounts(Factors(eye, next_a, none, none, none, none), np.zeros(1), np.array([0, 1]))
+        assert sparsity_correlation(counts) == pytest.approx(expected)
+    dead = FactorizedCounts(Factors(none, eye, none, none, none, none), np.zeros(1), np.array([0, 1]))
+    assert np.isnan(sparsity_correlation(dead)).all()
+    with pytest.raises(InputError, match="with groups"):
+        sparsity_correlation(FactorizedCounts(dead.factors, np.zeros(1)))

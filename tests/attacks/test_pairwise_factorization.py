@@ -1,0 +1,246 @@
+"""Factorization of transition counts, against the whole tensor in loops."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from ppmtf_jax.attacks.pairwise_factorization import (
+    UPDATES,
+    Factors,
+    Penalty,
+    SparseTransitions,
+    fit_factors,
+    group_minimizer,
+    objective,
+    start_factors,
+)
+from ppmtf_jax.data.traces import Traces, Transitions
+from ppmtf_jax.datasets.toy_city import toy_city
+
+N_USERS, N_PLACES, RANK = 5, 7, 3
+GROUP = jnp.array([0, 0, 0, 1, 1, 2, 2])
+PENALTIES = {"ridge": Penalty(0.3, 0.2), "group norm": Penalty(0.3, 0.0, 0.8, GROUP)}
+pytestmark = pytest.mark.usefixtures("float64")
+
+
+def random_steps(seed: int = 0, n: int = 60) -> Transitions:
+    """The last place is never left and the one before never entered; the last user makes no transition."""
+    rng = np.random.default_rng(seed)
+    place, next_place = rng.integers(N_PLACES - 1, size=n), rng.choice([0, 1, 2, 3, 4, 6], size=n)
+    return Transitions(np.arange(n), np.sort(rng.integers(N_USERS - 1, size=n)), place, next_place)
+
+
+STEPS = random_steps()
+
+
+def transitions_of(steps: Transitions = STEPS) -> SparseTransitions:
+    return SparseTransitions.of_steps(steps, N_USERS, N_PLACES)
+
+
+def random_factors(seed: int = 0) -> Factors:
+    rng = np.random.default_rng(seed)
+    sizes = (N_PLACES, N_PLACES, N_USERS, N_PLACES, N_USERS, N_PLACES)
+    return Factors(*(jnp.asarray(rng.uniform(0, 0.6, (n, RANK))) for n in sizes))
+
+
+def dense_objective(factors: Factors, steps: Transitions, penalty: Penalty) -> float:
+    """(15) or (18), with the tensor."""
+    tensor = np.zeros((N_USERS, N_PLACES, N_PLACES))
+    np.add.at(tensor, (steps.user, steps.place, steps.next_place), 1)
+    place_a, next_a, user_b, next_b, user_c, place_c = (np.asarray(factor) for factor in factors)
+    total = 0.0
+    for n, i in np.argwhere(tensor.sum(axis=2) >= 1):
+        for j in range(N_PLACES):
+            predicted = place_a[i] @ next_a[j] + user_b[n] @ next_b[j] + user_c[n] @ place_c[i]
+            total += (tensor[n, i, j] - predicted) ** 2
+    total += penalty.user_ridge * ((user_b**2).sum() + (user_c**2).sum())
+    for matrix in (place_a, next_a, next_b, place_c):
+        total += penalty.place_ridge * (matrix**2).sum()
+        for group in range(3 if penalty.group is not None else 0):
+            total += penalty.group_norm * np.linalg.norm(matrix[np.asarray(GROUP) == group], axis=0).sum()
+    return float(total)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
+def test_the_objective_is_that_of_the_whole_tensor(penalty: Penalty) -> None:
+    factors = random_factors()
+    assert float(objective(factors, transitions_of(), penalty)) == pytest.approx(
+        dense_objective(factors, STEPS, penalty), rel=1e-12
+    )
+
+
+def minimized(factors: Factors, block: int, steps: Transitions, penalty: Penalty) -> float:
+    """The least objective over one column, of rank 1, by a general method from several starts."""
+
+    def value(column: np.ndarray) -> float:
+        return dense_objective(factors._replace(**{Factors._fields[block]: column[:, None]}), steps, penalty)
+
+    n = len(factors[block])
+    bounds = [(0, None)] * n
+    starts = [np.full(n, 0.1), np.full(n, 1.0), np.asarray(factors[block][:, 0])]
+    found = [minimize(value, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300}) for start in starts]
+    return min(float(each.fun) for each in found)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
+@pytest.mark.parametrize("block", range(6))
+def test_each_update_is_the_minimum_over_a_column(block: int, penalty: Penalty) -> None:
+    factors = Factors(*(factor[:, :1] for factor in random_factors(block)))
+    updated = UPDATES[block](factors, transitions_of(), penalty)
+    assert [name for name in Factors._fields if getattr(updated, name) is not getattr(factors, name)] == [
+        Factors._fields[block]
+    ]
+    assert (updated[block] >= 0).all()
+    reached = dense_objective(updated, STEPS, penalty)
+    # The general method stops a little above the minimum.
+    assert reached <= minimized(factors, block, STEPS, penalty) + 1e-9
+
+
+def rises(penalty: Penalty, of_update: Penalty | None = None) -> list[float]:
+    """By how much each update of a matrix changes the objective, over 30 sweeps."""
+    factors, transitions = random_factors(), transitions_of()
+    step = [jax.jit(update) for update in UPDATES]
+    value = jax.jit(objective)
+    values = [float(value(factors, transitions, penalty))]
+    for _ in range(30):
+        for update in step:
+            factors = update(factors, transitions, of_update or penalty)
+            values.append(float(value(factors, transitions, penalty)))
+    return np.diff(values).tolist()
+
+
+@pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
+def test_no_update_raises_the_objective(penalty: Penalty) -> None:
+    # Sums of some 300 squares below 10, in double precision.
+    assert max(rises(penalty)) < 300 * 10 * 2.0**-52 * 10
+
+
+@pytest.mark.parametrize(
+    ("penalty", "wrong"),
+    [
+        (PENALTIES["ridge"], Penalty(0.3, 0.1)),
+        (PENALTIES["ridge"], Penalty(0.15, 0.2)),
+        (PENALTIES["group norm"], PENALTIES["group norm"]._replace(group_norm=1.6)),
+        (PENALTIES["group norm"], PENALTIES["group norm"]._replace(group=GROUP[::-1])),
+    ],
+    ids=["half a ridge", "half a user ridge", "twice a norm", "wrong groups"],
+)
+def test_updates_of_another_objective_raise_it(penalty: Penalty, wrong: Penalty) -> None:
+    assert max(rises(penalty, wrong)) > 1e-6
+
+
+def test_a_sweep_is_the_updates_in_order() -> None:
+    penalty, transitions = PENALTIES["group norm"], transitions_of()
+    expected = start = random_factors()
+    for update in UPDATES * 2:
+        expected = update(expected, transitions, penalty)
+    factors, objectives = fit_factors(start, transitions, penalty, 2)
+    for factor, other in zip(factors, expected, strict=True):
+        assert np.allclose(factor, other, rtol=1e-10, atol=1e-12)
+    assert float(objectives[-1]) == pytest.approx(dense_objective(factors, STEPS, penalty))
+
+
+@pytest.mark.parametrize("penalty", PENALTIES.values(), ids=PENALTIES)
+def test_padding_changes_nothing(penalty: Penalty) -> None:
+    transitions = transitions_of()
+    fill = (N_USERS, N_PLACES, 0, N_USERS, N_PLACES, N_PLACES, 0)
+    longer = SparseTransitions(
+        *(jnp.pad(column, (0, 37), constant_values=value) for column, value in zip(transitions, fill, strict=True))
+    )
+    one, other = (fit_factors(random_factors(), each, penalty, 5)[0] for each in (transitions, longer))
+    assert all(np.allclose(a, b, rtol=1e-12) for a, b in zip(one, other, strict=True))
+    ids = np.arange(N_USERS)
+    starts = (start_factors(each, ids, N_PLACES, RANK, 0) for each in (transitions, longer))
+    assert all((a == b).all() for a, b in zip(*starts, strict=True))
+
+
+def test_who_never_moved_and_what_nobody_left_have_no_factors() -> None:
+    for penalty in PENALTIES.values():
+        small = Factors(*(0.3 * factor for factor in random_factors()))
+        factors, _ = fit_factors(small, transitions_of(), penalty, 1)
+        for part in (factors.user_b[-1], factors.user_c[-1], factors.place_a[-1], factors.place_c[-1]):
+            assert not part.any()
+        assert factors.user_b[:-1].any()
+        assert factors.place_a[:-1].any()
+
+
+@pytest.mark.parametrize("spread", [0, 2, 6])
+@pytest.mark.parametrize("group_norm", [1e-12, 0.1, 3.0, 50.0])
+def test_group_minimum(spread: int, group_norm: float) -> None:
+    """Its conditions hold: see the docstring of what is tested; curvatures differ by `spread` powers of ten."""
+    rng = np.random.default_rng(spread)
+    n_places = 200
+    group = np.sort(rng.integers(40, size=n_places))
+    curvature = 10 ** rng.uniform(-spread / 2, spread / 2, n_places)
+    gradient = rng.normal(size=n_places) * 10 ** rng.uniform(-1, 1, n_places)
+    found = group_minimizer(jnp.asarray(gradient), jnp.asarray(curvature), group_norm, jnp.asarray(group))
+    for number in np.unique(group):
+        inside = group == number
+        v, c, g = np.asarray(found)[inside], curvature[inside], gradient[inside]
+        if np.linalg.norm(np.maximum(g, 0)) <= group_norm / 2:
+            assert not v.any()
+            continue
+        slope = c * v - g + group_norm / 2 * v / np.linalg.norm(v)
+        assert np.abs(slope[v > 0]).max() < 1e-8 * np.abs(g).max()
+        assert (v[g <= 0] == 0).all()
+        assert (v[g > 0] > 0).all()
+
+
+def test_curvatures_that_differ_need_newton() -> None:
+    gradient, curvature = jnp.array([1.0, 2.0]), jnp.array([1.0, 5.0])
+    group = jnp.array([0, 0])
+    exact = group_minimizer(gradient, curvature, 1.0, group)
+    assert not np.allclose(group_minimizer(gradient, curvature, 1.0, group, n_steps=0), exact, rtol=1e-2)
+    even = group_minimizer(gradient, jnp.array([2.0, 2.0]), 1.0, group)
+    assert np.allclose(group_minimizer(gradient, jnp.array([2.0, 2.0]), 1.0, group, n_steps=0), even, rtol=1e-12)
+
+
+def toy_train() -> Traces:
+    return toy_city(n_users=60, n_places=100, seed=0).traces
+
+
+def survivors(start: Factors, transitions: SparseTransitions) -> int:
+    """How many of the six matrices are not all zero after a fit."""
+    factors, _ = fit_factors(start, transitions, Penalty(1e-3, 1e-3), 3)
+    return sum(bool((factor > 0).any()) for factor in factors)
+
+
+def test_the_start_predicts_as_many_as_there_are_and_kills_no_matrix() -> None:
+    train = toy_train()
+    transitions = SparseTransitions.of(train)
+    start = start_factors(transitions, train.user_ids, train.n_places, 16, seed=0)
+    row = np.asarray(transitions.row_total) > 0
+    user, place = np.asarray(transitions.row_user)[row], np.asarray(transitions.row_place)[row]
+    predicted = start.place_a[place] @ start.next_place_a.T + start.user_b[user] @ start.next_place_b.T
+    predicted += (start.user_c[user] * start.place_c[place]).sum(axis=1, keepdims=True)
+    assert float(predicted.sum()) == pytest.approx(len(train.transitions().event))
+    assert survivors(start, transitions) == 6
+    # The start of the paper, in [0, 1).
+    literal = Factors(*(factor / factor.max() for factor in start))
+    assert survivors(literal, transitions) < 6
+
+
+def test_a_start_depends_on_the_own_id() -> None:
+    rng = np.random.default_rng(0)
+    ids = np.array(["a", "b", "c", "d", "e"])
+    order = rng.permutation(N_USERS)
+    renamed = np.argsort(order)[STEPS.user]
+    one = start_factors(transitions_of(), ids, N_PLACES, RANK, 0)
+    other = start_factors(transitions_of(STEPS._replace(user=renamed)), ids[order], N_PLACES, RANK, 0)
+    for factor, same in zip(one, other, strict=True):
+        expected = factor[order] if len(factor) == N_USERS else factor
+        assert np.allclose(expected, same, rtol=1e-12)
+    assert not np.allclose(one.user_b, start_factors(transitions_of(), ids, N_PLACES, RANK, 1).user_b)
+
+
+def test_users_in_another_order_get_the_same_factors() -> None:
+    order = np.array([3, 0, 4, 2, 1])
+    renamed = STEPS._replace(user=np.argsort(order)[STEPS.user])
+    start = random_factors()
+    permuted = start._replace(user_b=start.user_b[order], user_c=start.user_c[order])
+    one, _ = fit_factors(start, transitions_of(), PENALTIES["group norm"], 5)
+    other, _ = fit_factors(permuted, transitions_of(renamed), PENALTIES["group norm"], 5)
+    assert np.allclose(one.user_b[order], other.user_b, atol=1e-9)
+    assert np.allclose(one.place_c, other.place_c, atol=1e-9)

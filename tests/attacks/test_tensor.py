@@ -1,0 +1,65 @@
+"""Transition matrices by tensor factorization."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from ppmtf_jax.attacks.estimators.base import ESTIMATORS, estimate_transitions
+from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
+from ppmtf_jax.attacks.pairwise_factorization import Factors
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from tests.support import minutes, places_in_line, to_traces
+
+
+def factorized(train: Traces, estimator: str, **settings: Any) -> FactorizedCounts:
+    counts = estimate_transitions(train, estimator, **settings).counts
+    assert isinstance(counts, FactorizedCounts)
+    return counts
+
+
+def test_predictions_are_sums_of_three_products() -> None:
+    rng = np.random.default_rng(0)
+    factors = Factors(*(jnp.asarray(rng.uniform(size=(n, 2)), jnp.float32) for n in (4, 4, 3, 4, 3, 4)))
+    counts = FactorizedCounts(factors, np.zeros(1))
+    predicted = counts.of_users(np.array([2, 0]))
+    for row, n in enumerate((2, 0)):
+        for i in range(4):
+            for j in range(4):
+                expected = factors.place_a[i] @ factors.next_place_a[j] + factors.user_b[n] @ factors.next_place_b[j]
+                expected += factors.user_c[n] @ factors.place_c[i]
+                assert float(predicted[row, i, j]) == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"rank": 0}, {"alpha": 0.0}, {"n_sweeps": 0}, {"floor": 0.0}])
+def test_impossible_settings(settings: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(settings))):
+        ESTIMATORS["tf"].settings(**settings)
+
+
+@pytest.mark.parametrize("estimator", ["tf", "gstf"])
+def test_odd_but_legitimate_traces(estimator: str) -> None:
+    """One user; one place; a user without transitions, of whom the common moves are predicted."""
+    settings: dict[str, Any] = {"rank": 3, "n_sweeps": 20} | ({"beta": 1e-3} if estimator == "gstf" else {})
+    alone = to_traces([(0, 0, instant, instant % 3) for instant in range(9)], places_in_line(5), minutes(10))
+    matrix = np.asarray(estimate_transitions(alone, estimator, **settings).of_users(np.array([0])))[0]
+    assert matrix.sum(axis=1) == pytest.approx(np.ones(5), rel=1e-5)
+    assert matrix[[0, 1, 2], [1, 2, 0]].min() > 0.8
+
+    stays = to_traces([(user, 0, instant, 0) for user in (0, 1) for instant in (0, 1)], places_in_line(1), minutes(2))
+    assert estimate_transitions(stays, estimator, **settings).of_users(np.arange(2)).tolist() == [[[1.0]]] * 2
+
+    moves = [(user, 0, instant, instant % 3) for user in range(5) for instant in range(9)]
+    with_lost = to_traces([*moves, (5, 0, 0, 0), (5, 0, 2, 1)], places_in_line(4), minutes(10))
+    counts = factorized(with_lost, estimator, **settings)
+    factors, lost = counts.factors, np.asarray(counts.of_users(np.array([5])))[0]
+    assert lost == pytest.approx(np.asarray(factors.place_a @ factors.next_place_a.T), abs=1e-5)
+
+
+def test_another_seed_is_another_start() -> None:
+    train = to_traces([(u, 0, i, (u + i) % 4) for u in range(4) for i in range(6)], places_in_line(4), minutes(6))
+    one, same, other = (factorized(train, "tf", rank=2, seed=seed).factors for seed in (0, 0, 1))
+    assert (one.user_b == same.user_b).all()
+    assert not (one.user_b == other.user_b).all()
