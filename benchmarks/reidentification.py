@@ -428,11 +428,13 @@ def print_differences(by_division: pd.DataFrame) -> None:
 
 @styled
 def draw_rocs(table: pd.DataFrame) -> Figure:
+    # A mean of curves has no steps.
     figure, axes = panels()
+    fine = np.linspace(0, 1, 1001)
     for ax, data in zip(axes, DATA, strict=True):
         of_data = table[table["data"] == data]
         curves = {
-            str(name): (rows["false_positive_rate"].to_numpy(), rows["true_positive_rate"].to_numpy())
+            str(name): (fine, np.interp(fine, rows["false_positive_rate"], rows["true_positive_rate"]))
             for name, rows in of_data.groupby("estimator", sort=False)
         }
         draw_roc(ax, curves)
