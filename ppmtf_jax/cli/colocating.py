@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import STEPS, Out, Overwrite, Quiet, Seed, example, with_settings
+from ppmtf_jax.cli.options import STEPS, Out, Overwrite, Quiet, example, with_settings
+from ppmtf_jax.colocation.counts import find_colocations
+from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.statement import privacy_statement
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
 from ppmtf_jax.jobs.colocate import STATEMENT_TEXT, colocate_traces
@@ -33,7 +35,14 @@ def colocate(
             help="Complete traces by this model. What it tells of its users is on top of the budgets.",
         ),
     ] = None,
-    seed: Seed = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="Of all draws but the noise, which no seed repeats: the traces differ each time. Keep it secret.",
+        ),
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
@@ -44,9 +53,10 @@ def colocate(
     not give the same traces.
     """
     made = colocate_traces(train, out, settings, model=model, seed=seed, overwrite=overwrite, progress=not quiet)
-    friendships = made.traces.friendship_frame()
-    n_friendships = 0 if friendships is None else len(friendships)
-    tell(f"{made.traces.n_users} users, {n_friendships} friendships, {len(made.drawn.pair)} meetings drawn, in {out}")
+    graph = FriendGraph.of(made.traces)
+    n_drawn, n_in_all = len(made.drawn.pair), len(find_colocations(made.traces, graph))
+    tell(f"{graph.n_users} users, {graph.n_pairs} friendships, {n_drawn} meetings drawn, in {out}")
+    tell(f"{n_in_all} co-locations of friends in all, those by chance among them")
     statement = privacy_statement(made)
     cost = f"epsilon {statement['epsilon']:g} in all" if statement["private"] else "NOT differentially private"
     tell(f"{cost}; read {out / STATEMENT_TEXT} first")

@@ -21,13 +21,20 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.colocation.b_matching import greedy_b_matching
-from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, UserStreams
 
 # Events looked up at once: bounds the memory.
 EVENTS_AT_A_TIME = 2**21
+# Of each event its user and cell, together and apart, sorted and not; what is kept of them; and the same once more with
+# a number, while some are drawn. Of each pair who looks up whom; of each event that is looked up, where it is found.
+EVENT_BYTES, KEPT_EVENT_BYTES, DRAWN_EVENT_BYTES, PAIR_BYTES, LOOKUP_BYTES = 50, 24, 80, 40, 60
+# Of each meeting its pair and events, in parts, together and sorted, and while some are chosen.
+MEETING_BYTES = 95
+WAY_OUT = "Take fewer users, or fewer days"
 
 
 @dataclass(frozen=True)
@@ -107,7 +114,7 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
     """All co-locations of friends.
 
     Events are grouped by user, place and instant once; then each pair of friends looks up the events of the one who has
-    fewer in those of the other. So crowded places cost no more than others.
+    fewer in those of the other. So crowded places cost no more than others, but for the meetings that are there.
 
     Parameters
     ----------
@@ -118,8 +125,8 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
     Raises
     ------
     InputError
-        A user of the traces is not in the graph; or traces were synthesized more than once for some users, so that
-        there is more than one answer to who was where.
+        A user of the traces is not in the graph; traces were synthesized more than once for some users, so that there
+        is more than one answer to who was where; or the memory would not suffice.
 
     Examples
     --------
@@ -233,6 +240,18 @@ def bounded_colocations(
     return presence.colocations(meetings.select(keep))
 
 
+def bytes_to_look_up(n_events: int, n_pairs: int) -> int:
+    """Estimate of the peak of looking up the co-locations of so many friends, but for those found, bytes.
+
+    Examples
+    --------
+    >>> bytes_to_look_up(n_events=1000, n_pairs=10**6) > bytes_to_look_up(n_events=1000, n_pairs=10)
+    True
+    """
+    looking = KEPT_EVENT_BYTES * n_events + PAIR_BYTES * n_pairs + LOOKUP_BYTES * EVENTS_AT_A_TIME
+    return max(EVENT_BYTES * n_events, looking)
+
+
 class _Meetings(NamedTuple):
     """Pairs of friends at one place and instant: the pair of the graph, and the event of each of the two."""
 
@@ -260,14 +279,17 @@ class _Presence:
             way_out = "Choose one of each user with select_traces"
             problem = Problem("one trace of each user where they were synthesized", "several", way_out=way_out)
             raise InputError("traces", [problem])
+        require_memory("co-locations", bytes_to_look_up(traces.n_events, graph.n_pairs), WAY_OUT)
         user = graph.index_of(traces.user_ids)[traces.user]
         n_instants, n_places = traces.time_grid.n_instants, traces.n_places
         cell = traces.instant.astype(np.int64) * n_places + traces.place
-        user, cell = np.divmod(np.unique(user * (n_instants * n_places) + cell), n_instants * n_places)
+        code = sorted_distinct(user * (n_instants * n_places) + cell)
+        user, cell = np.divmod(code, n_instants * n_places)
         return cls(user, cell, graph.n_users, n_instants, n_places)
 
     def trimmed(self, max_events: int, streams: UserStreams) -> _Presence:
         """At most so many events of each user: those with the least numbers in her own stream."""
+        require_memory("co-locations", DRAWN_EVENT_BYTES * len(self.user), WAY_OUT)
         drawn = streams.at(self.user, np.stack(np.divmod(self.cell, self.n_places), axis=1))
         order = np.lexsort((drawn, self.user))
         # Users are in order already: this only shuffles the events of each.
@@ -283,7 +305,7 @@ class _Presence:
         code = self.user * n_cells + self.cell
         fewer = n_events[graph.pairs].argmin(axis=1)
         one, other = np.take_along_axis(graph.pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
-        pairs, events = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
+        n_met, pairs, events = 0, [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
         for block in _blocks(n_events[one]):
             row, event = _ranges(begin[one[block]], n_events[one[block]])
             wanted = other[block][row].astype(np.int64) * n_cells + self.cell[event]
@@ -291,6 +313,9 @@ class _Presence:
             met = code[at] == wanted
             pairs.append(block.start + row[met])
             events.append(np.stack([event[met], at[met]], axis=1))
+            # How many meetings there will be, nobody knows before.
+            n_met += int(met.sum())
+            require_memory("co-locations", MEETING_BYTES * n_met, WAY_OUT)
         found = _Meetings(np.concatenate(pairs), np.concatenate(events))
         return found.select(np.lexsort((found.pair, self.cell[found.events[:, 0]])))
 

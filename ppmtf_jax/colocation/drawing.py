@@ -88,6 +88,18 @@ class Drawn(NamedTuple):
     known: np.ndarray
 
 
+def no_meetings(n_users: int, n_instants: int) -> Drawn:
+    """None at all: nobody is known to be anywhere.
+
+    Examples
+    --------
+    >>> no_meetings(2, 3).known.tolist()
+    [[-1, -1, -1], [-1, -1, -1]]
+    """
+    none = np.zeros(0, np.int64)
+    return Drawn(none, none, np.full((n_users, n_instants), ABSENT, np.int32))
+
+
 def draw_meetings(
     graph: FriendGraph,
     probabilities: MeetingProbabilities,

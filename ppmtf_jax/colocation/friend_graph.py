@@ -100,7 +100,7 @@ class FriendGraph:
             raise InputError("friendships", problems)
         ordered = np.sort(pairs.astype(np.int64), axis=1)
         # One number for each pair sorts many times faster than rows.
-        number = np.unique(ordered[:, 0] * len(user_ids) + ordered[:, 1])
+        number = sorted_distinct(ordered[:, 0] * len(user_ids) + ordered[:, 1])
         return cls(user_ids, np.stack(np.divmod(number, max(len(user_ids), 1)), axis=1).astype(np.int32))
 
     def degrees(self) -> np.ndarray:
@@ -127,3 +127,18 @@ class FriendGraph:
     def select_pairs(self, keep: np.ndarray) -> FriendGraph:
         """The same users with some of the friendships: `keep` has one boolean for each pair."""
         return FriendGraph(self.user_ids, self.pairs[keep])
+
+
+def sorted_distinct(numbers: np.ndarray) -> np.ndarray:
+    """What `np.unique` gives of whole numbers, which takes many times longer for millions of them (NumPy 2.4).
+
+    Examples
+    --------
+    >>> sorted_distinct(np.array([5, 2, 5])).tolist(), sorted_distinct(np.zeros(0, int)).tolist()
+    ([2, 5], [])
+    """
+    # This kind of sort sees what is in order already.
+    ordered = np.sort(numbers, kind="stable")
+    first = np.ones(len(ordered), bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]

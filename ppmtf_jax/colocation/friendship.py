@@ -18,7 +18,7 @@ from scipy.optimize import isotonic_regression
 from ppmtf_jax.colocation.b_matching import greedy_b_matching
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
 from ppmtf_jax.streams import Stage, UserStreams
 
 
@@ -36,8 +36,15 @@ def friendship_probability(graph: FriendGraph) -> float:
     return graph.n_pairs / max(graph.n_possible_pairs, 1)
 
 
-def noisy_friendship_probability(graph: FriendGraph, epsilon: float) -> float:
+def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: NoiseSource | None = None) -> float:
     """Friendship probability under epsilon-node differential privacy, in [0, 1]: p' of section 4.2.
+
+    Parameters
+    ----------
+    graph : FriendGraph
+    epsilon : float
+    noise : NoiseSource
+        By default `SecureNoise`; with any other the result is not private.
 
     Raises
     ------
@@ -65,7 +72,8 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float) -> float:
     >>> 0 <= noisy_friendship_probability(graph, epsilon=1.0) < 0.1
     True
     """
-    noisy = add_laplace(np.array([graph.n_pairs]), max(graph.n_users - 1, 1), epsilon)
+    source = noise or SecureNoise()
+    noisy = source.add_laplace(np.array([graph.n_pairs]), max(graph.n_users - 1, 1), epsilon)
     return int(np.clip(noisy[0], 0, graph.n_possible_pairs)) / max(graph.n_possible_pairs, 1)
 
 
@@ -104,7 +112,7 @@ def degree_counts(graph: FriendGraph, max_friends: int) -> np.ndarray:
 
 
 def noisy_degree_distribution(
-    graph: FriendGraph, max_friends: int, epsilon: float, *, seed: int
+    graph: FriendGraph, max_friends: int, epsilon: float, noise: NoiseSource | None = None, *, seed: int
 ) -> Float[np.ndarray, " degree"]:
     """Share of the users who have 0, 1, ... `max_friends` friends, under epsilon-node differential privacy.
 
@@ -114,8 +122,10 @@ def noisy_degree_distribution(
     max_friends : int
         Of who has more, others are dropped (`limit_friends`). The noise is as much larger.
     epsilon : float
+    noise : NoiseSource
+        By default `SecureNoise`; with any other the result is not private.
     seed : int
-        Of the order in which friendships are read. The noise has none. The privacy holds for every seed.
+        Of the order in which friendships are read, and not of the noise. The privacy holds for every seed.
 
     Returns
     -------
@@ -150,6 +160,6 @@ def noisy_degree_distribution(
     ((11,), True, 1.0)
     """
     counts = degree_counts(limit_friends(graph, max_friends, seed=seed), max_friends)
-    noisy = add_laplace(counts, 2 * max_friends, epsilon)
+    noisy = (noise or SecureNoise()).add_laplace(counts, 2 * max_friends, epsilon)
     falling = np.clip(isotonic_regression(noisy.astype(np.float64), increasing=False).x, 0, graph.n_users)
     return -np.diff(falling, prepend=graph.n_users, append=0) / graph.n_users

@@ -21,7 +21,7 @@ def privacy_statement(made: ColocationSynthesis) -> dict[str, Any]:
     dict
         Values as in JSON: format, private, neighbours, epsilon, delta, ledger, settings, protected, not_protected,
         randomness. `private` says whether the sum of the ledger bounds all that the traces tell of a user. With a model
-        that was given, or with the greedy rule, it does not.
+        that was given, with the greedy rule, or with noise that is not secure, it does not.
 
     Examples
     --------
@@ -52,10 +52,7 @@ def privacy_statement(made: ColocationSynthesis) -> dict[str, Any]:
         if private
         else [],
         "not_protected": [*_why_not_private(made), *_never_protected()],
-        "randomness": (
-            "The noise is OpenDP's, from the operating system's secure source, and has no seed. All else was drawn "
-            "from a seed, on whose secrecy the protection does not depend."
-        ),
+        "randomness": _randomness(ledger["private"]),
     }
 
 
@@ -75,6 +72,7 @@ def statement_text(statement: dict[str, Any]) -> str:
     return "\n\n".join(
         [
             "WHAT THESE SYNTHETIC TRACES OF FRIENDS PROTECT, AND WHAT NOT",
+            *([] if statement["private"] else ["NOT PRIVATE. The reasons are below."]),
             "Protected:\n" + points(protected),
             fill(f"Neighbours: {statement['neighbours']}.", WIDTH),
             "Mechanisms, on whole numbers (discrete Laplace noise), which add up:\n" + points(spent),
@@ -86,6 +84,8 @@ def statement_text(statement: dict[str, Any]) -> str:
 
 def _why_not_private(made: ColocationSynthesis) -> list[str]:
     reasons = []
+    if not made.accountant.noise.is_private:
+        reasons.append("Anybody: the noise comes from a seed, for experiments. The losses above protect nobody.")
     if made.settings.limit_rule == "greedy":
         reasons.append(
             "Users, in spite of the noise: with the greedy rule, as published, one user can change the counts of "
@@ -100,6 +100,15 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
         )
         reasons += [f"By this model: {note}." for note in system.unprotected(own)]
     return reasons
+
+
+def _randomness(secure: bool) -> str:
+    if not secure:
+        return "The noise was drawn from a seed: whoever knows it takes the noise off again. So was all else."
+    return (
+        "The noise is OpenDP's, from the operating system's secure source, and has no seed. All else was drawn "
+        "from a seed, on whose secrecy the protection does not depend."
+    )
 
 
 def _never_protected() -> list[str]:

@@ -7,6 +7,7 @@ completed under any trace model with likelihoods.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -17,7 +18,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from ppmtf_jax.colocation.counts import ColocationLimits, bounded_colocations, greedy_colocations
-from ppmtf_jax.colocation.drawing import Drawn, MeetingProbabilities, draw_meetings
+from ppmtf_jax.colocation.drawing import Drawn, MeetingProbabilities, draw_meetings, no_meetings
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
 from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sample_erdos_renyi
@@ -26,11 +27,12 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.tpm import TPMSettings, fit_with_noise
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
 
@@ -45,6 +47,8 @@ CHOICES = {
     "meetings": ("published", "by-counts"),
     "completion": ("random", "most-probable"),
 }
+# Of the number that is aimed at, how far all co-locations may be off; and how often meetings are drawn for it.
+CLOSE_ENOUGH, MOST_DRAWS = 0.02, 6
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,9 @@ class ColocationSettings:
     n_colocations : int, optional
         How many co-locations to draw, theta. By default as many as there are, with noise, in a period of the data. More
         come about by chance where traces are completed, and where friends of friends meet.
+    subtract_chance : bool
+        Draw fewer, so that there are as many in all, with those by chance. Refused where chance alone makes more, as
+        with data of few events a user, whose synthetic traces have one at every instant.
     max_events : int
         Most events of a user that count for where and when. The noise is as much larger.
     max_friends : int
@@ -99,6 +106,7 @@ class ColocationSettings:
     epsilon_number: float = 0.1
     epsilon_moves: float = 1.0
     n_colocations: int | None = None
+    subtract_chance: bool = False
     max_events: int = 10
     max_friends: int = 1
     max_meetings: int = 100
@@ -147,7 +155,8 @@ class ColocationSynthesis:
         time grid; with friendships.
     settings : ColocationSettings
     accountant : Accountant
-        Its ledger has all that was spent. **It does not hold under the greedy rule, nor for a model that was given.**
+        Its ledger has all that was spent. **It does not hold under the greedy rule, nor for a model that was given**,
+        and says itself where the noise is not private.
     model : FittedModel
         Under which the traces were completed. It holds the real users' ids and its seed: it is secret.
     model_given : bool
@@ -155,7 +164,7 @@ class ColocationSynthesis:
     drawn : Drawn
         The co-locations that were drawn; by chance there are more.
     seed : Seed
-        Secret. It does not reproduce the noise, which has none.
+        Secret. It does not reproduce the noise, which has none unless a seeded source was given.
     """
 
     traces: Traces
@@ -173,6 +182,7 @@ def synthesize_colocations(
     *,
     graph: FriendGraph | None = None,
     model: FittedModel | None = None,
+    noise: NoiseSource | None = None,
     seed: int | Seed | None = None,
     progress: bool = False,
     **named_settings: Any,
@@ -194,6 +204,9 @@ def synthesize_colocations(
         Of any system whose traces have a likelihood, over the same places and period. **What it tells of the users that
         it was learned from is not bounded**, unless it is differentially private itself; then its loss adds to the
         ledger's. Each synthetic user gets the chain of one of its users, by lot.
+    noise : NoiseSource, optional
+        By default `SecureNoise`. With `SeededNoise` and a seed an experiment can be repeated; the result says that it
+        is not private.
     seed : int or Seed, optional
         Of all draws but the noise. It is part of the secret, and comes from the operating system where none is given.
     progress : bool
@@ -240,26 +253,23 @@ def synthesize_colocations(
     if chosen.mechanism == "privelet":
         place_hierarchy(traces.places)
     own_seed = draw_seed(seed)
-    accountant = Accountant({RELATION: Budget(_budget(chosen, model is not None))})
+    accountant = Accountant({RELATION: Budget(_budget(chosen, model is not None))}, noise)
     synthetic = _synthetic_friends(friends, chosen, accountant, own_seed.value)
     counts = noisy_colocation_counts(traces, friends, chosen, accountant, seed=own_seed.value)
     probabilities = MeetingProbabilities.as_published(counts)
     if chosen.meetings == "by-counts":
         probabilities = MeetingProbabilities.of_counts(counts)
     number = chosen.n_colocations or _noisy_number(traces, friends, chosen, accountant)
-    joining = chosen.joining_probability
-    drawn = draw_meetings(synthetic, probabilities, number, joining_probability=joining, seed=own_seed.value)
-    completing = model
-    if completing is None:
-        epsilon = accountant.spend(
-            "all other moves: transition matrix (TPM)",
-            RELATION,
-            chosen.epsilon_moves,
-            sensitivity=chosen.max_transitions,
-        )
-        limits = {"epsilon": epsilon, "max_transitions": chosen.max_transitions}
-        completing = fit(traces, "tpm", seed=own_seed, progress=progress, **limits)
-    places = _completed(completing, drawn, chosen.completion, own_seed.value, progress)
+    completing = model or _private_moves(traces, chosen, accountant, own_seed)
+
+    def draw(n: int) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
+        joining = chosen.joining_probability
+        drawn = no_meetings(synthetic.n_users, traces.time_grid.period)
+        if n:
+            drawn = draw_meetings(synthetic, probabilities, n, joining_probability=joining, seed=own_seed.value)
+        return drawn, _completed(completing, drawn, chosen.completion, own_seed.value, progress)
+
+    drawn, places = _as_many_in_all(number, draw, synthetic) if chosen.subtract_chance else draw(number)
     made = _as_traces(places, synthetic, completing, friends.user_ids)
     return ColocationSynthesis(made, chosen, accountant, completing, model is not None, drawn, own_seed)
 
@@ -342,10 +352,11 @@ def _synthetic_friends(
     epsilon, n_users = settings.epsilon_friendship, graph.n_users
     if settings.graph_model == "erdos-renyi":
         to_spend = accountant.spend("friendship probability", RELATION, epsilon, sensitivity=2 / n_users)
-        return sample_erdos_renyi(n_users, noisy_friendship_probability(graph, to_spend), seed=seed)
+        probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
+        return sample_erdos_renyi(n_users, probability, seed=seed)
     most = settings.max_degree
     to_spend = accountant.spend("numbers of friends", RELATION, epsilon, sensitivity=2 * most)
-    shares = noisy_degree_distribution(graph, most, to_spend, seed=seed)
+    shares = noisy_degree_distribution(graph, most, to_spend, accountant.noise, seed=seed)
     return sample_configuration_graph(n_users, shares, seed=seed)
 
 
@@ -361,6 +372,46 @@ def _noisy_number(traces: Traces, graph: FriendGraph, settings: ColocationSettin
         way_out = "Give n_colocations, or raise epsilon_number if friends do meet. What was spent is spent"
         raise InputError("co-locations", [Problem(expected, str(number), way_out=way_out)])
     return number
+
+
+def _private_moves(traces: Traces, settings: ColocationSettings, accountant: Accountant, seed: Seed) -> FittedModel:
+    """TPM under the budget of all other moves."""
+    what, most = "all other moves: transition matrix (TPM)", settings.max_transitions
+    epsilon = accountant.spend(what, RELATION, settings.epsilon_moves, sensitivity=most)
+    return fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=seed)
+
+
+def _as_many_in_all(
+    number: int, draw: Callable[[int], tuple[Drawn, Int[np.ndarray, "user instant"]]], graph: FriendGraph
+) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
+    """Meetings and places with about so many co-locations in all, chance included.
+
+    Draws until it fits, of noisy numbers alone: first without any meeting, which tells what chance makes, then with as
+    many as are missing. More than that come about, for who meets stays together a while and meets friends of friends:
+    from there, by the straight line between the last draws with too few and too many.
+    """
+    by_chance = _n_colocations(draw(0)[1], graph)
+    if by_chance >= number:
+        way_out = "Leave subtract_chance, or ask for more with n_colocations"
+        expected = f"fewer co-locations by chance than the {number} that there are to be"
+        raise InputError("co-locations", [Problem(expected, str(by_chance), way_out=way_out)])
+    # The upper one is a guess, until one is drawn: as if all that are drawn came on top of chance.
+    low, high, tries = (by_chance, 0), (number + by_chance, number), []
+    for _ in range(MOST_DRAWS):
+        totals, n_drawn = zip(low, high, strict=True)
+        made = draw(round(np.interp(number, totals, n_drawn)))
+        total = _n_colocations(made[1], graph)
+        tries.append((abs(total - number), made))
+        if tries[-1][0] <= CLOSE_ENOUGH * number:
+            break
+        low, high = ((total, len(made[0].pair)), high) if total < number else (low, (total, len(made[0].pair)))
+    return min(tries, key=lambda each: each[0])[1]
+
+
+def _n_colocations(places: Int[np.ndarray, "user instant"], graph: FriendGraph) -> int:
+    """How many pairs of friends are at one place, at all instants."""
+    one, other = graph.pairs.T
+    return sum(int((places[one, instant] == places[other, instant]).sum()) for instant in range(places.shape[1]))
 
 
 def _check_model(model: FittedModel | None, traces: Traces) -> None:

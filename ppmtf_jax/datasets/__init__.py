@@ -8,6 +8,7 @@ from ppmtf_jax.datasets.discretization import Discretization, discretize
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.report import ImportReport
@@ -24,6 +25,8 @@ __all__ = [
     "read_foursquare",
     "read_geolife",
     "read_gowalla",
+    "read_lbsn2vec",
+    "read_lbsn2vec_table",
     "read_official_factors",
     "read_people_flow",
     "read_synthetic",

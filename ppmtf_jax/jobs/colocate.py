@@ -8,6 +8,7 @@ import os
 from ppmtf_jax.colocation.statement import privacy_statement, statement_text
 from ppmtf_jax.colocation.synthesizer import ColocationSettings, ColocationSynthesis, synthesize_colocations
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
+from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.streams import Seed, draw_seed
@@ -26,6 +27,7 @@ def colocate_traces(
     settings: ColocationSettings | None = None,
     *,
     model: PathLike | None = None,
+    noise: NoiseSource | None = None,
     seed: int | Seed | None = None,
     overwrite: bool = False,
     progress: bool = False,
@@ -41,13 +43,17 @@ def colocate_traces(
     settings : ColocationSettings, optional
     model : path, optional
         Model to complete traces with, in place of TPM under differential privacy.
+    noise : NoiseSource, optional
+        By default `SecureNoise`. With any other the statement says that the traces are not private.
+    seed : int or Seed, optional
+        Of all draws but the noise.
     """
     inputs = [train] if model is None else [train, model]
     check_output_folder(out, FRIENDS, overwrite=overwrite, inputs=inputs)
     own_seed = draw_seed(seed)
     fitted = None if model is None else FittedModel.load(model)
     traces = Traces.load(train, progress=progress)
-    made = synthesize_colocations(traces, settings, model=fitted, seed=own_seed, progress=progress)
+    made = synthesize_colocations(traces, settings, model=fitted, noise=noise, seed=own_seed, progress=progress)
     statement = privacy_statement(made)
     about = {"seed": own_seed._asdict(), OF_NOBODY: made.traces.of_nobody}
     with output_folder(out, FRIENDS, about=about, overwrite=overwrite, inputs=inputs) as partial:

@@ -6,7 +6,8 @@ Traces Including Co-locations"): Laplace noise on every transition count, first 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -16,9 +17,11 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
+from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.runtime.memory import require_memory
-from ppmtf_jax.streams import Stage, UserStreams
+from ppmtf_jax.streams import Seed, Stage, UserStreams
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more
@@ -35,10 +38,13 @@ class TPMSettings:
         Privacy budget of the model, for all that is ever made from it. Smaller protects better.
     max_transitions : int
         Most transitions of a user that count; which ones is random. The noise is as much larger.
+    noise : "secure" or "seeded"
+        Seeded noise repeats with the seed, for experiments. Then the model protects nobody.
     """
 
     epsilon: float = 1.0
     max_transitions: int = 10
+    noise: Literal["secure", "seeded"] = "secure"
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = []
@@ -46,6 +52,8 @@ class TPMSettings:
             problems.append(Problem("a positive, finite epsilon", repr(self.epsilon)))
         if self.max_transitions < 1:
             problems.append(Problem("max_transitions of at least 1", repr(self.max_transitions)))
+        if self.noise not in ("secure", "seeded"):
+            problems.append(Problem("noise 'secure' or 'seeded'", repr(self.noise)))
         if problems:
             raise InputError("settings", problems)
 
@@ -115,6 +123,24 @@ class TransitionMatrix(ScoredTraceModel):
         }
 
 
+def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, seed: Seed) -> FittedModel:
+    """What `fit` gives, with noise from a source that several mechanisms share, as an `Accountant` hands it out.
+
+    The settings of the model say whether that was secure noise.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, seed = toy_city(n_users=20, seed=0).traces, Seed(0, given=True)
+    >>> fit_with_noise(train, TPMSettings(), SeededNoise(3), seed=seed).settings["noise"]
+    'seeded'
+    """
+    used = replace(settings, noise="secure" if noise.is_private else "seeded")
+    grid = train.time_grid.one_period()
+    chain = _noisy_chain(train, used, noise, seed.value)
+    return FittedModel("tpm", asdict(used), seed.value, train.user_ids, train.places, grid, chain, seed.given)
+
+
 def fit_trace_model(
     train: Traces, settings: TPMSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> TransitionMatrix:
@@ -131,8 +157,8 @@ def fit_trace_model(
     Neighbours: two data sets of which one has one user more, with all her traces; places and time grid are public.
 
     Mechanism: discrete Laplace noise of scale max_transitions / epsilon on each of the places x places counts, from
-    `add_laplace`, which has no seed: the same seed does not give the same model. All the rest is computed of the noisy
-    counts alone.
+    `SecureNoise`, which has no seed: the same seed does not give the same model. All the rest is computed of the noisy
+    counts alone. With seeded noise none of this holds.
 
     Sensitivity of the counts: max_transitions in L1. Proof: they are the sum over users of counts of their own. Which
     transitions of a user count is a function of the seed, her id and her own events (`UserStreams`), so that for every
@@ -140,10 +166,15 @@ def fit_trace_model(
     negative and add up to at most max_transitions. As this holds for every seed, it does not matter who knows it.
     """
     del checkpoints, progress
+    noise = SecureNoise() if settings.noise == "secure" else SeededNoise(seed)
+    return _noisy_chain(train, settings, noise, seed)
+
+
+def _noisy_chain(train: Traces, settings: TPMSettings, noise: NoiseSource, seed: int) -> TransitionMatrix:
     n_places = train.n_places
     require_memory("fit", PRIVATE_POPULATION_BYTES * n_places**2, "Take fewer places")
     count = trimmed_transition_counts(train, settings.max_transitions, seed)
-    noisy = add_laplace(count, settings.max_transitions, settings.epsilon)
+    noisy = noise.add_laplace(count, settings.max_transitions, settings.epsilon)
     count = np.maximum(noisy, 0)
     transition = one_step_more(count)
     noise_share = n_places**2 * _mean_positive_part(settings.max_transitions / settings.epsilon) / max(count.sum(), 1)
@@ -186,6 +217,8 @@ def _mean_positive_part(scale: float) -> float:
 
 def unprotected(settings: TPMSettings) -> list[str]:
     """What a release of these traces has to say."""
+    if settings.noise != "secure":
+        return ["anybody's transitions: NOT PRIVATE, for the noise of their counts comes from a seed, for experiments"]
     return [
         "how many users there were, which the number of traces tells. All else in the traces comes from transition "
         f"counts that are {settings.epsilon:g}-differentially private for neighbours of which one has one user more, "

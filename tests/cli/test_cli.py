@@ -55,7 +55,16 @@ COMMANDS = [
     "evaluate",
     "attack",
 ]
-READERS = ["people-flow", "foursquare", "geolife", "gowalla", "checkins", "toy-city"]
+READERS = [
+    "people-flow",
+    "foursquare",
+    "gowalla",
+    "geolife",
+    "lbsn2vec",
+    "lbsn2vec-table",
+    "checkins",
+    "toy-city",
+]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 EVERY_COMMAND += [["attack", name] for name in ("reidentify", "membership", "unicity")]
 

@@ -13,9 +13,12 @@ from typer.testing import CliRunner
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.synthesizer import ColocationSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation
+from ppmtf_jax.jobs.colocate import colocate_traces
+from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.synthesizers.synthesis import fit
 
 # With 40 users, no friendship at all is then less probable than e^-20.
@@ -54,6 +57,7 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     assert lines == [(10, 2 / 40), (0.7, 4), (0.1, 10)]
     assert "epsilon 10.8 in all" in said
     assert "30 meetings drawn" in said
+    assert f"{len(find_colocations(traces, FriendGraph.of(traces)))} co-locations of friends in all" in said
     flat = " ".join(text.split())
     assert "epsilon 10.8" in flat
     for sentence in (*statement["protected"], *statement["not_protected"], statement["neighbours"]):
@@ -77,6 +81,24 @@ def test_what_does_not_hold_is_not_claimed(made, tmp_path, monkeypatch, words, r
     assert any(reason in sentence for sentence in statement["not_protected"])
     assert "NOT differentially private" in said
     assert "Nothing that could be stated" in text
+    assert "NOT PRIVATE" in text
+
+
+def test_a_folder_made_with_seeded_noise_says_that_it_is_not_private(made, tmp_path):
+    settings = ColocationSettings(epsilon_friendship=10.0, n_colocations=30)
+    for name in ("first", "again"):
+        colocate_traces(made / "city", tmp_path / name, settings, noise=SeededNoise(1), seed=0)
+    statement = json.loads((tmp_path / "first" / "privacy.json").read_text())
+    assert (statement["private"], statement["protected"]) == (False, [])
+    assert "NOT PRIVATE" in (tmp_path / "first" / "PRIVACY.txt").read_text()
+    places = [Traces.load(tmp_path / name).place for name in ("first", "again")]
+    assert (places[0] == places[1]).all()
+
+
+def test_help_of_the_seed_does_not_promise_that_noise_repeats():
+    said = CliRunner().invoke(app, ["colocate", "--help"], env={"COLUMNS": "300"}).stdout
+    assert "Of all draws but the noise, which no seed repeats" in said
+    assert "The same seed gives the same result" not in said
 
 
 def test_a_model_under_differential_privacy_says_what_it_cost(made, tmp_path):

@@ -34,6 +34,7 @@ from tests.colocation.examples import (
     without_events,
     without_friends,
 )
+from tests.machine import with_gigabytes
 from tests.support import Row, minutes, places_in_line, to_traces
 
 Take = Callable[[Traces, FriendGraph], Colocations]
@@ -291,3 +292,22 @@ def test_a_hub_in_a_crowd_costs_no_matrix():
     graph = FriendGraph.from_pairs(np.arange(n), np.stack([np.zeros_like(others), others], axis=1))
     assert find_colocations(traces, graph).counts().toarray().tolist() == [[n - 1]]
     assert bounded_colocations(traces, graph, ColocationLimits(1, 3), seed=0).counts().toarray().tolist() == [[3]]
+
+
+# Memory
+
+
+def test_too_many_friends_are_refused_before_they_are_looked_up(monkeypatch):
+    traces, graph = random_data(0)
+    monkeypatch.setattr(module._Presence, "meetings", lambda *_: pytest.fail("it began"))
+    with_gigabytes(monkeypatch, 0.1)
+    with pytest.raises(InputError, match=r"co-locations: expected 0\.1 GB .*Take fewer users, or fewer days"):
+        find_colocations(traces, graph)
+
+
+def test_too_many_meetings_are_refused_when_that_many_are_found(monkeypatch):
+    traces, graph = random_data(0)
+    monkeypatch.setattr(module, "MEETING_BYTES", 10**12)
+    with_gigabytes(monkeypatch, 1)
+    with pytest.raises(InputError, match=r"co-locations: expected \d{4,}\.0 GB"):
+        find_colocations(traces, graph)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ppmtf_jax.colocation import friendship
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.friendship import (
     degree_counts,
@@ -18,23 +17,12 @@ from ppmtf_jax.colocation.friendship import (
     noisy_friendship_probability,
 )
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.noise.seeded import SeededNoise
 from tests.colocation.examples import random_friends
+from tests.noise.sources import Recorded
 
 ALL_PAIRS = np.array(list(combinations(range(5), 2)))
 STAR = FriendGraph.from_pairs(np.arange(5), np.array([[0, 1], [0, 2], [0, 3], [0, 4]]))
-
-
-@pytest.fixture
-def no_noise(monkeypatch) -> list[tuple[list[int], int, float]]:
-    """What noise was asked for; none is added."""
-    asked: list[tuple[list[int], int, float]] = []
-
-    def add_laplace(values, sensitivity, epsilon):
-        asked.append((values.tolist(), sensitivity, epsilon))
-        return values
-
-    monkeypatch.setattr(friendship, "add_laplace", add_laplace)
-    return asked
 
 
 def largest_change(of_graph) -> float:
@@ -59,9 +47,10 @@ def test_one_user_changes_the_probability_by_2_over_n_at_most():
 
 
 @pytest.mark.parametrize(("max_friends", "seed"), [(1, 0), (2, 1), (3, 0)])
-def test_one_user_changes_the_degrees_by_what_noise_covers(max_friends, seed, no_noise):
-    noisy_degree_distribution(STAR, max_friends, 0.5, seed=seed)
-    ((_, sensitivity, epsilon),) = no_noise
+def test_one_user_changes_the_degrees_by_what_noise_covers(max_friends, seed):
+    noise = Recorded()
+    noisy_degree_distribution(STAR, max_friends, 0.5, noise, seed=seed)
+    ((_, sensitivity, epsilon),) = noise.asked
     assert (sensitivity, epsilon) == (2 * max_friends, 0.5)
     assert largest_change(lambda g: degree_counts(limit_friends(g, max_friends, seed=seed), max_friends)) == sensitivity
 
@@ -71,17 +60,28 @@ def test_planted_degrees_that_are_only_cut_change_by_more():
     assert largest_change(lambda g: degree_counts(g, 2)) == 2 + 4 > 2 * 2
 
 
-def test_noise_is_on_the_number_of_friendships(no_noise):
-    graph = random_friends(0, n_users=20)
-    assert noisy_friendship_probability(graph, 0.5) == friendship_probability(graph) == graph.n_pairs / (20 * 19 / 2)
+def test_noise_is_on_the_number_of_friendships():
+    graph, noise = random_friends(0, n_users=20), Recorded()
+    told = noisy_friendship_probability(graph, 0.5, noise)
+    assert told == friendship_probability(graph) == graph.n_pairs / (20 * 19 / 2)
     # Noise of scale 19 / epsilon on the number, divided by 20 * 19 / 2, is of scale 2 / (20 epsilon).
-    assert no_noise == [([graph.n_pairs], 19, 0.5)]
+    assert noise.asked == [([graph.n_pairs], 19, 0.5)]
 
 
 @pytest.mark.parametrize(("noisy", "expected"), [(-7, 0.0), (3, 0.3), (12, 1.0)])
-def test_the_probability_is_cut_to_what_is_possible(monkeypatch, noisy, expected):
-    monkeypatch.setattr(friendship, "add_laplace", lambda *_: np.array([noisy]))
-    assert noisy_friendship_probability(STAR, 1.0) == expected
+def test_the_probability_is_cut_to_what_is_possible(noisy, expected):
+    assert noisy_friendship_probability(STAR, 1.0, Recorded(np.array([noisy]))) == expected
+
+
+def test_seeded_noise_repeats_and_secure_noise_does_not():
+    graph = random_friends(1, n_users=100)
+    for of_graph in (
+        lambda noise: noisy_friendship_probability(graph, 0.1, noise),
+        lambda noise: noisy_degree_distribution(graph, 99, 0.1, noise, seed=0).tolist(),
+    ):
+        assert of_graph(SeededNoise(1)) == of_graph(SeededNoise(1)) != of_graph(SeededNoise(2))
+        # Of 200 draws of noise of a scale of 990 and more, some differ.
+        assert any(of_graph(None) != of_graph(None) for _ in range(100))
 
 
 def test_noise_of_the_probability_has_the_published_scale():
@@ -143,11 +143,11 @@ def test_at_least_one_friend():
         limit_friends(STAR, 0, seed=0)
 
 
-def test_degree_distribution_without_noise_is_that_of_the_graph(no_noise):
-    graph = random_friends(2, n_users=40, probability=0.1)
+def test_degree_distribution_without_noise_is_that_of_the_graph():
+    graph, noise = random_friends(2, n_users=40, probability=0.1), Recorded()
     expected = np.bincount(graph.degrees(), minlength=21) / 40
-    np.testing.assert_allclose(noisy_degree_distribution(graph, 20, 1.0, seed=0), expected, atol=1e-12)
-    assert no_noise[0][0] == [(graph.degrees() >= k).sum() for k in range(1, 21)]
+    np.testing.assert_allclose(noisy_degree_distribution(graph, 20, 1.0, noise, seed=0), expected, atol=1e-12)
+    assert noise.asked[0][0].tolist() == [(graph.degrees() >= k).sum() for k in range(1, 21)]
 
 
 def test_noise_never_makes_a_distribution_something_else():

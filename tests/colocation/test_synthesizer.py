@@ -9,6 +9,7 @@ import pytest
 
 from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.statement import privacy_statement, statement_text
 from ppmtf_jax.colocation.synthesizer import (
     RELATION,
     ColocationSettings,
@@ -20,6 +21,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.synthesis import fit
 from tests.support import minutes, places_in_line, to_traces
@@ -106,6 +108,49 @@ def test_as_many_co_locations_as_there_are_in_a_period(city):
     )
     # Laplace noise of scale 10,000 / NO_PRIVACY = 1 on the number of both days.
     assert abs(len(made.drawn.pair) - true) < 25
+
+
+@pytest.mark.parametrize("meetings", ["published", "by-counts"])
+@pytest.mark.parametrize("joining_probability", [0.0, 0.4])
+def test_what_chance_makes_is_subtracted(city, meetings, joining_probability):
+    """1,000 co-locations in all, chance included; drawn without a thought of chance there are many more."""
+    settings = {"epsilon_friendship": NO_PRIVACY, "meetings": meetings, "joining_probability": joining_probability}
+    found = {}
+    for subtract in (False, True):
+        made = synthesize_colocations(
+            city, noise=SeededNoise(0), n_colocations=1000, subtract_chance=subtract, seed=2, **settings
+        )
+        found[subtract] = len(find_colocations(made.traces, FriendGraph.of(made.traces)))
+        assert (len(made.drawn.pair) == 1000) != subtract
+    assert abs(found[True] - 1000) <= 0.02 * 1000
+    assert found[False] > 1.1 * 1000
+
+
+def test_more_by_chance_than_there_are_to_be_is_refused(city):
+    with pytest.raises(InputError, match=r"fewer co-locations by chance than the 3 .*Leave subtract_chance"):
+        synthesize_colocations(city, epsilon_friendship=10.0, n_colocations=3, subtract_chance=True, seed=0)
+
+
+# Seeded noise
+
+
+def test_an_experiment_repeats_with_seed_and_seeded_noise(city):
+    def traces(noise_seed: int) -> list[int]:
+        noise = SeededNoise(noise_seed)
+        made = synthesize_colocations(city, epsilon_friendship=10.0, n_colocations=200, noise=noise, seed=0)
+        return made.traces.place.tolist()
+
+    assert traces(1) == traces(1) != traces(2)
+
+
+def test_what_seeded_noise_made_says_so(city):
+    made = synthesize_colocations(city, epsilon_friendship=10.0, n_colocations=20, noise=SeededNoise(1), seed=0)
+    statement = privacy_statement(made)
+    assert (statement["private"], statement["ledger"]["private"], statement["protected"]) == (False, False, [])
+    assert statement["not_protected"][0].startswith("Anybody: the noise comes from a seed")
+    assert "OpenDP" not in statement["randomness"]
+    assert "NOT PRIVATE" in statement_text(statement)
+    assert made.model.settings["noise"] == "seeded"
 
 
 def test_random_completions_differ_where_the_most_probable_ones_repeat(city):

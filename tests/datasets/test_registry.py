@@ -19,6 +19,7 @@ from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
+from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
@@ -27,8 +28,8 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, describe_settings, help_of_fields
 
 SAMPLES = Path(__file__).parents[1] / "samples"
-NAMES = ["checkins", "foursquare", "geolife", "gowalla", "people-flow", "toy-city"]
-TABLES = ["checkins", "foursquare", "gowalla"]
+NAMES = ["checkins", "foursquare", "geolife", "gowalla", "lbsn2vec", "lbsn2vec-table", "people-flow", "toy-city"]
+TABLES = ["checkins", "foursquare", "gowalla", "lbsn2vec", "lbsn2vec-table"]
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where"}
 
 
@@ -142,6 +143,12 @@ def test_gowalla_with_friendships():
     found = imported("gowalla", 0, path=checkins, edges=str(edges), time_zone="America/Chicago", train_fraction=0.5)
     assert_split_of(found, *read_gowalla(checkins, edges, time_zone="America/Chicago"), 0, 0.5)
     assert found.sets["train"].friendships is not None
+
+
+def test_lbsn2vec_table_with_friendships():
+    checkins, friends = (SAMPLES / "lbsn2vec" / name for name in ("checkins.csv", "friendships.csv"))
+    found = imported("lbsn2vec-table", 0, path=checkins, friendships=str(friends), train_fraction=0.5)
+    assert_split_of(found, *read_lbsn2vec_table(checkins, friends), 0, 0.5)
 
 
 def test_checkins_with_columns_and_a_grid():

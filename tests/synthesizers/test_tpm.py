@@ -10,14 +10,24 @@ from scipy import stats
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
+from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release import make_release
-from ppmtf_jax.synthesizers import tpm
+from ppmtf_jax.settings import build_settings
+from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.synthesizers.tpm import TPMSettings, TransitionMatrix, stationary_distribution, trimmed_transition_counts
+from ppmtf_jax.synthesizers.tpm import (
+    TPMSettings,
+    TransitionMatrix,
+    fit_with_noise,
+    stationary_distribution,
+    trimmed_transition_counts,
+)
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.machine import with_gigabytes
+from tests.noise.sources import Recorded
 from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop
 
 N_PLACES, FALSE_ALARM, N_DRAWS = 5, 1e-6, 20_000
@@ -30,21 +40,14 @@ def train() -> Traces:
     return random_traces(0, range(12), PLACES, GRID, n_traces=2, keep=0.8, n_visited=N_PLACES - 1)
 
 
-@pytest.fixture
-def no_noise(monkeypatch) -> list[tuple[np.ndarray, int, float]]:
-    """What noise was asked for; none is added."""
-    asked: list[tuple[np.ndarray, int, float]] = []
-
-    def add_laplace(values, sensitivity, epsilon):
-        asked.append((values, sensitivity, epsilon))
-        return values
-
-    monkeypatch.setattr(tpm, "add_laplace", add_laplace)
-    return asked
-
-
 def fitted_chain(traces: Traces, settings: TPMSettings | None = None) -> TransitionMatrix:
     model = fit(traces, "tpm", settings, seed=0).trace_model
+    assert isinstance(model, TransitionMatrix)
+    return model
+
+
+def chain_with(noise: NoiseSource, traces: Traces, settings: TPMSettings = TPMSettings()) -> TransitionMatrix:
+    model = fit_with_noise(traces, settings, noise, seed=Seed(0, given=True)).trace_model
     assert isinstance(model, TransitionMatrix)
     return model
 
@@ -70,10 +73,11 @@ def test_of_each_user_so_many_count_as_may_and_any_of_them(train, most):
     assert (np.abs(kept.sum(axis=0) - expected) < 5 * np.sqrt(expected + 1)).all()
 
 
-def test_one_user_less_changes_the_counts_by_no_more_than_noise_covers(train, no_noise):
+def test_one_user_less_changes_the_counts_by_no_more_than_noise_covers(train):
     """Brute force over every user left out."""
-    fit(train, "tpm", TPMSettings(epsilon=0.5, max_transitions=3), seed=0)
-    ((counts, sensitivity, epsilon),) = no_noise
+    noise = Recorded()
+    chain_with(noise, train, TPMSettings(epsilon=0.5, max_transitions=3))
+    ((counts, sensitivity, epsilon),) = noise.asked
     assert (sensitivity, epsilon) == (3, 0.5)
     changes = []
     for user in range(train.n_users):
@@ -98,10 +102,9 @@ def drawn_in_order(traces: Traces, most: int) -> np.ndarray:
     return count
 
 
-def test_the_model_is_made_of_the_noisy_counts_alone(train, monkeypatch):
+def test_the_model_is_made_of_the_noisy_counts_alone(train):
     noisy = np.array([[4, -3, 0, 1, 0], [0, 0, 2, 0, 0], [-1, 0, 0, 0, 7], [0, 0, 0, 0, 0], [-5, -5, -5, -5, -5]])
-    monkeypatch.setattr(tpm, "add_laplace", lambda *_: noisy)
-    model = fitted_chain(train)
+    model = chain_with(Recorded(noisy), train)
     count = np.maximum(noisy, 0)
     share = (count.sum(axis=0) + 1) / (4 + 1 + 2 + 7 + 5)
     expected = [(row + share) / (row.sum() + 1) for row in count]
@@ -120,9 +123,8 @@ def test_stationary_distribution_of_places_that_hardly_mix():
 
 
 @pytest.mark.usefixtures("float64")
-def test_log_probabilities_and_draws_are_those_of_the_matrix(train, no_noise):
-    fitted = fit(train, "tpm", seed=0)
-    assert len(no_noise) == 1
+def test_log_probabilities_and_draws_are_those_of_the_matrix(train):
+    fitted = fit_with_noise(train, TPMSettings(), Recorded(), seed=Seed(0, given=True))
     arrays = fitted.trace_model.to_arrays()
     first, transition = (arrays[name].astype(float) for name in ("first", "transition"))
     places = synthesize(fitted, traces_per_user=2000, seed=0).place.reshape(-1, GRID.n_instants)
@@ -162,13 +164,37 @@ def test_noise_has_no_seed(train):
     assert (first != again).any()
 
 
+def test_seeded_noise_repeats_with_the_seed(train):
+    first, again, other = (
+        fit(train, "tpm", noise="seeded", seed=seed).trace_model.to_arrays()["transition"] for seed in (0, 0, 1)
+    )
+    assert (first == again).all()
+    assert (first != other).any()
+    np.testing.assert_array_equal(first, chain_with(SeededNoise(0), train).transition)
+
+
+def test_a_source_is_drawn_from_once_so_that_several_mechanisms_can_share_it(train):
+    noise = SeededNoise(0)
+    assert (chain_with(noise, train).transition != chain_with(noise, train).transition).any()
+
+
+@pytest.mark.parametrize(("noise", "private"), [(SecureNoise(), True), (SeededNoise(0), False)])
+def test_a_release_says_whether_the_noise_protects(train, noise, private):
+    model = fit_with_noise(train, TPMSettings(epsilon=0.25), noise, seed=Seed(0, given=True))
+    synthetic = synthesize(model, seed=0)
+    points = make_release(synthetic, plausible_deniability_test(model, synthetic, k=12)).statement["not_protected"]
+    assert any("0.25-differentially private" in point for point in points) == private
+    assert any("NOT PRIVATE" in point for point in points) != private
+
+
 @pytest.mark.parametrize("rows", [[(0, 0, 3, 2)], [(0, 0, 0, 0), (1, 0, 2, 1)]], ids=["one event", "no step"])
-def test_traces_without_any_step(rows, no_noise):
+def test_traces_without_any_step(rows):
     """Nothing is known: every move is as probable as any other."""
-    model = fitted_chain(to_traces(rows, PLACES, GRID))
+    noise = Recorded()
+    model = chain_with(noise, to_traces(rows, PLACES, GRID))
     np.testing.assert_allclose(model.transition, 1 / N_PLACES, rtol=1e-6)
     np.testing.assert_allclose(model.first, 1 / N_PLACES, rtol=1e-6)
-    assert not no_noise[0][0].any()
+    assert not noise.asked[0][0].any()
 
 
 def test_one_place_and_one_instant():
@@ -201,6 +227,8 @@ def test_what_would_be_no_protection_is_refused(train):
     for epsilon in (-1.0, np.inf, np.nan):
         with pytest.raises(InputError, match="epsilon"):
             TPMSettings(epsilon)
+    with pytest.raises(InputError, match="'secure' or 'seeded'"):
+        build_settings(TPMSettings, {"noise": "none"}, "tpm")
 
 
 def test_too_many_places_are_refused(train, monkeypatch):

@@ -1,0 +1,419 @@
+"""The experiments on friends who meet (Narita et al. 2022, Figs. 7 to 15) on six cities, and attacks on the results.
+
+    python benchmarks/colocations.py counts ../shared --csv benchmarks/colocations_counts.csv
+    python benchmarks/colocations.py traces ../shared --csv benchmarks/colocations_traces.csv
+    python benchmarks/colocations.py members ../shared --only "New York" Jakarta "toy city" \\
+        --csv benchmarks/colocations_members.csv
+    python benchmarks/colocations.py attack ../shared --only "New York" Jakarta --csv benchmarks/colocations_attack.csv
+    python benchmarks/colocations.py verdicts ../shared --csv benchmarks/colocations
+    python benchmarks/colocations.py plot ../shared --csv benchmarks/colocations --picture colocations
+
+The 100 most visited places, 24 instants: hours of the day, over all days. The paper's four categories of places are
+not in these data: ours are the three that most places have and "other", and in Gowalla, which has none, four quarters
+of the city. All noise is seeded, so that the figures repeat; so nothing here is private.
+
+`counts`: the friendship probability by epsilon (Fig. 7), co-locations by category by the limit c and by epsilon
+(Figs. 8 to 11), with the published greedy rule and with the bounded one, which protects.
+
+`traces`: population and transitions of synthetic traces by the number of meetings that are drawn (Figs. 12 to 15).
+"published" is greedy, with the most probable completion; "ours" is bounded, with random ones.
+
+`members`: membership inference against traces made of half of the users, by epsilon.
+
+`attack`: how well somebody who knows all others tells from the noisy counts whether a user is in the data; the greatest
+advantage that differential privacy allows is (e^epsilon - 1) / (e^epsilon + 1).
+
+`verdicts` reads the files and says which of the published findings hold; `plot` draws them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax import Traces, fit, synthesize
+from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores
+from ppmtf_jax.colocation.counts import (
+    ColocationLimits,
+    Colocations,
+    bounded_colocations,
+    find_colocations,
+    greedy_colocations,
+)
+from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friendship import noisy_friendship_probability
+from ppmtf_jax.colocation.metrics import category_count_errors, friendship_probability_error
+from ppmtf_jax.colocation.synthesizer import place_hierarchy, synthesize_colocations
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_lbsn2vec, read_lbsn2vec_table
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.plots import save_figure
+from ppmtf_jax.noise.laplace import NoiseSource
+from ppmtf_jax.noise.privelet import noisy_counts
+from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.runtime.devices import n_cores
+from ppmtf_jax.runtime.memory import PeakMemory
+
+sys.path.insert(0, str(Path(__file__).parent))
+from gibbs import append_csv
+
+Row = dict[str, Any]
+N_PLACES, N_CATEGORIES, N_INSTANTS = 100, 4, 24
+EPSILONS, LIMITS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0), (1, 5, 10, 15, 20)
+THETAS = (1, 5, 10, 50, 100, 500, 1000, 5000)
+# What is not varied, as published.
+EPSILON, LIMIT = 1.0, 5
+RULES, MECHANISMS = ("greedy", "bounded"), ("no noise", "laplace", "privelet", "privelet, weighted")
+# Root, categories, places: where the sums of categories are what counts.
+FAVOURING_CATEGORIES = [1, 4, 1]
+PROBABILITY_RUNS, COUNT_RUNS, TRIMMING_SEEDS, TRACE_RUNS, MEMBER_RUNS, ATTACK_RUNS = 1000, 100, 5, 5, 5, 4000
+MEMBER_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 1e6)
+COLUMNS = {
+    "counts": ["data", "what", "rule", "mechanism", "epsilon", "c", "true", "mae", "mae_se", "mse", "mse_se", "runs"],
+    "traces": ["data", "system", "theta", "what", "mae", "mae_se", "mse", "mse_se", "co_locations", "refused", "runs"],
+    "members": ["data", "system", "epsilon", "seed", "advantage", "chance", "bound", "traces", "users"],
+    "attack": ["data", "rule", "c", "epsilon", "changed", "claimed", "advantage", "standard_error", "bound"],
+}
+
+
+# Data
+
+
+def cities(shared: Path) -> dict[str, Traces]:
+    """By name; the first two have dates, three hours of the week alone; the last is simulated, a day without gaps."""
+    folder, gowalla = shared / "data" / "foursquare-www2019-lbsn2vec", shared / "data" / "gowalla-nyc"
+    how = {"discretization": Discretization(MostVisited(N_PLACES), slot_s=3600)}
+    found = {
+        "New York": read_lbsn2vec_table(folder / "nyc_checkins.csv.gz", folder / "nyc_friendship_new.csv.gz", **how)[0],
+        "Gowalla": read_gowalla(
+            *(gowalla / f"loc-gowalla_{name}_NYC.txt.gz" for name in ("totalCheckins", "edges")), **how
+        )[0],
+    }
+    for name, file in (("Jakarta", "Jakarta"), ("Kuala Lumpur", "KualaLampur"), ("Sao Paulo", "SaoPaulo")):
+        found[name] = read_lbsn2vec(folder / f"dataset_connected_{file}.mat", **how)[0]
+    found["toy city"] = toy_city(n_users=8000, n_places=N_PLACES, n_days=1, missing=0.0, seed=0).traces
+    return {name: in_few_categories(traces) for name, traces in found.items()}
+
+
+def in_few_categories(traces: Traces) -> Traces:
+    """The categories that most places have and "other"; quarters of the city where there is none."""
+    places = traces.places
+    category = places.grid_cell(2).astype(str).astype(object) if places.category is None else places.category.copy()
+    kept = pd.Series(category[category != ""]).value_counts().index[: N_CATEGORIES - 1]
+    if places.category is not None:
+        category[~np.isin(category.astype(str), kept)] = "other"
+    return replace(traces, places=PlaceTable(places.ids, places.latitude, places.longitude, category))
+
+
+# Counts: Figs. 7 to 11
+
+
+def count_rows(data: dict[str, Traces]) -> Iterator[Row]:
+    for name, traces in data.items():
+        graph = FriendGraph.of(traces)
+        for epsilon in EPSILONS:
+            yield probability_row(graph, epsilon) | {"data": name}
+        exact = find_colocations(traces, graph).counts_in_period(N_INSTANTS)
+        varied = {(EPSILON, c) for c in LIMITS} | {(epsilon, LIMIT) for epsilon in EPSILONS}
+        for rule in RULES:
+            trimmed = {c: trimmed_counts(traces, graph, rule, c) for c in LIMITS}
+            for epsilon, c in sorted(varied):
+                for mechanism in MECHANISMS:
+                    row = count_row(trimmed[c], exact, traces.places, mechanism, epsilon, c)
+                    yield {"data": name, "what": "co-locations", "rule": rule} | row
+
+
+def probability_row(graph: FriendGraph, epsilon: float) -> Row:
+    noise = SeededNoise(0)
+    drawn = [noisy_friendship_probability(graph, epsilon, noise) for _ in range(PROBABILITY_RUNS)]
+    errors = np.array([friendship_probability_error(graph, each) for each in drawn])
+    about = {"what": "friendship probability", "rule": "", "mechanism": "laplace", "epsilon": epsilon, "c": ""}
+    return about | {"true": f"{graph.n_pairs / graph.n_possible_pairs:.4g}"} | means(mae=errors, mse=errors**2)
+
+
+def trimmed_counts(
+    traces: Traces, graph: FriendGraph, rule: str, c: int, n_seeds: int = TRIMMING_SEEDS
+) -> list[np.ndarray]:
+    """Of several draws of which events count; the greedy rule draws nothing."""
+    found: list[Colocations] = [greedy_colocations(traces, graph, c)] if rule == "greedy" else []
+    if rule == "bounded":
+        found = [bounded_colocations(traces, graph, ColocationLimits(c), seed=seed) for seed in range(n_seeds)]
+    return [each.counts_in_period(N_INSTANTS).toarray() for each in found]
+
+
+def count_row(trimmed: list[np.ndarray], exact: Any, places: PlaceTable, mechanism: str, epsilon: float, c: int) -> Row:
+    noise = SeededNoise(c)
+    runs = len(trimmed) if mechanism == "no noise" else COUNT_RUNS
+    noisy = (with_noise(trimmed[run % len(trimmed)], places, mechanism, c, epsilon, noise) for run in range(runs))
+    mae, mse = np.array([category_count_errors(each, exact, places) for each in noisy]).T
+    total = f"{exact.sum() / (N_INSTANTS * N_CATEGORIES):.4g}"
+    return {"mechanism": mechanism, "epsilon": epsilon, "c": c, "true": total} | means(mae=mae, mse=mse)
+
+
+def with_noise(
+    counts: np.ndarray, places: PlaceTable, mechanism: str, c: int, epsilon: float, noise: NoiseSource
+) -> np.ndarray:
+    if mechanism == "no noise":
+        return counts
+    if mechanism == "laplace":
+        return noise.add_laplace(counts, c, epsilon)
+    weights = FAVOURING_CATEGORIES if mechanism == "privelet, weighted" else None
+    return noisy_counts(counts, place_hierarchy(places), c, epsilon, noise, level_weights=weights)
+
+
+def means(**samples: np.ndarray) -> Row:
+    """Mean and standard error of each sample."""
+    row: Row = {}
+    for name, sample in samples.items():
+        error = sample.std(ddof=1) / np.sqrt(len(sample)) if len(sample) > 1 else 0.0
+        row |= {name: f"{sample.mean():.4g}", f"{name}_se": f"{error:.2g}"}
+    return row | {"runs": len(next(iter(samples.values())))}
+
+
+# Traces: Figs. 12 to 15
+
+
+SYSTEMS = {
+    "published": {"limit_rule": "greedy", "completion": "most-probable"},
+    "ours": {"limit_rule": "bounded", "completion": "random"},
+}
+
+
+def trace_rows(data: dict[str, Traces]) -> Iterator[Row]:
+    for name, traces in data.items():
+        true = population(traces), transition_matrix(traces)
+        for system in ("uniform", "tpm"):
+            makers = [partial(without_meetings, traces, system, run) for run in range(TRACE_RUNS)]
+            yield from ({"data": name, "system": system, "theta": ""} | row for row in of_runs(makers, true))
+        for system, settings in SYSTEMS.items():
+            for theta in THETAS:
+                chosen = {"max_events": LIMIT, "max_transitions": LIMIT, "n_colocations": theta, **settings}
+                makers = [partial(with_meetings, traces, run, **chosen) for run in range(TRACE_RUNS)]
+                yield from ({"data": name, "system": system, "theta": theta} | row for row in of_runs(makers, true))
+
+
+def without_meetings(traces: Traces, system: str, run: int) -> tuple[Traces, int]:
+    settings = {"epsilon": EPSILON, "max_transitions": LIMIT, "noise": "seeded"} if system == "tpm" else {}
+    made = synthesize(fit(traces, system, seed=run, **settings), seed=run)
+    return replace(made, friendships=None), 0
+
+
+def with_meetings(traces: Traces, run: int, **settings: Any) -> tuple[Traces, int]:
+    """Traces, and how often the noisy friendship probability was none, so that noise was drawn once more."""
+    for refused in range(20):
+        # A source of its own for each run and each time.
+        noise = SeededNoise(run + 1000 * refused)
+        try:
+            made = synthesize_colocations(traces, noise=noise, seed=run, **settings)
+        except InputError as error:
+            if "friend" not in str(error):
+                raise
+        else:
+            return made.traces, refused
+    raise SystemExit("no friendship in twenty draws of the noise")
+
+
+def of_runs(makers: list[Callable[[], tuple[Traces, int]]], true: tuple[np.ndarray, np.ndarray]) -> Iterator[Row]:
+    made = [make() for make in makers]
+    meeting = [len(find_colocations(each, FriendGraph.of(each))) for each, _ in made if each.friendships is not None]
+    measures = {"population": population, "transitions": transition_matrix}
+    for (what, of_traces), exact in zip(measures.items(), true, strict=True):
+        errors = [of_traces(each) - exact for each, _ in made]
+        mae, mse = (np.array([power(error).mean() for error in errors]) for power in (np.abs, np.square))
+        about = {"what": what, "co_locations": f"{np.mean(meeting):.0f}" if meeting else ""}
+        yield about | means(mae=mae, mse=mse) | {"refused": sum(refused for _, refused in made)}
+
+
+def population(traces: Traces) -> np.ndarray:
+    """Share of the events at each place."""
+    return np.bincount(traces.place, minlength=traces.n_places) / traces.n_events
+
+
+def transition_matrix(traces: Traces) -> np.ndarray:
+    """A place that nobody is seen to leave is always stayed at."""
+    _, _, place, after = traces.transitions()
+    counts = np.bincount(place.astype(np.int64) * traces.n_places + after, minlength=traces.n_places**2)
+    shares = counts_to_shares(counts.reshape(traces.n_places, -1))
+    return np.where(np.isnan(shares), np.eye(traces.n_places), shares)
+
+
+# Membership inference
+
+
+def member_rows(data: dict[str, Traces]) -> Iterator[Row]:
+    for name, traces in data.items():
+        for seed in range(MEMBER_RUNS):
+            members, others = traces.split_users(0.5, seed)
+            yield member_row(replace(members, friendships=None), members, others) | {
+                "data": name,
+                "system": "the data itself",
+                "epsilon": "",
+                "seed": seed,
+                "bound": 1,
+            }
+            for epsilon in MEMBER_EPSILONS:
+                # Friendships, co-locations and moves alike: a third each; how many meetings there are is given.
+                shares = {f"epsilon_{what}": epsilon / 3 for what in ("friendship", "colocation", "moves")}
+                released, _ = with_meetings(members, seed, n_colocations=1000, **shares)
+                figures = {"epsilon": epsilon, "seed": seed, "bound": f"{bound(epsilon):.4f}"}
+                yield {"data": name, "system": "ours"} | figures | member_row(released, members, others)
+
+
+def member_row(released: Traces, members: Traces, others: Traces) -> Row:
+    scores = membership_scores(released, members, others, pool_traces=True)
+    figures = {"advantage": membership_advantage(*scores), "chance": membership_chance(*scores)}
+    return {name: f"{value:.4f}" for name, value in figures.items()} | {
+        "traces": released.n_users,
+        "users": members.n_users + others.n_users,
+    }
+
+
+def bound(epsilon: float) -> float:
+    """Greatest difference of true and false positive rate under differential privacy, for one user in or out."""
+    return float(np.tanh(epsilon / 2))
+
+
+# One user, in the data or not
+
+
+def attack_rows(data: dict[str, Traces]) -> Iterator[Row]:
+    for name, traces in (data | {"a chain": chain_of_friends()}).items():
+        graph = FriendGraph.of(traces)
+        for rule in RULES:
+            for c in (1, LIMIT):
+                counts, without = most_changing_user(traces, graph, rule, c)
+                for epsilon in (0.1, 0.5, 1.0, 2.0):
+                    figures = advantage_on_counts(counts, without, c, epsilon)
+                    changed = int(np.abs(counts - without).sum())
+                    about = {"data": name, "rule": rule, "c": c, "epsilon": epsilon, "changed": changed, "claimed": c}
+                    yield about | figures | {"bound": f"{bound(epsilon):.4f}"}
+
+
+def most_changing_user(traces: Traces, graph: FriendGraph, rule: str, c: int) -> tuple[np.ndarray, np.ndarray]:
+    """Counts with and without the one of the 200 who meet most that changes them most."""
+    (counts,) = trimmed_counts(traces, graph, rule, c, n_seeds=1)
+    meets = np.bincount(graph.pairs[find_colocations(traces, graph).pair].ravel(), minlength=graph.n_users)
+    candidates = np.argsort(-meets, kind="stable")[:200]
+    without = [without_user(traces, graph, rule, c, user) for user in candidates[meets[candidates] > 0]]
+    return counts, max(without, key=lambda each: np.abs(each - counts).sum())
+
+
+def without_user(traces: Traces, graph: FriendGraph, rule: str, c: int, user: int) -> np.ndarray:
+    others = traces.select_users(np.delete(np.arange(traces.n_users), user))
+    return trimmed_counts(others, graph, rule, c, n_seeds=1)[0]
+
+
+def advantage_on_counts(counts: np.ndarray, without: np.ndarray, sensitivity: int, epsilon: float) -> Row:
+    """Of the likelihood-ratio test on noisy counts: in how many cases it is right, twice, less one."""
+    noise, changed = SeededNoise(1), counts != without
+    both = [each[changed].astype(np.int64) for each in (counts, without)]
+    rate = epsilon / sensitivity
+    right = []
+    for truth, sign in zip(both, (1, -1), strict=True):
+        noisy = noise.add_laplace(np.tile(truth, (ATTACK_RUNS, 1)), sensitivity, epsilon)
+        ratio = rate * (np.abs(noisy - both[1]) - np.abs(noisy - both[0])).sum(axis=1) * sign
+        # Where both are as probable, a coin decides.
+        right.append(np.where(ratio > 0, 1.0, np.where(ratio < 0, 0.0, 0.5)))
+    error = np.sqrt(sum(each.var() / len(each) for each in right))
+    return {"advantage": f"{sum(each.mean() for each in right) - 1:.4f}", "standard_error": f"{error:.4f}"}
+
+
+def chain_of_friends(n_users: int = 201) -> Traces:
+    """Each meets the next one, at an hour and place of their own, in the order of the chain."""
+    from ppmtf_jax.data.time_grid import TimeGrid
+
+    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, -(-n_users // 24) * 24, slot_s=3600)
+    places = PlaceTable(np.arange(N_PLACES), np.zeros(N_PLACES), np.zeros(N_PLACES), np.full(N_PLACES, "a", object))
+    first = np.arange(n_users - 1)
+    both = {"user": np.concatenate([first, first + 1]), "instant": np.tile(first, 2)}
+    frame = pd.DataFrame(both | {"place": np.tile(first % N_PLACES, 2)})
+    return Traces.from_frame(frame, places, grid, pd.DataFrame({"user": first, "friend": first + 1}))
+
+
+# What holds
+
+
+def verdicts(stem: str) -> None:
+    """Each published finding, with the cities where it holds, and what protection costs."""
+    counts, traces = (pd.read_csv(f"{stem}_{name}.csv") for name in ("counts", "traces"))
+    probability = counts[counts["what"] == "friendship probability"]
+    half = probability[probability["epsilon"] == 0.5].set_index("data")
+    told("Fig. 7: from epsilon 0.5 the error of p' is below a tenth of p", half["mae"] / half["true"], below=0.1)
+    errors = (
+        counts[counts["what"] == "co-locations"].set_index(["rule", "mechanism", "data", "epsilon", "c"]).sort_index()
+    )
+    for rule in RULES:
+        for measure in ("mae", "mse"):
+            of_kind = {kind: errors.loc[(rule, kind)][measure].unstack("data") for kind in MECHANISMS}
+            for kind in MECHANISMS[2:]:
+                least = of_kind[kind] / of_kind["laplace"]
+                low = least.xs(LIMIT, level="c").loc[:1.0]
+                what = f"{measure.upper()}, {rule} rule"
+                told(f"Figs. 8-11: {kind} below laplace at epsilon <= 1, {what}", low.max(), below=1)
+            best = of_kind["privelet"].loc[EPSILON].idxmin()
+            in_words = ", ".join(f"{name} {c:.0f}" for name, c in best.items())
+            print(f"Figs. 8-9: c of 5 to 10 is best for privelet, {what}: {in_words}")
+    at_best = errors.xs(EPSILON, level="epsilon").groupby(["rule", "mechanism", "data"])[["mae", "true"]].min()
+    for kind in MECHANISMS:
+        honest, published = (at_best.loc[(rule, kind)] for rule in ("bounded", "greedy"))
+        told(f"Cost of protection: MAE bounded over greedy, best c each, {kind}", honest["mae"] / published["mae"])
+        for rule, best in (("bounded", honest), ("greedy", published)):
+            told(f"MAE below that of saying 0, best c, {rule} rule, {kind}", best["mae"] / best["true"], below=1)
+    for what in ("population", "transitions"):
+        mae = traces[traces["what"] == what].set_index(["system", "data"])
+        tpm, uniform = (mae.loc[system]["mae"] for system in ("tpm", "uniform"))
+        told(f"Figs. 12-15: TPM far below Uniform, {what}", tpm / uniform, below=0.5)
+        for system in SYSTEMS:
+            of_theta = mae.loc[system].set_index("theta", append=True)["mae"].unstack("data") / tpm
+            finding = f"Figs. 12-15: {system} as good as TPM, {what}"
+            told(f"{finding}, up to theta 1000", of_theta.loc[:1000].max(), below=1.1)
+            told(f"{finding}, theta 5000", of_theta.loc[5000], below=1.1)
+
+
+def told(finding: str, ratio: pd.Series, below: float | None = None) -> None:
+    """The ratio in each city, and in how many it is below what the finding claims."""
+    held = "" if below is None else f": HOLDS in {(ratio < below).sum()} of {len(ratio)}"
+    print(f"{finding}{held} ({', '.join(f'{name} {each:.2f}' for name, each in ratio.items())})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sections = {"counts": count_rows, "traces": trace_rows, "members": member_rows, "attack": attack_rows}
+    parser.add_argument("section", choices=[*sections, "verdicts", "plot"])
+    parser.add_argument("shared", type=Path, help="folder of the data")
+    parser.add_argument("--csv", required=True, help="file for the figures; to read, what the names begin with")
+    parser.add_argument("--only", nargs="+", help="names of data sets")
+    parser.add_argument("--picture", help="what the names of pictures begin with")
+    arguments = parser.parse_args()
+    if arguments.section == "verdicts":
+        verdicts(arguments.csv)
+        return
+    if arguments.section == "plot":
+        from colocation_plots import draw
+
+        for name, figure in draw(arguments.csv).items():
+            save_figure(figure, f"{arguments.picture}_{name}.png")
+        return
+    peak, begin = PeakMemory(), time.perf_counter()
+    data = {name: traces for name, traces in cities(arguments.shared).items() if name in (arguments.only or [name])}
+    for row in sections[arguments.section](data):
+        print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
+        append_csv(Path(arguments.csv), COLUMNS[arguments.section], [row])
+    seconds, load = time.perf_counter() - begin, os.getloadavg()[0]
+    print(f"{arguments.section}: {seconds:.0f} s, {peak.megabytes()} MB, {n_cores()} cores, load {load:.1f}")
+
+
+if __name__ == "__main__":
+    main()
