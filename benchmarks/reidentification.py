@@ -207,7 +207,7 @@ def run(attack: Attack, shared: Path, beta: float | None = None) -> tuple[Transi
 def auc_of(scores: TraceScores) -> float:
     """In percent; NaN where there is nothing to tell apart."""
     checked = verification(scores)
-    return round(100 * checked.ranked().roc().auc, 2)
+    return round(100 * checked.roc().auc, 2)
 
 
 def rows_of(attack: Attack, shared: Path, beta: float | None) -> Iterator[Row]:
@@ -278,7 +278,7 @@ def roc_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
                 matrices, rest, _ = run(attack, shared, betas.of(attack))
                 scores = score_traces(rest, matrices)
                 for name, each in zip(curves, (scores, scores.combined()), strict=True):
-                    roc = verification(each).ranked().roc()
+                    roc = verification(each).roc()
                     curves[name].append(np.interp(grid, roc.false_positive_rate, roc.true_positive_rate))
             for name, of_name in curves.items():
                 for false_rate, true_rate in zip(grid, np.mean(of_name, axis=0), strict=True):
@@ -293,7 +293,7 @@ def class_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
             attack = Attack("table", data, "GSTF", division)
             matrices, rest, _ = run(attack, shared, betas.of(attack))
             scores = score_traces(rest, matrices).combined()
-            roc, rng = verification(scores).ranked().roc(), np.random.default_rng(division)
+            roc, rng = verification(scores).roc(), np.random.default_rng(division)
             for rate in (0.5, 0.75):
                 threshold = roc.threshold_at(rate)
                 everybody = np.arange(matrices.n_users)
