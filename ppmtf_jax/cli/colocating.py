@@ -56,6 +56,8 @@ def colocate(
     graph = FriendGraph.of(made.traces)
     n_drawn, n_in_all = len(made.drawn.pair), len(find_colocations(made.traces, graph))
     tell(f"{graph.n_users} users, {graph.n_pairs} friendships, {n_drawn} meetings drawn, in {out}")
+    if n_drawn < made.n_wanted:
+        tell(f"By the noisy number there were to be {made.n_wanted}; friends who are elsewhere leave no room for more")
     tell(f"{n_in_all} co-locations of friends in all, those by chance among them")
     statement = privacy_statement(made)
     cost = f"epsilon {statement['epsilon']:g} in all" if statement["private"] else "NOT differentially private"

@@ -105,6 +105,7 @@ def draw_meetings(
     probabilities: MeetingProbabilities,
     n_colocations: int,
     *,
+    allow_fewer: bool = False,
     joining_probability: float = 0.0,
     seed: int,
 ) -> Drawn:
@@ -120,6 +121,8 @@ def draw_meetings(
     n_colocations : int
         How many pairs and instants to draw, all different. Members of a group who are friends but were not drawn
         together are co-located too, so that there may be more co-locations in all.
+    allow_fewer : bool
+        Draw as many as find room where there is none for all; else that is an error.
     joining_probability : float
         How probable it is that a friend, at random, of one of the two is asked to come along, then another one, and so
         on. Who is free joins, and counts as a co-location.
@@ -145,6 +148,8 @@ def draw_meetings(
     ([0, 1], 1)
     """
     n_instants = len(probabilities.instant)
+    if allow_fewer and graph.n_pairs:
+        n_colocations = min(n_colocations, _n_possible(graph, probabilities))
     _check(graph, probabilities, n_colocations, joining_probability)
     needed = n_instants * (PAIR_BYTES * graph.n_pairs + USER_BYTES * graph.n_users)
     require_memory("co-locations", needed, "Take fewer friendships or instants")
@@ -166,6 +171,8 @@ def draw_meetings(
         meets = _settle(known, _ends(graph, fresh, n_instants), places)
         tried[fresh], met[fresh[meets]] = True, True
         n_missing -= int(meets.sum())
+        if stale and n_missing and allow_fewer:
+            break
         if stale and n_missing:
             expected = "no more co-locations than friends who are not yet elsewhere allow"
             found = f"{n_colocations}, of which {n_colocations - n_missing} found room"
@@ -176,7 +183,7 @@ def draw_meetings(
 
 
 def _check(graph: FriendGraph, probabilities: MeetingProbabilities, n_colocations: int, joining: float) -> None:
-    possible = graph.n_pairs * int((probabilities.instant > 0).sum())
+    possible = _n_possible(graph, probabilities)
     problems: list[Problem | str] = []
     if not 0 <= joining < 1:
         problems.append(Problem("a joining probability from 0 to below 1", repr(joining)))
@@ -188,6 +195,10 @@ def _check(graph: FriendGraph, probabilities: MeetingProbabilities, n_colocation
         problems.append(Problem(expected, repr(n_colocations)))
     if problems:
         raise InputError("co-locations", problems)
+
+
+def _n_possible(graph: FriendGraph, probabilities: MeetingProbabilities) -> int:
+    return graph.n_pairs * int((probabilities.instant > 0).sum())
 
 
 def _nearest_not_negative(

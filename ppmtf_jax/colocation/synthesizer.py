@@ -31,7 +31,7 @@ from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.synthesizers.tpm import TPMSettings, fit_with_noise
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
@@ -163,6 +163,9 @@ class ColocationSynthesis:
         Whether it was.
     drawn : Drawn
         The co-locations that were drawn; by chance there are more.
+    n_wanted : int
+        As many as were asked for, or there are by the noisy number, of which friends who are elsewhere at the time may
+        leave no room for all.
     seed : Seed
         Secret. It does not reproduce the noise, which has none unless a seeded source was given.
     """
@@ -173,6 +176,7 @@ class ColocationSynthesis:
     model: FittedModel
     model_given: bool
     drawn: Drawn
+    n_wanted: int
     seed: Seed
 
 
@@ -220,7 +224,8 @@ def synthesize_colocations(
         Friendships are not known; a place has no category, for privelet; the model is of other places or instants, has
         no likelihood, or makes drawn meetings impossible; by the noisy numbers there is no friendship or no
         co-location; or there are more co-locations than friendships and instants allow. Only noisy numbers, and what is
-        public, decide on it. What was spent until then is spent.
+        public, decide on it. What was spent until then is spent. Where the noisy number is more than there is room for,
+        as many are drawn as find some.
 
     Notes
     -----
@@ -266,12 +271,19 @@ def synthesize_colocations(
         joining = chosen.joining_probability
         drawn = no_meetings(synthetic.n_users, traces.time_grid.period)
         if n:
-            drawn = draw_meetings(synthetic, probabilities, n, joining_probability=joining, seed=own_seed.value)
+            drawn = draw_meetings(
+                synthetic,
+                probabilities,
+                n,
+                allow_fewer=chosen.n_colocations is None,
+                joining_probability=joining,
+                seed=own_seed.value,
+            )
         return drawn, _completed(completing, drawn, chosen.completion, own_seed.value, progress)
 
     drawn, places = _as_many_in_all(number, draw, synthetic) if chosen.subtract_chance else draw(number)
     made = _as_traces(places, synthetic, completing, friends.user_ids)
-    return ColocationSynthesis(made, chosen, accountant, completing, model is not None, drawn, own_seed)
+    return ColocationSynthesis(made, chosen, accountant, completing, model is not None, drawn, number, own_seed)
 
 
 def place_hierarchy(places: PlaceTable) -> Hierarchy:
@@ -421,10 +433,7 @@ def _check_model(model: FittedModel | None, traces: Traces) -> None:
     if not isinstance(model.trace_model, ScoredTraceModel):
         way_out = "Completion weighs whole traces: take another system"
         problems.append(Problem("a model whose traces have a likelihood", model.system, way_out=way_out))
-    if traces.time_grid.one_period() != model.time_grid:
-        problems.append(Problem("a model of the traces' time grid", "another time grid"))
-    if not np.array_equal(traces.places.ids, model.places.ids):
-        problems.append(Problem("a model over the traces' places", "another place table"))
+    problems += grid_problems(model, traces)
     if problems:
         raise InputError("model", problems)
 

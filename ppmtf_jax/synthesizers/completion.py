@@ -16,7 +16,7 @@ from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
 
@@ -94,7 +94,8 @@ def complete(
     """
     chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
     trace_model = _scored(model)
-    _check_comparable(model, traces)
+    if problems := grid_problems(model, traces):
+        raise InputError("traces to complete", problems)
     rows = _Periods.of(traces)
     users = model.user_index(traces.user_ids)[rows.user]
     keys = None
@@ -146,16 +147,6 @@ def _scored(model: FittedModel) -> ScoredTraceModel:
         way_out = "Completion weighs whole traces: take another system"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     return model.trace_model
-
-
-def _check_comparable(model: FittedModel, traces: Traces) -> None:
-    problems: list[Problem | str] = []
-    if traces.time_grid.one_period() != model.time_grid:
-        problems.append(Problem("traces on the time grid that the model was learned from", "another time grid"))
-    if not np.array_equal(traces.places.ids, model.places.ids):
-        problems.append(Problem("traces over the model's places", "another place table"))
-    if problems:
-        raise InputError("traces to complete", problems)
 
 
 def _complete_periods(

@@ -221,6 +221,16 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
     return users, traces.place.reshape(-1, model.time_grid.n_instants)
 
 
+def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
+    """Why a model cannot be applied to traces: they are of other places or instants than it was learned from."""
+    problems: list[Problem | str] = []
+    if traces.time_grid.one_period() != model.time_grid:
+        problems.append(Problem("traces on the time grid that the model was learned from", "another time grid"))
+    if not np.array_equal(traces.places.ids, model.places.ids):
+        problems.append(Problem("traces over the model's places", "another place table"))
+    return problems
+
+
 def check_origin(model: FittedModel, traces: Traces) -> Origin:
     """The origin of traces that the model made.
 

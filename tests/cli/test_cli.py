@@ -562,7 +562,7 @@ BAD = [
     ("colocate city/train --out x --colocations 999999", "a pair of friends and an instant each; found 999999"),
     ("colocate city/train --out x --mechanism gauss", "Invalid value for '--mechanism'"),
     ("colocate city/train --out x --model city/train", "expected a model folder"),
-    ("colocate other/train --out x --model model", "a model of the traces' time grid; found another"),
+    ("colocate other/train --out x --model model", "on the time grid that the model was learned from; found another"),
     ("colocate city/train --out city/train --overwrite", "a folder apart from the input"),
     ("colocate city/train --out synthetic --overwrite", "earlier traces of synthetic friends folder"),
     ("test synthetic model --out x", "expected a model folder"),

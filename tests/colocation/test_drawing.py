@@ -186,8 +186,19 @@ def test_who_is_elsewhere_does_not_meet():
             draw_meetings(path(4), TWO_PLACES, 3, seed=seed)
         except InputError as error:
             refusals.append(str(error))
+            assert len(draw_meetings(path(4), TWO_PLACES, 3, seed=seed, allow_fewer=True).pair) == 2
     assert all("2 found room" in refusal for refusal in refusals)
     assert abs(len(refusals) / n - 0.14) < five_sigma(0.14, n)
+
+
+def test_as_many_as_there_are_pairs_and_instants_at_most():
+    with pytest.raises(InputError, match="from 1 to 3 co-locations"):
+        draw_meetings(path(4), TWO_PLACES, 4, seed=0)
+    assert len(draw_meetings(path(4), TWO_PLACES, 4, seed=0, allow_fewer=True).pair) in (2, 3)
+    with pytest.raises(InputError, match="at least one friendship"):
+        draw_meetings(
+            FriendGraph.from_pairs(np.arange(2), np.zeros((0, 2), int)), TWO_PLACES, 4, seed=0, allow_fewer=True
+        )
 
 
 def test_friends_who_are_asked_along_make_larger_groups():

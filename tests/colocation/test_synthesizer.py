@@ -80,7 +80,8 @@ def test_the_ledger_is_exactly_what_was_asked_for(city):
 
 
 def test_sensitivities_in_the_ledger(city):
-    made = synthesize_colocations(city, epsilon_friendship=5.0, max_events=7, max_friends=3, max_meetings=11, seed=0)
+    limits = {"max_events": 7, "max_friends": 3, "max_meetings": 11}
+    made = synthesize_colocations(city, epsilon_friendship=5.0, epsilon_number=5.0, seed=0, **limits)
     assert [line.sensitivity for line in made.accountant.spendings] == [2 / 80, 7 * 3, 11, 10]
 
 
@@ -107,7 +108,9 @@ def test_as_many_co_locations_as_there_are_in_a_period(city):
         city, epsilon_friendship=NO_PRIVACY, epsilon_number=NO_PRIVACY, max_meetings=10_000, seed=0
     )
     # Laplace noise of scale 10,000 / NO_PRIVACY = 1 on the number of both days.
-    assert abs(len(made.drawn.pair) - true) < 25
+    assert abs(made.n_wanted - true) < 25
+    # Nearly all friends meet nearly all the time: the last few may find no room.
+    assert made.n_wanted - 25 < len(made.drawn.pair) <= made.n_wanted
 
 
 @pytest.mark.parametrize("meetings", ["published", "by-counts"])

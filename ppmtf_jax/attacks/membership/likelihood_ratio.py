@@ -200,7 +200,7 @@ ATTACKS.register(
             Quantity(
                 "n_attacked",
                 "Traces attacked",
-                "Number of traces that both attacks see. The membership advantage depends on it.",
+                "Number of traces that the attacks see. The membership advantage depends on it.",
                 "traces",
                 "none",
                 "-",
