@@ -97,8 +97,14 @@ BOXES = {
     "40.67 to 40.83": (40.67, 40.83, -74.07, -73.89),
     "40.70 to 40.80": (40.70, 40.80, -74.03, -73.93),
 }
-SIZES = {"2 to 5": (2, 5), "6 to 10": (6, 10), "11 to 15": (11, 15), "16 to 20": (16, 20), "21 to 25": (21, 25)}
-SIZES["more than 25"] = (26, sys.maxsize)
+SIZES = {
+    "2-5": (2, 5),
+    "6-10": (6, 10),
+    "11-15": (11, 15),
+    "16-20": (16, 20),
+    "21-25": (21, 25),
+    "26+": (26, sys.maxsize),
+}
 KEYS = ["section", "data", "part", "known", "deleted", "estimator", "division", "seed"]
 COLUMNS = [*KEYS, "targets", "beta", "auc", "auc_combined", "seconds"]
 CLASS_COLUMNS = ["data", "division", "rate_of_one", "users", "true_positive", "false_positive", "candidates"]
@@ -173,7 +179,8 @@ def plan(section: str, n_divisions: int) -> Iterator[Attack]:
                 yield from (Attack(section, data, each, division) for each in CONTROLS)
             for each in [*PUBLISHED_ONES, "ML, floor 1e-3"]:
                 if section == "deleted":
-                    yield from (Attack(section, data, each, division, deleted=n) for n in range(1, 6))
+                    numbers = (5, 3, 1) if each in PUBLISHED_ONES else (5,)
+                    yield from (Attack(section, data, each, division, deleted=n) for n in numbers)
                 elif section == "known":
                     yield from (Attack(section, data, each, division, known=n) for n in (3, 5, 7, 9))
                 elif section == "biased":
@@ -200,7 +207,7 @@ def run(attack: Attack, shared: Path, beta: float | None = None) -> tuple[Transi
 def auc_of(scores: TraceScores) -> float:
     """In percent; NaN where there is nothing to tell apart."""
     checked = verification(scores)
-    return round(100 * checked.ranked().roc().auc, 2)
+    return round(100 * checked.roc().auc, 2)
 
 
 def rows_of(attack: Attack, shared: Path, beta: float | None) -> Iterator[Row]:
@@ -223,8 +230,8 @@ def rows_of(attack: Attack, shared: Path, beta: float | None) -> Iterator[Row]:
 class Betas:
     """Cross-validated weights of GSTF, chosen once where choosing again would cost more than it tells.
 
-    That is once for each data set, division and kind of groups; by the number of known traces and by box, once for all
-    divisions. So other seeds and deletions go with what was chosen.
+    That is once for each data set and division; for the controls, by the number of known traces and by box, once for
+    all divisions. So other seeds and deletions go with what was chosen.
     """
 
     def __init__(self, stored: pd.DataFrame):
@@ -242,7 +249,7 @@ class Betas:
 
     def _key(self, row: Row) -> tuple[Any, ...]:
         section = row["section"].replace("deleted", "table")
-        division = row["division"] if section in ("table", "controls", "biased") else None
+        division = row["division"] if section in ("table", "biased") else None
         # The parts of biased traces are of one run.
         part = row["part"] if section == "boxes" else ""
         return section, row["data"], part, row["known"], row["estimator"], division
@@ -260,18 +267,18 @@ def run_section(section: str, shared: Path, csv: Path, n_divisions: int) -> None
                 betas.add(row)
 
 
-def roc_rows(shared: Path, betas: Betas) -> Iterator[Row]:
+def roc_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
     """Means over divisions of the true positive rate at each percent of false ones."""
     grid = np.linspace(0, 1, 101)
     for data in DATA:
         for estimator in PUBLISHED_ONES:
             curves: dict[str, list[np.ndarray]] = {estimator: [], f"{estimator}*": []}
-            for division in range(N_DIVISIONS):
+            for division in range(n_divisions):
                 attack = Attack("table", data, estimator, division)
                 matrices, rest, _ = run(attack, shared, betas.of(attack))
                 scores = score_traces(rest, matrices)
                 for name, each in zip(curves, (scores, scores.combined()), strict=True):
-                    roc = verification(each).ranked().roc()
+                    roc = verification(each).roc()
                     curves[name].append(np.interp(grid, roc.false_positive_rate, roc.true_positive_rate))
             for name, of_name in curves.items():
                 for false_rate, true_rate in zip(grid, np.mean(of_name, axis=0), strict=True):
@@ -279,14 +286,14 @@ def roc_rows(shared: Path, betas: Betas) -> Iterator[Row]:
                     yield dict(zip(ROC_COLUMNS, values, strict=True))
 
 
-def class_rows(shared: Path, betas: Betas) -> Iterator[Row]:
+def class_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
     """One to ten target users known to be among those who gave traces, GSTF, all traces of a user together."""
     for data in DATA:
-        for division in range(N_DIVISIONS):
+        for division in range(n_divisions):
             attack = Attack("table", data, "GSTF", division)
             matrices, rest, _ = run(attack, shared, betas.of(attack))
             scores = score_traces(rest, matrices).combined()
-            roc, rng = verification(scores).ranked().roc(), np.random.default_rng(division)
+            roc, rng = verification(scores).roc(), np.random.default_rng(division)
             for rate in (0.5, 0.75):
                 threshold = roc.threshold_at(rate)
                 everybody = np.arange(matrices.n_users)
@@ -399,7 +406,8 @@ def print_means(csv: Path) -> None:
         known = PUBLISHED.get((section, data), {}).get(estimator) if not part else None
         printed = f"published {known[0]} {known[1]}" if known else ""
         print(section, data, part, *rest, estimator, *texts, f"n={len(of_key)}", printed, sep="  ")
-    print_differences(by_division[by_division["part"] == ""])
+    # Controls are held against what is in the table.
+    print_differences(by_division[by_division["part"] == ""].replace({"section": {"controls": "table"}}))
 
 
 def print_differences(by_division: pd.DataFrame) -> None:
@@ -420,11 +428,13 @@ def print_differences(by_division: pd.DataFrame) -> None:
 
 @styled
 def draw_rocs(table: pd.DataFrame) -> Figure:
+    # A mean of curves has no steps.
     figure, axes = panels()
+    fine = np.linspace(0, 1, 1001)
     for ax, data in zip(axes, DATA, strict=True):
         of_data = table[table["data"] == data]
         curves = {
-            str(name): (rows["false_positive_rate"].to_numpy(), rows["true_positive_rate"].to_numpy())
+            str(name): (fine, np.interp(fine, rows["false_positive_rate"], rows["true_positive_rate"]))
             for name, rows in of_data.groupby("estimator", sort=False)
         }
         draw_roc(ax, curves)
@@ -481,7 +491,7 @@ def panels() -> tuple[Figure, np.ndarray]:
 
 def with_legend(figure: Figure) -> Figure:
     handles, labels = figure.axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False)
     return figure
 
 
@@ -489,11 +499,14 @@ def draw(csv: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     table = pd.read_csv(csv, keep_default_na=False)
     table[["auc", "auc_combined"]] = table[["auc", "auc_combined"]].apply(pd.to_numeric)
-    start = table[(table["section"] == "table") & (table["seed"] == 0) & table["estimator"].isin(PUBLISHED_ONES)]
-    for section, along, label in (("deleted", "deleted", "deleted places"), ("known", "known", "known traces")):
-        rows = table[(table["section"] == section) & table["estimator"].isin(PUBLISHED_ONES)]
+    start = table[(table["section"] == "table") & (table["seed"] == 0)]
+    for along, drawn in (("deleted", PUBLISHED_ONES), ("known", [*PUBLISHED_ONES, "ML, floor 1e-3"])):
+        rows = table[(table["section"] == along) & table["estimator"].isin(drawn)]
         if len(rows):
-            save_figure(draw_areas(pd.concat([start, rows]), along, label), folder / f"auc_{section}.png")
+            # Of the same divisions, all the way.
+            at_start = start[start["estimator"].isin(drawn) & start["division"].isin(rows["division"])]
+            label = "deleted places" if along == "deleted" else "known traces"
+            save_figure(draw_areas(pd.concat([at_start, rows]), along, label), folder / f"auc_{along}.png")
     sizes = table[(table["section"] == "biased") & (table["part"] != "")]
     if len(sizes):
         save_figure(draw_areas(sizes, "part", "places of a trace"), folder / "auc_sizes.png")
@@ -508,19 +521,19 @@ def main() -> None:
     parser.add_argument("section", choices=[*sections, "roc", "classes", "groups", "moves", "time", "print"])
     parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs; others get its name and an ending")
-    parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="how many, of the first six sections")
+    parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="of the users into targets and strangers")
     parser.add_argument("--plot", type=Path, help="folder to draw all into that there is")
     arguments = parser.parse_args()
-    section, shared, csv = arguments.section, arguments.shared, arguments.csv
+    section, shared, csv, n_divisions = arguments.section, arguments.shared, arguments.csv, arguments.divisions
     if section in sections:
-        run_section(section, shared, csv, arguments.divisions)
+        run_section(section, shared, csv, n_divisions)
     elif section == "print":
         print_means(csv)
     else:
         betas = Betas(pd.read_csv(csv, keep_default_na=False)) if csv.exists() else Betas(pd.DataFrame())
         rows, columns = {
-            "roc": lambda: (roc_rows(shared, betas), ROC_COLUMNS),
-            "classes": lambda: (class_rows(shared, betas), CLASS_COLUMNS),
+            "roc": lambda: (roc_rows(shared, betas, n_divisions), ROC_COLUMNS),
+            "classes": lambda: (class_rows(shared, betas, n_divisions), CLASS_COLUMNS),
             "groups": lambda: (group_rows(shared), GROUP_COLUMNS),
             "moves": lambda: (move_rows(shared), MOVE_COLUMNS),
             "time": lambda: (time_rows(), TIME_COLUMNS),

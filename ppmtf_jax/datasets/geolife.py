@@ -110,9 +110,12 @@ class GeolifeSettings(CheckinTableSettings):
     Parameters
     ----------
     path : Path
-        Folder with Data/<user>/Trajectory/*.plt, or a tar or zip archive of it.
+        Folder with Data/USER/Trajectory/*.plt, or a tar or zip archive of it.
     n_places : int
         Not for GPS fixes: they have no places but the cells of the grid.
+    grid : tuple of six numbers
+        South, north, west, east, rows, columns: the cells of a regular grid over this box, in degrees, are the places.
+        Default: 39.7,40.2,116.1,116.7,16,16, most of Beijing.
     time_zone : str, optional
         Whose clocks the slots follow. Default: Asia/Shanghai, Beijing's.
     """

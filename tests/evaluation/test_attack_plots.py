@@ -31,7 +31,7 @@ def test_rates_are_percent_beside_a_guess(ax: Axes) -> None:
     assert draw_roc(ax, {"TF": (roc.false_positive_rate, roc.true_positive_rate)}) is ax
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [0, 0, 50, 50, 100])
     np.testing.assert_array_equal(ax.lines[0].get_ydata(), [0, 50, 50, 100, 100])
-    guess = ax.lines[1].get_xydata()
+    guess = np.asarray(ax.lines[1].get_xydata())
     np.testing.assert_array_equal(guess[[0, -1]], [[0, 0], [100, 100]])
     np.testing.assert_array_equal(guess[:, 0], guess[:, 1])
     assert labels(ax) == ["TF", "a guess"]
