@@ -21,7 +21,7 @@ class Rehearsal(NamedTuple):
     known : Traces
         Of the target users: the earliest pieces of each.
     anonymized : Traces
-        The later pieces of the target users, and all of the strangers'.
+        The later pieces of all: of strangers as many as of target users, who would else be known by having fewer.
     n_left_out : int
         Chosen target users who have one piece only: they are strangers.
     """
@@ -116,10 +116,12 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
         raise InputError("rehearsal", [Problem("two users with two pieces at least", found, way_out=way_out)])
     n_known = np.clip(np.round(n_pieces * settings.known_share).astype(int), 1, np.maximum(n_pieces - 1, 1))
     rank = np.arange(len(user_of_piece)) - (np.cumsum(n_pieces) - n_pieces)[user_of_piece]
-    is_known = is_target[user_of_piece] & (rank < n_known[user_of_piece])
+    # Of one piece there is no earlier part.
+    is_early = (rank < n_known[user_of_piece]) & (n_pieces[user_of_piece] > 1)
     is_used = np.isin(user_of_piece, np.concatenate([chosen, strangers]))
     left_out = len(chosen) - int(is_target.sum())
-    return Rehearsal(cut.select_traces(is_known), cut.select_traces(is_used & ~is_known), left_out)
+    known = cut.select_traces(is_early & is_target[user_of_piece])
+    return Rehearsal(known, cut.select_traces(is_used & ~is_early), left_out)
 
 
 def targets_of(train: Traces, released: Traces, n_targets: int, *, seed: int) -> Rehearsal:

@@ -135,7 +135,10 @@ class MembershipReport:
     settings: dict[str, Any]
 
     def to_json(self) -> str:
-        """All numbers, without the curves. It names the users who are most exposed: keep it secret."""
+        """All numbers, without the curves.
+
+        They name the users who are most exposed: keep them secret.
+        """
         found = {name: summary.to_dict() for name, summary in self.summaries.items()}
         return (
             json.dumps({"made_by": REPORT, "settings": self.settings, "attacks": found}, indent=1, default=str) + "\n"
