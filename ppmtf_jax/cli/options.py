@@ -38,7 +38,8 @@ Seed = Annotated[
         "--seed",
         metavar="N",
         callback=_check_optional_seed,
-        help="The same seed gives the same result, to whoever knows it: keep it secret. By default one is drawn.",
+        help="The same seed gives the same result, but for private noise, which has none. Keep it secret. By default "
+        "one is drawn.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
