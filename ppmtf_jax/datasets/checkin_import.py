@@ -15,6 +15,8 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import spinner
 
+DEFAULT_PLACES = 1000
+
 
 @dataclass(frozen=True)
 class CheckinTableSettings:
@@ -24,8 +26,8 @@ class CheckinTableSettings:
     ----------
     path : Path
         File to read.
-    n_places : int
-        Keep the N most visited places.
+    n_places : int, optional
+        Keep the N most visited places, by default 1000. Not beside a grid.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
     step_s : int
@@ -38,6 +40,8 @@ class CheckinTableSettings:
         Whose clocks the slots follow, such as Asia/Tokyo. Where it is left out, the reader's default.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
+    drop_bad_rows : bool
+        Leave out rows that are no check-ins, and show which, in place of an error.
 
     Raises
     ------
@@ -51,18 +55,20 @@ class CheckinTableSettings:
     """
 
     path: Path
-    n_places: int = 1000
+    n_places: int | None = None
     grid: tuple[int | float, ...] | None = None
     step_s: int = 3600
     slot_s: int = 7200
     max_gap_s: float | None = None
     time_zone: str | None = None
     train_fraction: float = 0.8
+    drop_bad_rows: bool = False
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = [*fraction_problems(self.train_fraction)]
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
+        problems += self._own_problems()
         for build in (self._places, lambda: Discretization(**self._time_settings())):
             try:
                 build()
@@ -75,9 +81,16 @@ class CheckinTableSettings:
         """How check-ins become events."""
         return Discretization(self._places(), **self._time_settings())
 
+    def _own_problems(self) -> list[Problem]:
+        """What a data set asks of its settings besides."""
+        if self.grid is None or self.n_places is None:
+            return []
+        way_out = "Leave one out: the cells of a grid are its places, however often they are visited"
+        return [Problem("either n_places or a grid", "both", way_out=way_out)]
+
     def _places(self) -> GridPlaces | MostVisited:
         if self.grid is None:
-            return MostVisited(self.n_places)
+            return MostVisited(DEFAULT_PLACES if self.n_places is None else self.n_places)
         if len(self.grid) != 6:
             expected = "grid as south, north, west, east, rows, columns"
             raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])

@@ -45,6 +45,7 @@ def read_geolife(
     *,
     time_zone: str = TIME_ZONE,
     discretization: MakesTraces = DEFAULT_DISCRETIZATION,
+    drop_bad_rows: bool = True,
 ) -> tuple[Traces, ImportReport]:
     """Read the PLT files of Geolife, Data/<user>/Trajectory/*.plt, of all users together.
 
@@ -61,6 +62,9 @@ def read_geolife(
     discretization : Discretization or SpacedTraces
         With `GridPlaces`, since fixes have no place ids; fixes outside of the box are left out and counted, such as
         trips abroad and errors of the receiver. Default: 16 x 16 cells of Beijing, instants of one hour, twelve slots.
+    drop_bad_rows : bool
+        Leave out fixes years away from all others, of receivers whose clock was not set, and say in the report which,
+        in place of an error.
 
     Returns
     -------
@@ -100,7 +104,14 @@ def read_geolife(
         },
         copy=False,  # there may be tens of millions
     )
-    return discretize(table, discretization, time_zone=time_zone, subject=str(folder_or_archive), notes=fixes.notes)
+    return discretize(
+        table,
+        discretization,
+        time_zone=time_zone,
+        subject=str(folder_or_archive),
+        notes=fixes.notes,
+        drop_bad_rows=drop_bad_rows,
+    )
 
 
 @dataclass(frozen=True)
@@ -115,22 +126,30 @@ class GeolifeSettings(CheckinTableSettings):
         Not for GPS fixes: they have no places but the cells of the grid.
     time_zone : str, optional
         Whose clocks the slots follow. Default: Asia/Shanghai, Beijing's.
+    drop_bad_rows : bool
+        Leave out fixes years away from all others, of receivers whose clock was not set, in place of an error.
     """
 
     grid: tuple[int | float, ...] | None = BEIJING
+    drop_bad_rows: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.grid is None or self.n_places != CheckinTableSettings.n_places:
-            found = "none" if self.grid is None else f"n_places {self.n_places}"
-            way_out = "Choose the rows and columns of the grid"
-            raise InputError("import", [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)])
+    def _own_problems(self) -> list[Problem]:
+        if self.grid is not None and self.n_places is None:
+            return []
+        found = "none" if self.grid is None else f"n_places {self.n_places}"
+        way_out = "Choose the rows and columns of the grid"
+        return [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)]
 
 
 def _import(settings: GeolifeSettings, seed: int, progress: bool) -> Imported:
     def read() -> tuple[Traces, ImportReport]:
         zone = settings.time_zone or TIME_ZONE
-        return read_geolife(settings.path, time_zone=zone, discretization=settings.discretization())
+        return read_geolife(
+            settings.path,
+            time_zone=zone,
+            discretization=settings.discretization(),
+            drop_bad_rows=settings.drop_bad_rows,
+        )
 
     return import_checkins(read, settings, seed, progress)
 

@@ -583,7 +583,7 @@ BAD = [
     ("import people-flow city --out x", "4 problems"),
     ("import foursquare nowhere --out x", "nowhere: .*no such file"),
     ("import foursquare note.txt --out x", "at least 8 columns"),
-    ("import gowalla note.txt --out x", "at least 5 columns"),
+    ("import gowalla note.txt --time-zone Asia/Tokyo --out x", "at least 5 columns"),
     ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),
     ("import checkins note.txt --columns user --out x", "--columns: expected name=value; found 'user'"),
     ("import checkins note.txt --grid 1,2 --out x", "found 2 values"),
