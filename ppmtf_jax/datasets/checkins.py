@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -110,6 +111,8 @@ def read_checkins(
     named, find = _checked_columns(columns)
     table, skipped, notes, names = read_columns(source, named, find=find, subject=subject)
     written = _with_date(table, names, notes)
+    if times_in is None and _is_utc_by_name(written, names.get("time", "")):
+        times_in, notes = "UTC", [*notes, f"times of column {names['time']!r} are taken as UTC, as its name says"]
     times = parse_times(written, time_zone, times_in=times_in, time_format=time_format)
     table["local_time"], table["utc_time"] = times.local, times.utc
     return discretize(
@@ -213,6 +216,13 @@ def _with_date(table: pd.DataFrame, names: Mapping[str, str], notes: list[str]) 
     if pd.api.types.is_datetime64_any_dtype(date.dtype):
         date = date.dt.strftime("%Y-%m-%d")
     return date.astype("str").str.strip() + " " + text.str.strip()
+
+
+def _is_utc_by_name(time: pd.Series, name: str) -> bool:
+    """Whether the name of a column of times without an offset says that they are UTC."""
+    if not re.search("utc|gmt", name, re.IGNORECASE) or pd.api.types.is_numeric_dtype(time.dtype):
+        return False
+    return not parse_times(time.dropna().iloc[:1], "UTC", times_in="UTC").problems
 
 
 def _date_problems(times: Times, discretization: MakesTraces) -> list[Problem]:

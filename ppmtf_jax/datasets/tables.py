@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -14,7 +14,7 @@ from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.datasets.column_names import choose_columns
-from ppmtf_jax.datasets.text_files import NAMES_OF_DELIMITERS, UNREADABLE, TextLayout, look_at, opened, parquet_file
+from ppmtf_jax.datasets.text_files import NAMES_OF_DELIMITERS, UNREADABLE, TextLayout, look_at, opened, opened_parquet
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
 
 ID_COLUMNS = ("user", "place", "category", "trace", "friend")
@@ -99,7 +99,8 @@ def read_columns(
     if isinstance(source, pd.DataFrame):
         return _from_frame(source, columns, find, subject)
     if not isinstance(source, (str, os.PathLike, Sequence)):
-        part = _from_arrow(_arrow_table(source, subject), columns, find, subject)
+        table = _arrow_table(source, subject)
+        part = _from_arrow(table.column_names, table.select, columns, find, subject)
         return _joined([part], [""], subject)
     paths = paths_of(source)
     parts = []
@@ -194,22 +195,33 @@ def _arrow_table(source: object, subject: str) -> pa.Table:
             from pyarrow.interchange import from_dataframe
 
             return from_dataframe(source)
-    except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(subject, [Problem("a table with columns", str(error))]) from error
+    except (pa.ArrowException, TypeError, ValueError):
+        pass
     expected = "the path of a file, a list of paths, or a table of pandas, Polars or PyArrow"
     raise InputError(subject, [Problem(expected, type(source).__name__)])
 
 
-def _from_arrow(table: pa.Table, columns: Mapping[str, str | int], find: Sequence[str], subject: str) -> _Part:
-    positions, names, notes = _positions(table.column_names, columns, find, subject)
+def _from_arrow(
+    names: Sequence[str],
+    read: Callable[[list[str]], pa.Table],
+    columns: Mapping[str, str | int],
+    find: Sequence[str],
+    subject: str,
+) -> _Part:
+    """From what has columns of some names, and gives a table of those that are asked for."""
+    positions, called, notes = _positions(names, columns, find, subject)
+    repeated = [names[position] for position in positions.values() if list(names).count(names[position]) > 1]
+    if repeated:
+        raise InputError(subject, [Problem(f"one column {repeated[0]!r}", "several of that name")])
+    table = read(list(dict.fromkeys(names[position] for position in positions.values())))
     arrays = {}
     for name, position in positions.items():
-        array = table.column(position)
+        array = table.column(names[position])
         # Only ids from text files are dictionaries: here the text "7" is meant as a text.
         kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         is_view = kind in (pa.string_view(), pa.binary_view())
         arrays[name] = array.cast(pa.large_string() if is_view else kind)
-    return _Part(pa.table(arrays), pd.RangeIndex(1, len(table) + 1), names, [], notes)
+    return _Part(pa.table(arrays), pd.RangeIndex(1, len(table) + 1), called, [], notes)
 
 
 def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
@@ -217,8 +229,13 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
     if len(names) > 1:
         some = ", ".join(sorted(frozenset.union(*names) - frozenset.intersection(*names)))
         raise InputError(subject, [Problem("the same columns in all files", f"{some} in some of them only")])
+    tables = [part.table for part in parts]
+    for name in ("latitude", "longitude"):
+        if {pa.string(), pa.float64()} <= {table[name].type for table in tables if name in table.column_names}:
+            # What is no number in one file is to be listed by its row.
+            at = tables[0].column_names.index(name)
+            tables = [table.set_column(at, name, table[name].cast(pa.string())) for table in tables]
     try:
-        tables = [part.table for part in parts]
         table = pa.concat_tables(tables, promote_options="permissive").unify_dictionaries()
     except pa.ArrowException as error:
         raise InputError(subject, [Problem("columns of the same types in all files", str(error))]) from error
@@ -246,12 +263,10 @@ def _unreadable(path: Path, error: Exception) -> InputError:
 
 
 def _read_file(path: Path, columns: Mapping[str, str | int], find: Sequence[str], quote_char: str | bool) -> _Part:
-    parquet = parquet_file(path)
-    if parquet is not None:
-        names = parquet.schema_arrow.names
-        positions, _, _ = _positions(names, columns, find, str(path))
-        used = dict.fromkeys(names[position] for position in positions.values())
-        return _from_arrow(parquet.read(columns=list(used)), columns, find, str(path))
+    with opened_parquet(path) as parquet:
+        if parquet is not None:
+            names, read = parquet.schema_arrow.names, lambda used: parquet.read(columns=used)
+            return _from_arrow(names, read, columns, find, str(path))
     layout = look_at(path, quote_char)
     try:
         return _read_text(path, layout, columns, find, quote_char)

@@ -49,23 +49,28 @@ class TextLayout(NamedTuple):
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The content of a file as a stream of bytes: plain, gzipped, or the one file in a zip archive."""
-    with path.open("rb") as stream:
-        start = stream.read(4)
-    if start == b"PK\3\4":
-        with zipfile.ZipFile(path) as archive, archive.open(_only_member(path, archive)) as member:
-            yield member
-    else:
-        with pa.input_stream(path, compression="gzip" if start.startswith(b"\x1f\x8b") else None) as stream:
-            yield stream
+    with path.open("rb") as file:
+        start = file.read(4)
+        file.seek(0)
+        if start == b"PK\3\4":
+            with zipfile.ZipFile(file) as archive, archive.open(_only_member(path, archive)) as member:
+                yield member
+        else:
+            with pa.input_stream(file, compression="gzip" if start.startswith(b"\x1f\x8b") else None) as stream:
+                yield stream
 
 
-def parquet_file(path: Path) -> arrow_parquet.ParquetFile | None:
+@contextmanager
+def opened_parquet(path: Path) -> Iterator[arrow_parquet.ParquetFile | None]:
     """A file as Parquet, None where it is none."""
     with opened(path) as stream:
         if stream.read(len(PARQUET)) != PARQUET:
-            return None
-        rest = stream.read()
-    return arrow_parquet.ParquetFile(io.BytesIO(PARQUET + rest))
+            yield None
+        elif stream.seekable():
+            stream.seek(0)
+            yield arrow_parquet.ParquetFile(stream)
+        else:
+            yield arrow_parquet.ParquetFile(io.BytesIO(PARQUET + stream.read()))
 
 
 def look_at(path: Path, quote_char: str | bool) -> TextLayout:

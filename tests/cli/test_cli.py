@@ -9,6 +9,8 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -454,6 +456,17 @@ def test_import_of_a_table(tmp_path, monkeypatch, columns, header):
     assert "mine/train: 8 users" in text
     train = Traces.load("mine/train")
     assert (train.n_users, train.n_places) == (8, 1 if header else 4)
+
+
+def test_names_of_files_need_not_be_in_the_encoding_of_the_locale(tmp_path):
+    """Without it, neither could the files be written nor their name be printed."""
+    ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    ascii_locale["PYTHONPATH"] = str(Path(__file__).parents[2])
+    line = ["import", "toy-city", "--users", "10", "--days", "1", "--out", "Z\u00fcrich"]
+    program = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()", *line]
+    done = subprocess.run(program, cwd=tmp_path, env=os.environ | ascii_locale, capture_output=True, check=True)
+    assert b"rich/train: 8 users" in done.stdout
+    assert (tmp_path / "Z\u00fcrich" / "train" / "traces.parquet").is_file()
 
 
 def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
