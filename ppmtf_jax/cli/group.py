@@ -64,13 +64,17 @@ class FriendlyGroup(TyperGroup):
                 leave_processes(end.exit_code)
             raise
 
+    def explained(self, ctx: Any, error: PpmtfError) -> str:
+        """What to say of an error of a command."""
+        return str(error)
+
     def _invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
             wait_for_processes()
             return result
         except PpmtfError as error:
-            raise stop(str(error)) from error
+            raise stop(self.explained(ctx, error)) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # nobody reads on, as in `ppmtf ... | head`: typer ends quietly

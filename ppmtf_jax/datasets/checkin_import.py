@@ -86,7 +86,7 @@ class CheckinTableSettings:
         if self.grid is None or self.n_places is None:
             return []
         way_out = "Leave one out: the cells of a grid are its places, however often they are visited"
-        return [Problem("either n_places or a grid", "both", way_out=way_out)]
+        return [Problem("either n_places or grid", "both", way_out=way_out)]
 
     def _places(self) -> GridPlaces | MostVisited:
         if self.grid is None:

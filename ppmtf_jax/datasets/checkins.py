@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ppmtf_jax.data.time_grid import DAY_S
+from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
 from ppmtf_jax.datasets.column_names import NEEDED_COLUMNS, OPTIONAL_COLUMNS
@@ -150,6 +150,9 @@ class CheckinsSettings(CheckinTableSettings):
     columns: dict | None = None
     times_in: str | None = None
     time_format: str | None = None
+
+    def _own_problems(self) -> list[Problem]:
+        return super()._own_problems() + ([] if self.times_in is None else zone_problems(self.times_in))
 
 
 def _import(settings: CheckinsSettings, seed: int, progress: bool) -> Imported:

@@ -79,6 +79,11 @@ def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], fi
                 found[role] = str(names[chosen])
         elif role in NEEDED_COLUMNS and not doubtful:
             missing.append(role)
+    if "time" in missing and "date" in position:
+        missing.remove("time")
+        position["time"] = position.pop("date")
+        found["time"] = str(names[position["time"]])
+        found.pop("date", None)
     if missing:
         texts = [str(name) for name in names]
         header = f"columns {', '.join(texts)}" if texts else "no columns"

@@ -228,8 +228,7 @@ def test_impossible_settings_are_all_listed(name, values, messages):
 def test_gowalla_is_of_no_zone_and_places_are_chosen_once():
     assert "such as time_zone='America/Chicago'" in refusal("gowalla", path="file")[0]
     assert (
-        "expected either n_places or a grid; found both"
-        in refusal("checkins", path="x", n_places=9, grid=(0, 1) * 3)[0]
+        "expected either n_places or grid; found both" in refusal("checkins", path="x", n_places=9, grid=(0, 1) * 3)[0]
     )
 
 
