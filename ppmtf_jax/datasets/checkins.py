@@ -11,11 +11,12 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
+from ppmtf_jax.datasets.checkin_import import FixTableSettings, import_checkins
 from ppmtf_jax.datasets.column_names import NEEDED_COLUMNS, OPTIONAL_COLUMNS
 from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.tables import Source, paths_of, read_columns
 from ppmtf_jax.datasets.times import Times, parse_times
 from ppmtf_jax.errors import InputError, Problem
@@ -35,6 +36,7 @@ def read_checkins(
     time_format: str | None = None,
     discretization: MakesTraces = DEFAULT_DISCRETIZATION,
     drop_bad_rows: bool = False,
+    stay_points: StayPoints | None = None,
 ) -> tuple[Traces, ImportReport]:
     """Read a table of check-ins or GPS fixes, in any order of its rows.
 
@@ -61,6 +63,8 @@ def read_checkins(
         Without a place column it must have `GridPlaces`.
     drop_bad_rows : bool
         Leave out rows that are no check-ins, and say in the report which, in place of an error.
+    stay_points : StayPoints, optional
+        Rows are fixes of a receiver: take the stays among them as check-ins.
 
     Returns
     -------
@@ -125,11 +129,12 @@ def read_checkins(
         skipped=skipped,
         untimed=times.unparsed,
         drop_bad_rows=drop_bad_rows,
+        stay_points=stay_points,
     )
 
 
 @dataclass(frozen=True)
-class CheckinsSettings(CheckinTableSettings):
+class CheckinsSettings(FixTableSettings):
     """Import of a general table of check-ins.
 
     Parameters
@@ -165,6 +170,7 @@ def _import(settings: CheckinsSettings, seed: int, progress: bool) -> Imported:
             time_format=settings.time_format,
             discretization=settings.discretization(),
             drop_bad_rows=settings.drop_bad_rows,
+            stay_points=settings.stay_points(),
         )
 
     return import_checkins(read, settings, seed, progress)

@@ -62,8 +62,8 @@ class DataCheck:
             found.append(f"fewest events at {quietest:02d} h: people sleep at night, so the time zone may be wrong")
         if self.n_transitions < MIN_SHARE_OF_STEPS * max(self.n_in_traces, 1):
             found.append(
-                f"few consecutive events: {self.n_transitions:,} of {self.n_in_traces:,} come {self.step_s} s, one step, "
-                "after the one before. A longer step makes more"
+                f"few consecutive events: {self.n_transitions:,} of {self.n_in_traces:,} come {self.step_s} s "
+                "after another, one step. A longer step makes more"
             )
         if self.n_transitions < MIN_TRANSITIONS_PER_PLACE * self.n_visited:
             found.append(

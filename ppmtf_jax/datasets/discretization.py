@@ -24,6 +24,7 @@ from ppmtf_jax.datasets.checks import (
 )
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, assign_places, is_count, off_grid_problems
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.errors import InputError, Problem, missing_columns
 
@@ -227,6 +228,7 @@ def discretize(
     skipped: Sequence[Problem] = (),
     untimed: Sequence[Problem] = (),
     drop_bad_rows: bool = False,
+    stay_points: StayPoints | None = None,
 ) -> tuple[Traces, ImportReport]:
     """Turn a table of raw check-ins, in any order, into traces.
 
@@ -255,6 +257,9 @@ def discretize(
         What the reader knows of rows of the table that have no time.
     drop_bad_rows : bool
         Whether to leave out rows that are no check-ins, with a note on each kind, in place of an error.
+    stay_points : StayPoints, optional
+        Rows are fixes of a receiver: take the stays among them, each as a check-in at every step that it lasts (for
+        `SpacedTraces` one at the arrival).
 
     Returns
     -------
@@ -295,8 +300,16 @@ def discretize(
         checkins, n_bad, bad_notes = without_bad_rows(checkins, bad, skipped, subject)
         notes, found = [*notes, *bad_notes], problems
     found += _table_problems(checkins, discretization, rows_are_good=not found)
+    if stay_points is not None and isinstance(discretization.places, MostVisited):
+        way_out = "Choose a grid (GridPlaces)"
+        found.append(Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out))
     if found:
         raise InputError(subject, found)
+    n_users_read = len(codes_of(checkins["user"])[1])
+    if stay_points is not None:
+        repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
+        checkins, stay_note = stays_as_checkins(checkins, stay_points, time_zone, repeat_s, subject)
+        notes = [*notes, stay_note]
     n_good = len(checkins)
     if drop_repeated:
         checkins = checkins.drop_duplicates(ignore_index=True)
@@ -320,7 +333,7 @@ def discretize(
     report = ImportReport(
         subject=subject,
         n_rows=n_rows,
-        n_users_read=len(user_ids),
+        n_users_read=n_users_read,
         n_bad_rows=n_bad,
         n_duplicates=n_good - len(checkins),
         n_outside_box=n_dropped if on_grid else 0,

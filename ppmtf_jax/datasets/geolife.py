@@ -18,11 +18,12 @@ from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
+from ppmtf_jax.datasets.checkin_import import FixTableSettings, import_checkins
 from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
 from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 
@@ -46,6 +47,7 @@ def read_geolife(
     time_zone: str = TIME_ZONE,
     discretization: MakesTraces = DEFAULT_DISCRETIZATION,
     drop_bad_rows: bool = True,
+    stay_points: StayPoints | None = None,
 ) -> tuple[Traces, ImportReport]:
     """Read the PLT files of Geolife, Data/<user>/Trajectory/*.plt, of all users together.
 
@@ -65,6 +67,8 @@ def read_geolife(
     drop_bad_rows : bool
         Leave out fixes years away from all others, of receivers whose clock was not set, and say in the report which,
         in place of an error.
+    stay_points : StayPoints, optional
+        Take the stays among a user's fixes as check-ins, in place of all fixes.
 
     Returns
     -------
@@ -111,11 +115,12 @@ def read_geolife(
         subject=str(folder_or_archive),
         notes=fixes.notes,
         drop_bad_rows=drop_bad_rows,
+        stay_points=stay_points,
     )
 
 
 @dataclass(frozen=True)
-class GeolifeSettings(CheckinTableSettings):
+class GeolifeSettings(FixTableSettings):
     """Import of the GPS trajectories of Geolife.
 
     Parameters
@@ -135,7 +140,7 @@ class GeolifeSettings(CheckinTableSettings):
 
     def _own_problems(self) -> list[Problem]:
         if self.grid is not None and self.n_places is None:
-            return []
+            return super()._own_problems()
         found = "none" if self.grid is None else f"n_places {self.n_places}"
         way_out = "Choose the rows and columns of the grid"
         return [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)]
@@ -149,6 +154,7 @@ def _import(settings: GeolifeSettings, seed: int, progress: bool) -> Imported:
             time_zone=zone,
             discretization=settings.discretization(),
             drop_bad_rows=settings.drop_bad_rows,
+            stay_points=settings.stay_points(),
         )
 
     return import_checkins(read, settings, seed, progress)

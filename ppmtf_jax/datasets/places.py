@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
 from ppmtf_jax.datasets.checks import degrees
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.errors import InputError, Problem
@@ -58,6 +58,28 @@ class GridPlaces:
             problems.append(Problem("at least one row and one column, in whole numbers", found))
         if problems:
             raise InputError("grid of places", problems)
+
+    @classmethod
+    def of_cells(cls, south: Number, north: Number, west: Number, east: Number, cell_m: Number) -> GridPlaces:
+        """Square cells of some metres, from the south-western corner of a box until all of it is covered.
+
+        Cells are as wide as high in the middle of the box; a degree of longitude is shorter in the north.
+
+        Examples
+        --------
+        A degree of latitude is 6371 km * pi / 180 = 111.2 km; at 60 degrees one of longitude is half as long.
+
+        >>> grid = GridPlaces.of_cells(59.5, 60.5, 10, 12, cell_m=10_000)
+        >>> grid.n_rows, grid.n_columns, round(grid.north, 3)
+        (12, 12, 60.579)
+        """
+        GridPlaces(south, north, west, east, 1, 1)
+        if not 0 < cell_m < np.inf:
+            raise InputError("grid of places", [Problem("a positive, finite cell_m", repr(cell_m))])
+        height = float(np.degrees(cell_m / (1000 * EARTH_RADIUS_KM)))
+        width = height / float(np.cos(np.radians((south + north) / 2)))
+        n_rows, n_columns = (int(np.ceil(share - 1e-9)) for share in ((north - south) / height, (east - west) / width))
+        return cls(south, south + n_rows * height, west, west + n_columns * width, n_rows, n_columns)
 
     def place_of(self, latitude: object, longitude: object) -> np.ndarray:
         """Cell of each point, -1 outside the box, int64 array of shape (points,)."""
