@@ -142,7 +142,7 @@ class FixTableSettings(CheckinTableSettings):
         try:
             self.stay_points()
         except InputError as error:
-            problems += error.problems
+            problems += [problem for problem in error.problems if isinstance(problem, Problem)]
         return problems
 
 

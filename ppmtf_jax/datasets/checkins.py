@@ -218,8 +218,8 @@ def _with_date(table: pd.DataFrame, names: Mapping[str, str], notes: list[str]) 
     if "date" not in table:
         return time
     date, text = table.pop("date"), time.astype("str")
-    first = text.first_valid_index()
-    if first is not None and not pd.Series(text.loc[[first]]).str.match(TIME_OF_DAY, case=False).iloc[0]:
+    first = text.dropna().iloc[:1]
+    if not first.str.match(TIME_OF_DAY, case=False).all():
         notes.append(f"column {names.get('date', 'date')!r} is not used: the times have a date")
         return time
     if pd.api.types.is_datetime64_any_dtype(date.dtype):

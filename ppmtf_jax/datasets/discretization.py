@@ -408,13 +408,12 @@ def _suspicions(
         problems = off_grid_problems(checkins, choice, kept)
         if problems:
             raise InputError(subject, problems)
-    every = kept.all()
-    at = [column if every else column[kept] for column in degrees(checkins)]
-    local, utc = (checkins[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
-    local, utc_s = (column if every else column[kept] for column in (local, utc.astype(np.int64)))
-    problems, notes = clocks_and_sun(*at, local, utc_s, time_zone)
+    which = slice(None) if kept.all() else kept
+    latitude, longitude = (column[which] for column in degrees(checkins))
+    local, utc = (checkins[name].to_numpy("datetime64[s]")[which] for name in ("local_time", "utc_time"))
+    problems, notes = clocks_and_sun(latitude, longitude, local, utc.astype(np.int64), time_zone)
     if isinstance(choice, MostVisited):
-        of_places = scattered_places(*at, place if every else place[kept], places)
+        of_places = scattered_places(latitude, longitude, place[which], places)
         problems, notes = [*problems, *of_places[0]], [*notes, *of_places[1]]
     if problems:
         raise InputError(subject, problems)

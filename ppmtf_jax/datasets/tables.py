@@ -10,16 +10,23 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.datasets.column_names import choose_columns
-from ppmtf_jax.datasets.text_files import NAMES_OF_DELIMITERS, UNREADABLE, TextLayout, look_at, opened, opened_parquet
+from ppmtf_jax.datasets.text_files import (
+    NAMES_OF_DELIMITERS,
+    UNREADABLE,
+    TextLayout,
+    encoding_of_all,
+    look_at,
+    opened,
+    opened_parquet,
+)
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
 
 ID_COLUMNS = ("user", "place", "category", "trace", "friend")
 PLAIN_INTEGER = r"0|-?[1-9]\d{0,17}"
-DECIMAL_COMMA = r"^\s*[+-]?\d+(,\d*)?\s*$"
+DECIMAL_COMMA = r"\s*[+-]?\d+(,\d*)?\s*"
 # Names of the levels of an index of rows of several files.
 ROW_OF_FILE = ["row", "file"]
 
@@ -243,7 +250,7 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
     notes = list(dict.fromkeys(note for part in parts for note in part.notes))
     index = pd.Index(parts[0].row)
     if len(parts) > 1:
-        file = pd.Categorical.from_codes(np.repeat(np.arange(len(parts)), [len(part.row) for part in parts]), files)
+        file = np.repeat(np.array(files, object), [len(part.row) for part in parts])
         index = pd.MultiIndex.from_arrays([np.concatenate([part.row for part in parts]), file], names=ROW_OF_FILE)
     called = parts[0].names
     del parts, tables
@@ -287,20 +294,24 @@ def _read_text(
     has_header = not any(isinstance(column, int) for column in columns.values())
     positions, names, notes = _positions(layout.first_fields, columns, find, str(path))
     n_skipped = layout.n_blank + has_header
-    table, invalid = _parse(path, layout, positions, n_skipped, quote_char)
-    row: np.ndarray | pd.RangeIndex = pd.RangeIndex(n_skipped + 1, n_skipped + 1 + len(table))
+    invalid: list[arrow_csv.InvalidRow] = []
+    try:
+        table = _parse(path, layout, positions, n_skipped, quote_char)
+    except pa.ArrowInvalid as error:
+        if "CSV parse error" not in str(error):
+            raise
+        layout = layout._replace(encoding=encoding_of_all(path, layout.encoding))
+        table = _parse(path, layout, positions, n_skipped, quote_char, invalid)
+    row: np.ndarray | pd.RangeIndex = pd.RangeIndex(n_skipped + 1, n_skipped + 1 + len(table) + len(invalid))
     problems = []
     if invalid:
-        # Only one thread knows where a row is in the file.
-        table, invalid = _parse(path, layout, positions, n_skipped, quote_char, use_threads=False)
-        numbers = [row.number for row in invalid]
-        row = np.setdiff1d(np.arange(n_skipped + 1, n_skipped + 1 + len(table) + len(invalid)), numbers)
+        row = np.setdiff1d(row, [each.number for each in invalid])
         expected = f"{len(layout.first_fields)} fields in every row of {path.name}"
-        examples = first_examples([f"{row.text!r} (row {row.number})" for row in invalid[:N_EXAMPLES]])
+        examples = first_examples([f"{each.text!r} (row {each.number})" for each in invalid[:N_EXAMPLES]])
         problems.append(Problem(expected, "others", len(invalid), examples))
     is_blank = _is_blank(table)
     if is_blank is not None:
-        table, row = table.filter(arrow.invert(is_blank)), np.asarray(row)[~is_blank.to_numpy(zero_copy_only=False)]
+        table, row = table.filter(pa.array(~is_blank)), np.asarray(row)[~is_blank]
     arrays = {name: table.column(f"f{position}") for name, position in positions.items()}
     commas = []
     for name in ("latitude", "longitude"):
@@ -322,48 +333,49 @@ def _parse(
     positions: Mapping[str, int],
     n_skipped: int,
     quote_char: str | bool,
-    use_threads: bool = True,
-) -> tuple[pa.Table, list[arrow_csv.InvalidRow]]:
-    """The columns as text, and the rows that have another number of fields than the first line."""
-    invalid = []
+    invalid: list[arrow_csv.InvalidRow] | None = None,
+) -> pa.Table:
+    """The columns as text.
+
+    Rows that have another number of fields than the first line are put into `invalid`, or are an error without it. With
+    it, one thread does all: only then it is known where a row is in the file.
+    """
+
+    noted = [] if invalid is None else invalid
 
     def note_invalid(row: arrow_csv.InvalidRow) -> str:
-        invalid.append(row)
+        noted.append(row)
         return "skip"
 
     text, ids = pa.string(), pa.dictionary(pa.int32(), pa.string())
     types = {f"f{position}": ids if name in ID_COLUMNS else text for name, position in positions.items()}
     with opened(path) as stream:
-        table = arrow_csv.read_csv(
+        return arrow_csv.read_csv(
             stream,
             arrow_csv.ReadOptions(
                 encoding=layout.encoding,
                 column_names=[f"f{position}" for position in range(len(layout.first_fields))],
                 skip_rows=n_skipped,
-                use_threads=use_threads,
+                use_threads=invalid is None,
             ),
             arrow_csv.ParseOptions(
                 delimiter=layout.delimiter,
                 quote_char=quote_char,
                 # A blank line becomes a row with nothing in it, so that rows can be counted.
                 ignore_empty_lines=False,
-                invalid_row_handler=note_invalid,
+                invalid_row_handler=None if invalid is None else note_invalid,
             ),
             arrow_csv.ConvertOptions(
                 column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
             ),
         )
-    return table, invalid
 
 
-def _is_blank(table: pa.Table) -> pa.BooleanArray | None:
+def _is_blank(table: pa.Table) -> np.ndarray | None:
     """Which rows have nothing in any column; None where no row has."""
     if not len(table) or not all(column.null_count for column in table.columns):
         return None
-    is_blank = table.column(0).is_null()
-    for column in table.columns[1:]:
-        is_blank = arrow.and_(is_blank, column.is_null())
-    return is_blank.combine_chunks() if isinstance(is_blank, pa.ChunkedArray) else is_blank
+    return np.logical_and.reduce([column.is_null().to_numpy() for column in table.columns])
 
 
 def _as_numbers(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
@@ -375,10 +387,10 @@ def _as_numbers(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
         return column.cast(pa.float64()), False
     except pa.ArrowInvalid:
         pass
-    given = column.drop_null()
-    if not arrow.all(arrow.match_substring_regex(given, DECIMAL_COMMA)).as_py():
+    text = column.to_pandas().astype("str")
+    if not text.dropna().str.fullmatch(DECIMAL_COMMA).all():
         return column, False
-    return arrow.replace_substring(column, ",", ".").cast(pa.float64()), True
+    return pa.chunked_array([pa.array(text.str.replace(",", "."))]).cast(pa.float64()), True
 
 
 def _integer_ids(column: pd.Series) -> pd.Series:

@@ -90,6 +90,21 @@ def look_at(path: Path, quote_char: str | bool) -> TextLayout:
     return TextLayout(encoding, delimiter, _fields(sample[0], delimiter, quote_char), n_blank)
 
 
+def encoding_of_all(path: Path, encoding: str) -> str:
+    """The encoding of a file whose head looks like some: Latin-1 where the rest is no UTF-8."""
+    if encoding != "utf-8":
+        return encoding
+    decoder = codecs.getincrementaldecoder(encoding)()
+    with opened(path) as stream:
+        try:
+            while part := stream.read(HEAD_BYTES):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "latin-1"
+    return encoding
+
+
 def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
     names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
     if "[Content_Types].xml" in names:

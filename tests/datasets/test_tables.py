@@ -295,6 +295,13 @@ def test_rows_of_several_files_go_by_file(tmp_path):
     assert "'noon' (row 7 of b.csv)" in str(error.value)
 
 
+def test_rows_with_too_few_fields_in_a_file_of_latin_1(tmp_path):
+    path = written(tmp_path, (text(TABLE) * 3 + "009;\u00e9\n").encode("latin-1"))
+    with pytest.raises(InputError) as error:
+        read_checkins(path, time_zone="Europe/Paris")
+    assert "first: '009;\u00e9' (row 13)" in str(error.value)
+
+
 def test_numbers_with_marks_for_thousands_are_no_degrees(tmp_path):
     table = TABLE.assign(latitude=["48.86", "48,85", "48.86"])
     with pytest.raises(InputError, match="latitude as a number; found others"):
