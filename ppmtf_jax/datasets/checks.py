@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -80,7 +81,7 @@ def without_bad_rows(
         way_out = "So many are no accident: see whether the columns and the format of the times are as told"
         most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
         raise InputError(subject, [*problems, most])
-    notes = [f"bad rows left out: {problem}" for problem in problems]
+    notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in problems]
     return checkins[~bad] if bad.any() else checkins, n_bad, notes
 
 

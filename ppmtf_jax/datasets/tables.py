@@ -130,7 +130,7 @@ def paths_of(source: Files) -> list[Path]:
 
 
 def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Code of each value (-1 where missing) and the distinct values: integers as int64, others as objects."""
+    """Code of each value (-1 where missing) and the distinct values: integers as int64 (or uint64), others as objects."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         codes, values = column.cat.codes.to_numpy(np.int32), pd.Series(column.cat.categories)
         used = np.unique(codes[codes >= 0])
@@ -142,8 +142,10 @@ def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     else:
         codes, distinct = pd.factorize(column)
         values = pd.Series(distinct)
-    is_integer = pd.api.types.is_integer_dtype(values.dtype)
-    return codes.astype(np.int32), values.to_numpy(np.int64 if is_integer else object)
+    if not pd.api.types.is_integer_dtype(values.dtype):
+        return codes.astype(np.int32), values.to_numpy(object)
+    is_large = bool(len(values)) and values.max() > np.iinfo(np.int64).max
+    return codes.astype(np.int32), values.to_numpy(np.uint64 if is_large else np.int64)
 
 
 def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
@@ -340,7 +342,6 @@ def _parse(
     Rows that have another number of fields than the first line are put into `invalid`, or are an error without it. With
     it, one thread does all: only then it is known where a row is in the file.
     """
-
     noted = [] if invalid is None else invalid
 
     def note_invalid(row: arrow_csv.InvalidRow) -> str:

@@ -226,8 +226,8 @@ def _true_times(wall: pd.DatetimeIndex, time_zone: str) -> tuple[np.ndarray, lis
     """UTC of wall-clock times, and notes on those that do not exist or exist twice."""
     earlier = wall.tz_localize(time_zone, ambiguous=np.ones(len(wall), bool), nonexistent="NaT")
     later = wall.tz_localize(time_zone, ambiguous=np.zeros(len(wall), bool), nonexistent="NaT")
-    absent = np.asarray(earlier.isna()) & np.asarray(wall.notna())
-    n_twice = int((~absent & np.asarray(earlier != later)).sum())
+    known, absent = np.asarray(wall.notna()), np.asarray(wall.notna()) & np.asarray(earlier.isna())
+    n_twice = int((known & ~absent & np.asarray(earlier != later)).sum())
     notes = []
     if absent.any():
         earlier = wall.tz_localize(time_zone, ambiguous=np.ones(len(wall), bool), nonexistent="shift_forward")

@@ -344,6 +344,47 @@ def test_bad_tables(frame, discretization, message):
     assert message in str(error.value)
 
 
+def test_most_rows_would_be_in_the_box_if_they_were_swapped():
+    rows = [(1, "2024-01-01T08:00", -74.0, 40.5)] * 3 + [(1, "2024-01-01T09:00", 40.5, -74.0)]
+    box = Discretization(GridPlaces(40, 41, -75, -73, 2, 2))
+    with pytest.raises(InputError, match=r"within the bounding box; found .*, 1 within \(3 rows\).*probably swapped"):
+        run(checkins(rows, "user time latitude longitude"), box)
+
+
+def test_rows_of_other_zones_are_told():
+    rows = [(1, f"2024-01-01T{hour:02d}:00", "a", 139.0) for hour in range(8)] + [(1, "2024-01-01T09:00", "b", -74.0)]
+    _, report = run(checkins(rows, "user time place longitude"), Discretization(MostVisited(2)))
+    assert report.notes == (
+        "1 of 9 check-ins are where the sun is over 4 h off the clocks of Asia/Tokyo: in other zones, whose nights are "
+        "other slots",
+    )
+
+
+def test_places_that_are_scattered_are_told_and_refused_where_most_are():
+    rows = [(1, f"2024-01-01T{hour:02d}:00", "abc"[hour % 3], 35.0) for hour in range(12)]
+    table = checkins([*rows, (1, "2024-01-01T20:00", "a", 37.0)], "user time place latitude")
+    _, report = run(table, Discretization(MostVisited(3)))
+    assert report.notes[0].startswith("1 of 3 places of several check-ins scattered further than 1 degree ('a' at lat")
+    moving = table.assign(latitude=np.arange(13) * 5.0)
+    with pytest.raises(InputError, match=r"3 of 3 places of several check-ins scattered further .*column of places"):
+        run(moving, Discretization(MostVisited(3)))
+
+
+@pytest.mark.parametrize(("year", "n_stray"), [("1900", 1), ("2018", 0), ("2099", 1)])
+def test_a_few_rows_years_away_are_left_out_only_if_that_is_asked_for(year, n_stray):
+    rows = [(1, f"2024-01-0{1 + hour % 2}T{hour:02d}:00", "a") for hour in range(24)] + [
+        (1, f"{year}-01-01T08:00", "a")
+    ]
+    discretization = Discretization(MostVisited(1), step_s=43_200, slot_s=43_200)
+    if year == "2018":  # six years are more than five, but half of the rows are no few
+        rows += [(1, f"2018-01-01T{hour:02d}:30", "a") for hour in range(24)]
+    if n_stray:
+        with pytest.raises(InputError, match=r"\(row 24\)\. Correct them"):
+            run(checkins(rows), discretization)
+    _, report = run(checkins(rows), discretization, drop_bad_rows=True)
+    assert report.n_bad_rows == n_stray
+
+
 def test_time_going_backwards_within_a_given_trace():
     rows = [
         (1, 0, "2024-01-01T09:00", "a"),

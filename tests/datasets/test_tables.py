@@ -308,6 +308,11 @@ def test_numbers_with_marks_for_thousands_are_no_degrees(tmp_path):
         read_checkins(written(tmp_path, text(table)), time_zone="Europe/Paris")
 
 
+def test_large_ids_keep_their_values():
+    table = TABLE.assign(user=np.array([2**63 + 1, 2**63 + 1, 5], np.uint64))
+    assert {user for user, _, _ in events(table)} == {2**63 + 1, 5}
+
+
 def test_only_what_is_asked_for_is_read(tmp_path):
     path = written(tmp_path, text(TABLE))
     frame, problems, notes, names = read_columns(path, {"user": "user", "latitude": "latitude"}, subject="x")

@@ -161,3 +161,5 @@ def test_wall_clock_times_at_the_changes_of_summer_time():
         "times that do not exist (summer time begins), kept as written: 1",
         "times that exist twice (summer time ends), taken as the first: 1",
     )
+    # What is no time neither exists twice nor not at all.
+    assert parse_times(pd.Series(["2024-03-31T01:30:00", "x"]), "Europe/Paris").notes == ()
