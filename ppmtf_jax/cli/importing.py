@@ -72,7 +72,8 @@ def _command_of(data_set: DataSet) -> TyperCommand:
         imported = import_data(data_set.name, settings, out, seed=seed, overwrite=overwrite, progress=not quiet)
         tell(imported.report)
         for name, traces in imported.sets.items():
-            tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events")
+            zone = traces.time_grid.time_zone
+            tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events, by the clocks of {zone}")
 
     command.__name__ = f"import {data_set.name}"
     single = typer.Typer(rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)

@@ -292,7 +292,7 @@ def discretize(
     problems = list(dict.fromkeys([*problems, *zone_problems(time_zone)]))
     column_problems = _column_problems(checkins)
     if column_problems:
-        raise InputError(subject, [*problems, *column_problems])
+        raise InputError(subject, [*skipped, *problems, *column_problems])
     n_rows, n_bad = len(checkins) + sum(problem.n_rows for problem in skipped), 0
     bad = bad_rows(checkins, untimed)
     found = [*skipped, *problems, *(each.problem for each in bad)]

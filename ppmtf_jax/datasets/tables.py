@@ -130,7 +130,7 @@ def paths_of(source: Files) -> list[Path]:
 
 
 def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
-    """Code of each value (-1 where missing) and the distinct values: integers as int64 (or uint64), others as objects."""
+    """Code of each value (-1 where missing) and the distinct values, integers as such and others as objects."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         codes, values = column.cat.codes.to_numpy(np.int32), pd.Series(column.cat.categories)
         used = np.unique(codes[codes >= 0])
