@@ -101,7 +101,8 @@ class CheckinTableSettings:
         if self.cell_m is not None:
             if len(self.grid) != 4:
                 expected = "grid as south, north, west, east beside cell_m"
-                raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
+                way_out = "Leave rows and columns out: the cells make them"
+                raise InputError("import", [Problem(expected, f"{len(self.grid)} values", way_out=way_out)])
             return GridPlaces.of_cells(*self.grid, cell_m=self.cell_m)
         if len(self.grid) != 6:
             expected = "grid as south, north, west, east, rows, columns"
