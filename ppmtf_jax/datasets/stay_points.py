@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,9 @@ class StayPoints:
     ----------
     distance_m : float
     duration_s : float
+    max_gap_s : float
+        No stay goes over a longer time without a fix: whoever is at home again after a month has been elsewhere. By
+        default half a day, so that a night without a signal is part of a stay.
 
     Raises
     ------
@@ -38,11 +41,12 @@ class StayPoints:
 
     distance_m: Number = 200
     duration_s: Number = 1200
+    max_gap_s: Number = 43_200
 
     def __post_init__(self) -> None:
         problems = [
             Problem(f"a positive, finite {name} of stays", repr(value))
-            for name, value in (("distance_m", self.distance_m), ("duration_s", self.duration_s))
+            for name, value in asdict(self).items()
             if not 0 < value < np.inf
         ]
         if problems:
@@ -82,7 +86,8 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     order = np.lexsort((utc_s, trace, user))
     user, trace, utc_s = user[order], trace[order], utc_s[order]
     latitude, longitude = (fixes[name].to_numpy(np.float64)[order] for name in ("latitude", "longitude"))
-    begins = np.flatnonzero((np.diff(user, prepend=-1) != 0) | (np.diff(trace, prepend=-1) != 0))
+    begins = (np.diff(user, prepend=-1) != 0) | (np.diff(trace, prepend=-1) != 0)
+    begins = np.flatnonzero(begins | (np.diff(utc_s, prepend=utc_s[:1]) > settings.max_gap_s))
     first, stop = _Search(begins, latitude, longitude, utc_s, settings).stays()
     n_fixes = stop - first
     # From the first fix and not from a meridian, so that no stay is torn where longitudes begin.
@@ -145,7 +150,7 @@ class _Search:
         """First fix of each stay, and the one behind its last."""
         candidates = self._candidates()
         at, stop = self.begins, self.stop_of_group
-        found = []
+        found = [(at[:0], at[:0])]
         # All groups at once, each from stay to stay.
         while len(at):
             which = np.searchsorted(candidates, at)

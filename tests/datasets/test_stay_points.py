@@ -84,8 +84,15 @@ def test_long_stays_are_found_whole():
 
 def test_a_gap_in_the_recording_is_no_stay():
     assert not len(find_stay_points(fixes([(1, 0, 0), (1, 600, 50), (1, 601, 100)])))
-    # but somebody who is found where she was has stayed.
-    assert len(find_stay_points(fixes([(1, 0, 0), (1, 600, 0), (1, 601, 100)]))) == 1
+    # Somebody who is found where she was has stayed, if it is not too long ago.
+    assert len(find_stay_points(fixes([(1, 0, 0), (1, 720, 0), (1, 721, 100)]))) == 1
+    assert len(find_stay_points(fixes([(1, 0, 0), (1, 721, 0), (1, 722, 100)]))) == 0
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_hardly_any_fix_makes_no_stay(n):
+    stays = find_stay_points(fixes([(1, 0, 0)]).iloc[:n])
+    assert (len(stays), stays.columns.tolist()) == (0, ["user", "latitude", "longitude", "arrival", "departure"])
 
 
 def test_no_stay_goes_beyond_a_trace():
@@ -121,7 +128,9 @@ def test_spaced_traces_take_each_stay_once():
     assert traces.n_events == 4
 
 
-@pytest.mark.parametrize("values", [{"distance_m": 0}, {"duration_s": -1}, {"distance_m": float("nan")}])
+@pytest.mark.parametrize(
+    "values", [{"distance_m": 0}, {"duration_s": -1}, {"max_gap_s": 0}, {"distance_m": float("nan")}]
+)
 def test_impossible_stays(values):
     with pytest.raises(InputError, match="a positive, finite"):
         StayPoints(**values)
