@@ -25,7 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +73,7 @@ class Data:
 DATA = {
     "Geolife": Data(read_geolife, "geolife/geolife13_thin60s.tar.gz", (39.7, 40.2, 116.1, 116.7), 1 / 65),
     "Gowalla": Data(
-        read_gowalla,
+        partial(read_gowalla, time_zone="America/New_York"),
         "gowalla-nyc/loc-gowalla_totalCheckins_NYC.txt.gz",
         (40.4844, 40.9176, -74.2586, -73.7013),
         1 / 21,

@@ -20,12 +20,12 @@ def parquet_fails(error: BaseException | None = None, name: str | None = None) -
 
     def failing(write: Callable[..., None]) -> Callable[..., None]:
         def write_half(of: object, where: object, *arguments: object, **options: object) -> None:
-            # pandas gives Arrow an open file: then the call of pandas has failed if it had to.
-            if not isinstance(where, str | os.PathLike) or name not in (None, Path(where).name):
+            path = getattr(where, "name", where)  # of an open file, if that is what is given
+            if not isinstance(path, str | os.PathLike) or name not in (None, Path(path).name):
                 write(of, where, *arguments, **options)
                 return
-            Path(where).write_bytes(b"half of a fi")
-            raise error or OSError(errno.ENOSPC, "No space left on device", str(where))
+            Path(path).write_bytes(b"half of a fi")
+            raise error or OSError(errno.ENOSPC, "No space left on device", str(path))
 
         return write_half
 

@@ -195,8 +195,8 @@ def test_wrong_tables_and_settings_are_refused(added, taps, tmp_path):
     (tmp_path / "bad.csv").write_text("card,tapped,stop,lat\n")
     for words, message in (
         ([tmp_path / "bad.csv"], "lon"),
-        ([taps / "taps.csv", "--stops", 0], "expected n_stops of at least 1; found 0."),
-        ([taps / "taps.csv", "--train-fraction", 1], "expected train_fraction between 0 and 1; found 1.0."),
+        ([taps / "taps.csv", "--stops", 0], "expected --stops of at least 1; found 0."),
+        ([taps / "taps.csv", "--train-fraction", 1], "expected --train-fraction between 0 and 1; found 1.0."),
     ):
         result = CliRunner().invoke(app, ["import", "bus-cards", *map(str, words), "--out", str(tmp_path / "data")])
         assert result.exit_code == 1

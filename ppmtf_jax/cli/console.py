@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import sys
+
 import pandas as pd
 import typer
 from rich.box import SIMPLE_HEAD
@@ -12,6 +15,13 @@ from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 
 console = Console()
 complaints = Console(stderr=True)
+
+
+def print_any_text() -> None:
+    """Let names of files be printed whatever the encoding of the terminal: what it lacks is shown as its code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def tell(text: str) -> None:

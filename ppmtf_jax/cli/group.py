@@ -11,7 +11,7 @@ import typer
 from jax.errors import JaxRuntimeError
 from typer.core import TyperGroup
 
-from ppmtf_jax.cli.console import complaints, stop
+from ppmtf_jax.cli.console import complaints, print_any_text, stop
 from ppmtf_jax.errors import InputError, PpmtfError
 from ppmtf_jax.runtime.devices import leave_processes, use_all_cores, wait_for_processes
 
@@ -54,6 +54,7 @@ class FriendlyGroup(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Do a command on all cores; what a user can cause ends in a message and exit code 1."""
+        print_any_text()
         with suppress(InputError):  # where this is called from a program that has used JAX already
             use_all_cores()
         try:
@@ -63,13 +64,17 @@ class FriendlyGroup(TyperGroup):
                 leave_processes(end.exit_code)
             raise
 
+    def explained(self, ctx: Any, error: PpmtfError) -> str:
+        """What to say of an error of a command."""
+        return str(error)
+
     def _invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
             wait_for_processes()
             return result
         except PpmtfError as error:
-            raise stop(str(error)) from error
+            raise stop(self.explained(ctx, error)) from error
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # nobody reads on, as in `ppmtf ... | head`: typer ends quietly

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import STEPS, Out, Overwrite, Quiet, Seed, example, with_settings
+from ppmtf_jax.cli.options import STEPS, Overwrite, Quiet, Seed, example, option_name, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.jobs.steps import import_data
+from ppmtf_jax.errors import InputError, PpmtfError, Problem
+from ppmtf_jax.jobs.steps import check_data, import_data
+
+MaybeOut = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")
+]
+Check = Annotated[
+    bool, typer.Option("--check", help="Write nothing: show what was found, and what it means for synthesis.")
+]
 
 
 class ImportGroup(FriendlyGroup):
@@ -24,6 +35,13 @@ class ImportGroup(FriendlyGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """The command of a data set, made when it is asked for; None where there is no such data set."""
         return _command_of(DATA_SETS[cmd_name]) if cmd_name in DATA_SETS else None
+
+    def explained(self, ctx: Any, error: PpmtfError) -> str:
+        """What to say of an error, with options in the place of arguments."""
+        data_set = DATA_SETS.get(ctx.invoked_subcommand)
+        if data_set is None:
+            return str(error)
+        return _in_options(str(error), [field.name for field in fields(data_set.settings)])
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,16 +56,52 @@ def add_to(app: typer.Typer) -> None:
 
 
 def _command_of(data_set: DataSet) -> TyperCommand:
-    @with_settings(data_set.settings)
-    def command(settings: Any, out: Out, seed: Seed = None, overwrite: Overwrite = False, quiet: Quiet = False) -> None:
+    def command(
+        settings: Any,
+        out: MaybeOut = None,
+        check: Check = False,
+        seed: Seed = None,
+        overwrite: Overwrite = False,
+        quiet: Quiet = False,
+    ) -> None:
+        if check:
+            tell(str(check_data(data_set.name, settings, seed=seed, progress=not quiet)))
+            return
+        if out is None:
+            raise InputError("--out", [Problem("a folder to write to, or --check to write nothing", "neither")])
         imported = import_data(data_set.name, settings, out, seed=seed, overwrite=overwrite, progress=not quiet)
         tell(imported.report)
         for name, traces in imported.sets.items():
-            tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events")
+            zone = traces.time_grid.time_zone
+            tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events, by the clocks of {zone}")
 
+    command.__name__ = f"import {data_set.name}"
     single = typer.Typer(rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
     help_text = f"{data_set.title}\n\nWrites the trace sets train and test into the folder, readable by you alone."
     single.command(data_set.name, help=help_text, epilog=example(f"ppmtf import {data_set.example} --out data"))(
-        command
+        with_settings(data_set.settings)(command)
     )
     return typer.main.get_command(single)  # type: ignore[return-value]
+
+
+def _in_options(text: str, names: list[str]) -> str:
+    """A text about arguments, such as time_zone='Asia/Tokyo', as one about options.
+
+    >>> _in_options("such as columns={'user': 'uid'} or step_s=60; found n_places 3", ["columns", "step_s", "n_places"])
+    'such as --columns user=uid or --step 60; found --places 3'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name, value = option_name(match["name"]), match["value"] or ""
+        if value.startswith("{"):
+            value = re.sub(r"[{}' ]", "", value).replace(":", "=")
+        elif " " not in value:
+            value = value.strip("'")
+        return name if value in ("", "True") else f"{name} {value}"
+
+    fields = "|".join(names)
+    told = re.sub(rf"\b(?P<name>{fields})=(?P<value>{{[^}}]*}}|'[^']*'|[\w.]+)", option, text)
+    # Names of one word are words of the language, too.
+    snakes = "|".join(name for name in names if "_" in name)
+    told = re.sub(rf"(?<![\w-])(?P<name>{snakes})(?P<value>)\b", option, told) if snakes else told
+    return told.replace("(GridPlaces)", "(--grid)")

@@ -150,7 +150,7 @@ def option_name(field_name: str) -> str:
     >>> option_name("n_places"), option_name("max_gap_s"), option_name("count_all")
     ('--places', '--max-gap', '--count-all')
     """
-    return "--" + field_name.removeprefix("n_").removesuffix("_s").replace("_", "-")
+    return "--" + field_name.removeprefix("n_").removesuffix("_s").removesuffix("_m").replace("_", "-")
 
 
 def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
@@ -192,6 +192,8 @@ def _metavar(name: str, kind: Any) -> str | None:
         return "NUMBER,..."
     if name.endswith("_s"):
         return "SECONDS"
+    if name.endswith("_m"):
+        return "METRES"
     return {int: "N", float: "X", Path: "FILE", dict: "NAME=COLUMN,..."}.get(kind, "TEXT")
 
 

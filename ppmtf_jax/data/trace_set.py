@@ -58,14 +58,16 @@ def write_trace_set(
 def write_table(path: Path, table: pd.DataFrame) -> None:
     """Write a table as Parquet, with nothing in it but its columns."""
     plain = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
-    with parquet.ParquetWriter(path, plain.schema) as writer:
+    with path.open("wb") as stream, parquet.ParquetWriter(stream, plain.schema) as writer:
         writer.write_table(plain)
 
 
 def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Array, place_ids: pa.Array) -> None:
     """In row groups, so that neither writing nor reading ever holds all of the table."""
     types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
-    with parquet.ParquetWriter(path, pa.schema(zip(EVENT_COLUMNS, types, strict=True))) as writer:
+    schema = pa.schema(zip(EVENT_COLUMNS, types, strict=True))
+    # Arrow opens no file whose name is not in the encoding of the locale; Python does.
+    with path.open("wb") as stream, parquet.ParquetWriter(stream, schema) as writer:
         for first in range(0, len(events["user"]), PIECE_EVENTS):
             rows = slice(first, first + PIECE_EVENTS)
             user, trace, instant, place = (pa.array(events[name][rows]) for name in EVENT_COLUMNS)
@@ -127,7 +129,8 @@ def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
 def read_parquet(path: Path) -> pd.DataFrame:
     """Read a Parquet file; what cannot be read is an `InputError`."""
     try:
-        return pd.read_parquet(path)
+        with path.open("rb") as stream:
+            return pd.read_parquet(stream)
     except (OSError, ValueError) as error:
         raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
 
@@ -136,7 +139,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file to read from; what cannot be read, at once or later, is an `InputError`."""
     try:
-        with parquet.ParquetFile(path) as file:
+        with path.open("rb") as stream, parquet.ParquetFile(stream) as file:
             yield file
     except InputError:
         raise

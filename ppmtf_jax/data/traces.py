@@ -244,7 +244,18 @@ class Traces:
         return replace(traces, origin=origin, of_nobody=marker.about.get(OF_NOBODY) is True)
 
     def select_users(self, indices: np.ndarray) -> Traces:
-        """The traces of some users, given by index; friendships among them are kept."""
+        """The traces of some users, given by index or as one boolean a user; friendships among them are kept.
+
+        Raises
+        ------
+        InputError
+            The indices or the mask are not those of users, or none is kept.
+        """
+        indices = np.asarray(indices)
+        fits = indices.shape == (self.n_users,) if indices.dtype == bool else _are_indices(indices, self.n_users)
+        if not fits:
+            expected = f"indices from 0 to {self.n_users - 1}, or {self.n_users} booleans, one a user"
+            raise InputError("users to keep", [Problem(expected, f"{indices.dtype} array of shape {indices.shape}")])
         chosen = np.zeros(self.n_users, bool)
         chosen[indices] = True
         return self.select_events(np.repeat(chosen, self._events_per_user()))
@@ -273,8 +284,15 @@ class Traces:
         Raises
         ------
         InputError
-            None is kept.
+            It is something else, such as indices, or none is kept.
         """
+        keep = np.asarray(keep)
+        if keep.dtype != bool or keep.shape != self.user.shape:
+            found = f"{keep.dtype} array of shape {keep.shape}"
+            way_out = "Make a mask of indices with np.isin(np.arange(n_events), indices)"
+            raise InputError(
+                "events to keep", [Problem(f"{self.n_events} booleans, one an event", found, way_out=way_out)]
+            )
         if not keep.any():
             raise InputError("traces", [Problem("at least one event to keep", "none")])
         kept_per_user = counts_per_user(self.user[keep], self.n_users)
@@ -374,6 +392,25 @@ class Traces:
 
     def _events_per_user(self) -> np.ndarray:
         return counts_per_user(self.user, self.n_users)
+
+
+def check_traces(value: object, what: str) -> None:
+    """Refuse what is no `Traces`, such as a table of check-ins.
+
+    Raises
+    ------
+    InputError
+        With what makes traces of it.
+    """
+    if isinstance(value, Traces):
+        return
+    way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
+    raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
+
+
+def _are_indices(values: np.ndarray, n: int) -> bool:
+    is_whole = values.ndim == 1 and (not len(values) or np.issubdtype(values.dtype, np.integer))
+    return bool(is_whole and (not len(values) or (values.min() >= 0 and values.max() < n)))
 
 
 def _checked_origin(folder: Path, marker: Marker) -> Origin:

@@ -13,6 +13,7 @@ from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_fl
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
+from ppmtf_jax.datasets.stay_points import StayPoints, find_stay_points
 
 __all__ = [
     "Discretization",
@@ -20,7 +21,9 @@ __all__ = [
     "ImportReport",
     "MostVisited",
     "SpacedTraces",
+    "StayPoints",
     "discretize",
+    "find_stay_points",
     "read_checkins",
     "read_foursquare",
     "read_geolife",

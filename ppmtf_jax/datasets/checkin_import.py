@@ -12,8 +12,11 @@ from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import Imported, fraction_problems, split_users
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import spinner
+
+DEFAULT_PLACES = 1000
 
 
 @dataclass(frozen=True)
@@ -24,10 +27,13 @@ class CheckinTableSettings:
     ----------
     path : Path
         File to read.
-    n_places : int
-        Keep the N most visited places.
+    n_places : int, optional
+        Keep the N most visited places, by default 1000. Not beside a grid.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
+        Without rows and columns where the cells have a side in metres.
+    cell_m : float, optional
+        Side of the cells of the grid in metres.
     step_s : int
         Seconds from one instant to the next.
     slot_s : int
@@ -38,6 +44,8 @@ class CheckinTableSettings:
         Whose clocks the slots follow, such as Asia/Tokyo. Where it is left out, the reader's default.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
+    drop_bad_rows : bool
+        Leave out rows that are no check-ins, and show which, in place of an error.
 
     Raises
     ------
@@ -51,18 +59,21 @@ class CheckinTableSettings:
     """
 
     path: Path
-    n_places: int = 1000
+    n_places: int | None = None
     grid: tuple[int | float, ...] | None = None
+    cell_m: float | None = None
     step_s: int = 3600
     slot_s: int = 7200
     max_gap_s: float | None = None
     time_zone: str | None = None
     train_fraction: float = 0.8
+    drop_bad_rows: bool = False
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = [*fraction_problems(self.train_fraction)]
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
+        problems += self._own_problems()
         for build in (self._places, lambda: Discretization(**self._time_settings())):
             try:
                 build()
@@ -75,9 +86,24 @@ class CheckinTableSettings:
         """How check-ins become events."""
         return Discretization(self._places(), **self._time_settings())
 
+    def _own_problems(self) -> list[Problem]:
+        """What a data set asks of its settings besides."""
+        if self.grid is None and self.cell_m is not None:
+            return [Problem("grid as south, north, west, east beside cell_m", "none")]
+        if self.grid is None or self.n_places is None:
+            return []
+        way_out = "Leave one out: the cells of a grid are its places, however often they are visited"
+        return [Problem("either n_places or grid", "both", way_out=way_out)]
+
     def _places(self) -> GridPlaces | MostVisited:
         if self.grid is None:
-            return MostVisited(self.n_places)
+            return MostVisited(DEFAULT_PLACES if self.n_places is None else self.n_places)
+        if self.cell_m is not None:
+            if len(self.grid) != 4:
+                expected = "grid as south, north, west, east beside cell_m"
+                way_out = "Leave rows and columns out: the cells make them"
+                raise InputError("import", [Problem(expected, f"{len(self.grid)} values", way_out=way_out)])
+            return GridPlaces.of_cells(*self.grid, cell_m=self.cell_m)
         if len(self.grid) != 6:
             expected = "grid as south, north, west, east, rows, columns"
             raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
@@ -89,6 +115,36 @@ class CheckinTableSettings:
 
     def _time_settings(self) -> dict[str, int | float | None]:
         return {"step_s": self.step_s, "slot_s": self.slot_s, "max_gap_s": self.max_gap_s}
+
+
+@dataclass(frozen=True)
+class FixTableSettings(CheckinTableSettings):
+    """Where a table of check-ins or fixes of a receiver is, and how it becomes discrete.
+
+    Parameters
+    ----------
+    stay_distance_m : float, optional
+        Take the stays among GPS fixes, within this distance, as check-ins. By default 200 beside a duration.
+    stay_duration_s : float, optional
+        Least duration of such a stay in seconds. By default 1200 beside a distance.
+    """
+
+    stay_distance_m: float | None = None
+    stay_duration_s: float | None = None
+
+    def stay_points(self) -> StayPoints | None:
+        """What counts as a stay; None where fixes are to be taken one by one."""
+        given = {"distance_m": self.stay_distance_m, "duration_s": self.stay_duration_s}
+        given = {name: value for name, value in given.items() if value is not None}
+        return StayPoints(**given) if given else None
+
+    def _own_problems(self) -> list[Problem]:
+        problems = super()._own_problems()
+        try:
+            self.stay_points()
+        except InputError as error:
+            problems += [problem for problem in error.problems if isinstance(problem, Problem)]
+        return problems
 
 
 def import_checkins(

@@ -9,13 +9,24 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import coordinate_problems
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, assign_places, is_count, nothing_on_grid
+from ppmtf_jax.datasets.checks import (
+    backward_problems,
+    bad_rows,
+    clocks_and_sun,
+    degrees,
+    id_problems,
+    scattered_places,
+    twice_the_same,
+    without_bad_rows,
+)
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, assign_places, is_count, off_grid_problems
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import codes_of
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.errors import InputError, Problem, missing_columns
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
@@ -52,6 +63,11 @@ class MakesTraces(Protocol):
 
     @property
     def places(self) -> GridPlaces | MostVisited: ...
+
+    @property
+    def resolution_s(self) -> int:
+        """Seconds within which the order of check-ins does not count."""
+        ...
 
     def events_of(self, rows: Rows, time_zone: str) -> Events:
         """The events among check-ins at places, in any order."""
@@ -132,6 +148,10 @@ class Discretization:
             # A tuple keeps the settings hashable and comparable.
             object.__setattr__(self, "slot_of_instant", tuple(np.asarray(self.slot_of_instant).tolist()))
 
+    @property
+    def resolution_s(self) -> int:
+        return self.step_s
+
     def time_grid(self, first: np.datetime64, last: np.datetime64, time_zone: str) -> TimeGrid:
         """The grid of whole days from `first` to `last`, both local wall-clock times.
 
@@ -205,6 +225,10 @@ def discretize(
     problems: Sequence[Problem] = (),
     notes: Sequence[str] = (),
     drop_repeated: bool = False,
+    skipped: Sequence[Problem] = (),
+    untimed: Sequence[Problem] = (),
+    drop_bad_rows: bool = False,
+    stay_points: StayPoints | None = None,
 ) -> tuple[Traces, ImportReport]:
     """Turn a table of raw check-ins, in any order, into traces.
 
@@ -227,6 +251,15 @@ def discretize(
         Put into the report.
     drop_repeated : bool
         Whether to drop rows that repeat another one entirely before visits are counted.
+    skipped : sequence of Problem
+        Of rows that the reader could not take apart, which are not in the table.
+    untimed : sequence of Problem
+        What the reader knows of rows of the table that have no time.
+    drop_bad_rows : bool
+        Whether to leave out rows that are no check-ins, with a note on each kind, in place of an error.
+    stay_points : StayPoints, optional
+        Rows are fixes of a receiver: take the stays among them, each as a check-in at every step that it lasts (for
+        `SpacedTraces` one at the arrival).
 
     Returns
     -------
@@ -236,7 +269,8 @@ def discretize(
     ------
     InputError
         Listing every problem of the table at once: no rows, missing ids or times, bad coordinates, no place column,
-        time going backwards within a trace; or nothing left after filtering.
+        time going backwards within a trace, a few times years away from all others; columns that seem mixed up; or
+        nothing left after filtering.
 
     Examples
     --------
@@ -255,20 +289,35 @@ def discretize(
     >>> traces.to_frame()["instant"].tolist(), report.n_transitions, report.n_same_instant
     ([8, 9], 1, 1)
     """
-    found = [*problems, *zone_problems(time_zone), *_checkin_problems(checkins, discretization, bool(problems))]
+    problems = list(dict.fromkeys([*problems, *zone_problems(time_zone)]))
+    column_problems = _column_problems(checkins)
+    if column_problems:
+        raise InputError(subject, [*skipped, *problems, *column_problems])
+    n_rows, n_bad = len(checkins) + sum(problem.n_rows for problem in skipped), 0
+    bad = bad_rows(checkins, untimed)
+    found = [*skipped, *problems, *(each.problem for each in bad)]
+    if drop_bad_rows:
+        checkins, n_bad, bad_notes = without_bad_rows(checkins, bad, skipped, subject)
+        notes, found = [*notes, *bad_notes], problems
+    found += _table_problems(checkins, discretization, rows_are_good=not found)
+    if stay_points is not None and isinstance(discretization.places, MostVisited):
+        way_out = "Choose a grid (GridPlaces)"
+        found.append(Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out))
     if found:
-        # The reader and this function may have found the same.
-        raise InputError(subject, dict.fromkeys(found))
-    n_rows = len(checkins)
+        raise InputError(subject, found)
+    n_users_read = len(codes_of(checkins["user"])[1])
+    if stay_points is not None:
+        repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
+        checkins, stay_note = stays_as_checkins(checkins, stay_points, time_zone, repeat_s, subject)
+        notes = [*notes, stay_note]
+    n_good = len(checkins)
     if drop_repeated:
         checkins = checkins.drop_duplicates(ignore_index=True)
     user, user_ids = codes_of(checkins["user"])
     place, places = assign_places(checkins, discretization.places)
     n_dropped = int((place < 0).sum())
-    if n_dropped == len(place):
-        raise InputError(subject, [nothing_on_grid(checkins, discretization.places)])
-
     rows = _kept_rows(checkins, user, place)
+    suspicions = _suspicions(checkins, discretization.places, place, places, time_zone, subject)
     events = discretization.events_of(rows, time_zone)
     frame = pd.DataFrame(
         {
@@ -284,8 +333,9 @@ def discretize(
     report = ImportReport(
         subject=subject,
         n_rows=n_rows,
-        n_users_read=len(user_ids),
-        n_duplicates=n_rows - len(checkins),
+        n_users_read=n_users_read,
+        n_bad_rows=n_bad,
+        n_duplicates=n_good - len(checkins),
         n_outside_box=n_dropped if on_grid else 0,
         n_other_places=0 if on_grid else n_dropped,
         n_same_instant=events.n_same_instant,
@@ -297,7 +347,8 @@ def discretize(
         first_time=str(rows.local.min()),
         last_time=str(rows.local.max()),
         quietest_hour=_quietest_hour(events.rows.local),
-        notes=(*notes, *events.notes, *friend_notes),
+        time_zone=time_zone,
+        notes=(*notes, *suspicions, *events.notes, *friend_notes),
     )
     return traces, report
 
@@ -321,12 +372,14 @@ def _quietest_hour(local: np.ndarray) -> int:
     return int(np.bincount(local.astype("datetime64[h]").astype(np.int64) % 24, minlength=24).argmin())
 
 
-def _checkin_problems(checkins: pd.DataFrame, discretization: MakesTraces, unparsed_known: bool) -> list[Problem]:
+def _column_problems(checkins: pd.DataFrame) -> list[Problem]:
+    """What makes it impossible to say anything of rows."""
     missing = missing_columns(checkins.columns, CHECKIN_COLUMNS)
-    if missing:
-        return missing
-    if not len(checkins):
-        return [Problem("at least one check-in", "none")]
+    return missing if missing or len(checkins) else [Problem("at least one check-in", "none")]
+
+
+def _table_problems(checkins: pd.DataFrame, discretization: MakesTraces, rows_are_good: bool) -> list[Problem]:
+    """Problems of whole columns."""
     problems = []
     if isinstance(discretization.places, MostVisited) and "place" not in checkins:
         expected = "a place for every check-in, to find the most visited"
@@ -334,48 +387,37 @@ def _checkin_problems(checkins: pd.DataFrame, discretization: MakesTraces, unpar
         problems.append(Problem(expected, "no place column", way_out=way_out))
     for column in ("user", "place", "trace"):
         if column in checkins:
-            problems += _id_problems(checkins[column])
-    problems += coordinate_problems(checkins["latitude"], checkins["longitude"])
-    untimed = checkins["local_time"].isna() | checkins["utc_time"].isna()
-    if untimed.any() and not unparsed_known:
-        problems.append(Problem("a time for every check-in", "missing times", int(untimed.sum())))
-    if not problems and "trace" in checkins:
-        problems += _backward_problems(checkins)
+            problems += id_problems(checkins[column])
+    if rows_are_good and not problems:
+        problems += twice_the_same(checkins)
+        problems += backward_problems(checkins) if "trace" in checkins else []
     return problems
 
 
-def _id_problems(column: pd.Series) -> list[Problem]:
-    codes, ids = codes_of(column)
-    missing = np.flatnonzero(codes < 0)
-    problems = []
-    if len(missing):
-        rows = first_examples([f"row {row + 1}" for row in missing[:N_EXAMPLES]])
-        problems.append(Problem(f"a {column.name} for every check-in", "missing ones", len(missing), rows))
-    kinds = {type(value).__name__: value for value in ids} if ids.dtype == object else {}
-    if len(kinds) > 1:
-        examples = tuple(f"{value!r} ({kind})" for kind, value in kinds.items())
-        problems.append(Problem(f"ids of one type in '{column.name}'", f"several: {', '.join(examples)}"))
-    return problems
-
-
-def _backward_problems(checkins: pd.DataFrame) -> list[Problem]:
-    """Time that decreases from one row of an explicit trace to its next."""
-    user, user_ids = codes_of(checkins["user"])
-    trace, trace_ids = codes_of(checkins["trace"])
-    utc = checkins["utc_time"].to_numpy("datetime64[s]")
-    group = user.astype(np.int64) * len(trace_ids) + trace
-    order = np.argsort(group, kind="stable")
-    back = np.flatnonzero((np.diff(group[order]) == 0) & (np.diff(utc[order]) < np.timedelta64(0, "s")))
-    if not len(back):
-        return []
-    local = checkins["local_time"].to_numpy("datetime64[s]")
-    examples = []
-    for before, after in zip(order[back[:N_EXAMPLES]], order[back[:N_EXAMPLES] + 1], strict=True):
-        who = f"user {user_ids[user[after]]}, trace {trace_ids[trace[after]]}"
-        examples.append(f"row {after + 1} ({who}): {local[after]} after {local[before]}")
-    expected, found = "times that do not decrease within a trace", "time going backwards"
-    way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"
-    return [Problem(expected, found, len(back), tuple(examples), way_out)]
+def _suspicions(
+    checkins: pd.DataFrame,
+    choice: GridPlaces | MostVisited,
+    place: np.ndarray,
+    places: PlaceTable,
+    time_zone: str,
+    subject: str,
+) -> list[str]:
+    """Notes on what looks odd; an `InputError` where it looks wrong."""
+    kept = place >= 0
+    if isinstance(choice, GridPlaces):
+        problems = off_grid_problems(checkins, choice, kept)
+        if problems:
+            raise InputError(subject, problems)
+    which = slice(None) if kept.all() else kept
+    latitude, longitude = (column[which] for column in degrees(checkins))
+    local, utc = (checkins[name].to_numpy("datetime64[s]")[which] for name in ("local_time", "utc_time"))
+    problems, notes = clocks_and_sun(latitude, longitude, local, utc.astype(np.int64), time_zone)
+    if isinstance(choice, MostVisited):
+        of_places = scattered_places(latitude, longitude, place[which], places)
+        problems, notes = [*problems, *of_places[0]], [*notes, *of_places[1]]
+    if problems:
+        raise InputError(subject, problems)
+    return notes
 
 
 def _time_order(user: np.ndarray, trace: np.ndarray, utc: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

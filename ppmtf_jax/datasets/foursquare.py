@@ -30,6 +30,7 @@ def read_foursquare(
     *,
     time_zone: str = TIME_ZONE,
     discretization: MakesTraces = DEFAULT_DISCRETIZATION,
+    drop_bad_rows: bool = False,
 ) -> tuple[Traces, ImportReport]:
     """Read a file of the TSMC2014 release: dataset_TSMC2014_NYC.txt or dataset_TSMC2014_TKY.txt.
 
@@ -46,6 +47,8 @@ def read_foursquare(
         themselves follow the offsets.
     discretization : Discretization or SpacedTraces
         Default: the 1,000 most visited venues, instants of one hour, twelve slots of two hours.
+    drop_bad_rows : bool
+        Leave out rows that are no check-ins, and say in the report which, in place of an error.
 
     Returns
     -------
@@ -67,15 +70,23 @@ def read_foursquare(
     >>> print(report)  # doctest: +SKIP
     """
     path = _find_file(Path(file_or_folder))
-    table, problems = read_columns(path, COLUMNS, quote_char=False, subject=str(path))
-    offset, offset_problems = _offsets(table.pop("offset"))
-    utc, time_problems = _utc_times(table.pop("time"))
-    problems += offset_problems + time_problems
-    local = utc + offset.astype("timedelta64[s]") * 60
-    if not problems and not zone_problems(time_zone):
-        problems += _zone_mismatch(local, utc, time_zone)
+    table, skipped, notes, _ = read_columns(path, COLUMNS, quote_char=False, subject=str(path))
+    offset, untimed = _offsets(table.pop("offset"))
+    utc, untimed_utc = _utc_times(table.pop("time"))
+    local = utc + offset
+    problems = [] if zone_problems(time_zone) else _zone_mismatch(local, utc, time_zone)
     table["local_time"], table["utc_time"] = local, utc
-    return discretize(table, discretization, time_zone=time_zone, subject=str(path), problems=problems)
+    return discretize(
+        table,
+        discretization,
+        time_zone=time_zone,
+        subject=str(path),
+        problems=problems,
+        notes=notes,
+        skipped=skipped,
+        untimed=[*untimed, *untimed_utc],
+        drop_bad_rows=drop_bad_rows,
+    )
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,12 @@ class FoursquareSettings(CheckinTableSettings):
 def _import(settings: FoursquareSettings, seed: int, progress: bool) -> Imported:
     def read() -> tuple[Traces, ImportReport]:
         zone = settings.time_zone or TIME_ZONE
-        return read_foursquare(settings.path, time_zone=zone, discretization=settings.discretization())
+        return read_foursquare(
+            settings.path,
+            time_zone=zone,
+            discretization=settings.discretization(),
+            drop_bad_rows=settings.drop_bad_rows,
+        )
 
     return import_checkins(read, settings, seed, progress)
 
@@ -121,14 +137,16 @@ def _find_file(path: Path) -> Path:
 
 
 def _offsets(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
-    """Offsets in minutes, 0 where they are no offsets."""
+    """Offsets, not-a-time where they are none."""
     minutes = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
     bad = ~((np.abs(minutes) <= 14 * 60) & (minutes % 1 == 0))
     problems = []
     if bad.any():
         examples = row_examples(column, np.flatnonzero(bad))
         problems.append(Problem("offsets from UTC in minutes, -840 to 840", "others", int(bad.sum()), examples))
-    return np.where(bad, 0, minutes).astype(np.int64), problems
+    offset = np.where(bad, 0, minutes).astype("timedelta64[m]").astype("timedelta64[s]")
+    offset[bad] = np.timedelta64("NaT")
+    return offset, problems
 
 
 def _utc_times(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
@@ -144,6 +162,8 @@ def _utc_times(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
 
 def _zone_mismatch(local: np.ndarray, utc: np.ndarray, time_zone: str) -> list[Problem]:
     """The release has a few odd offsets; where most differ from the zone's, the zone is wrong."""
+    known = ~np.isnat(local)
+    local, utc = local[known], utc[known]
     differs = local != local_times(pd.DatetimeIndex(utc), time_zone)
     if not len(differs) or differs.mean() <= 0.5:
         return []

@@ -18,11 +18,12 @@ from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
+from ppmtf_jax.datasets.checkin_import import FixTableSettings, import_checkins
 from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
 from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 
@@ -45,6 +46,8 @@ def read_geolife(
     *,
     time_zone: str = TIME_ZONE,
     discretization: MakesTraces = DEFAULT_DISCRETIZATION,
+    drop_bad_rows: bool = True,
+    stay_points: StayPoints | None = None,
 ) -> tuple[Traces, ImportReport]:
     """Read the PLT files of Geolife, Data/<user>/Trajectory/*.plt, of all users together.
 
@@ -61,6 +64,11 @@ def read_geolife(
     discretization : Discretization or SpacedTraces
         With `GridPlaces`, since fixes have no place ids; fixes outside of the box are left out and counted, such as
         trips abroad and errors of the receiver. Default: 16 x 16 cells of Beijing, instants of one hour, twelve slots.
+    drop_bad_rows : bool
+        Leave out fixes years away from all others, of receivers whose clock was not set, and say in the report which,
+        in place of an error.
+    stay_points : StayPoints, optional
+        Take the stays among a user's fixes as check-ins, in place of all fixes.
 
     Returns
     -------
@@ -100,11 +108,19 @@ def read_geolife(
         },
         copy=False,  # there may be tens of millions
     )
-    return discretize(table, discretization, time_zone=time_zone, subject=str(folder_or_archive), notes=fixes.notes)
+    return discretize(
+        table,
+        discretization,
+        time_zone=time_zone,
+        subject=str(folder_or_archive),
+        notes=fixes.notes,
+        drop_bad_rows=drop_bad_rows,
+        stay_points=stay_points,
+    )
 
 
 @dataclass(frozen=True)
-class GeolifeSettings(CheckinTableSettings):
+class GeolifeSettings(FixTableSettings):
     """Import of the GPS trajectories of Geolife.
 
     Parameters
@@ -118,22 +134,31 @@ class GeolifeSettings(CheckinTableSettings):
         Default: 39.7,40.2,116.1,116.7,16,16, most of Beijing.
     time_zone : str, optional
         Whose clocks the slots follow. Default: Asia/Shanghai, Beijing's.
+    drop_bad_rows : bool
+        Leave out fixes years away from all others, of receivers whose clock was not set, in place of an error.
     """
 
     grid: tuple[int | float, ...] | None = BEIJING
+    drop_bad_rows: bool = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.grid is None or self.n_places != CheckinTableSettings.n_places:
-            found = "none" if self.grid is None else f"n_places {self.n_places}"
-            way_out = "Choose the rows and columns of the grid"
-            raise InputError("import", [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)])
+    def _own_problems(self) -> list[Problem]:
+        if self.grid is not None and self.n_places is None:
+            return super()._own_problems()
+        found = "none" if self.grid is None else f"n_places {self.n_places}"
+        way_out = "Choose the rows and columns of the grid"
+        return [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)]
 
 
 def _import(settings: GeolifeSettings, seed: int, progress: bool) -> Imported:
     def read() -> tuple[Traces, ImportReport]:
         zone = settings.time_zone or TIME_ZONE
-        return read_geolife(settings.path, time_zone=zone, discretization=settings.discretization())
+        return read_geolife(
+            settings.path,
+            time_zone=zone,
+            discretization=settings.discretization(),
+            drop_bad_rows=settings.drop_bad_rows,
+            stay_points=settings.stay_points(),
+        )
 
     return import_checkins(read, settings, seed, progress)
 

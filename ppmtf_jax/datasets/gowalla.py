@@ -19,7 +19,6 @@ from ppmtf_jax.errors import Problem, first_examples
 
 CHECKIN_COLUMNS = {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}
 EDGE_COLUMNS = {"user": 0, "friend": 1}
-TIME_ZONE = "America/New_York"
 DEFAULT_DISCRETIZATION = Discretization()
 
 
@@ -27,8 +26,9 @@ def read_gowalla(
     checkins_file: str | os.PathLike[str],
     edges_file: str | os.PathLike[str] | None = None,
     *,
-    time_zone: str = TIME_ZONE,
+    time_zone: str,
     discretization: MakesTraces = DEFAULT_DISCRETIZATION,
+    drop_bad_rows: bool = False,
 ) -> tuple[Traces, ImportReport]:
     """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
 
@@ -43,9 +43,12 @@ def read_gowalla(
     edges_file : path, optional
         TABs between user and friend, no header, usually each friendship in both directions; plain or gzipped.
     time_zone : str
-        IANA name of the city's zone: the data has UTC times only, and the instants follow its wall clock.
+        IANA name of the city's zone: the data is of the whole world and has UTC times only, and the instants follow
+        this zone's wall clock. The report says how many check-ins are far from it.
     discretization : Discretization or SpacedTraces
         Default: the 1,000 most visited locations, instants of one hour, twelve slots of two hours.
+    drop_bad_rows : bool
+        Leave out rows that are no check-ins, and say in the report which, in place of an error.
 
     Returns
     -------
@@ -66,12 +69,13 @@ def read_gowalla(
     ...     "loc-gowalla_totalCheckins.txt.gz", "loc-gowalla_edges.txt.gz", time_zone="America/Chicago"
     ... )  # doctest: +SKIP
     """
-    table, problems = read_columns(checkins_file, CHECKIN_COLUMNS, quote_char=False, subject=str(checkins_file))
-    problems += _user_problems(table, checkins_file)
+    subject = str(checkins_file)
+    table, skipped, notes, _ = read_columns(checkins_file, CHECKIN_COLUMNS, quote_char=False, subject=subject)
+    problems = _user_problems(table, checkins_file)
     edges = None
     if edges_file is not None:
-        edges, edge_problems = read_columns(edges_file, EDGE_COLUMNS, quote_char=False, subject=str(edges_file))
-        problems += edge_problems + _user_problems(edges, edges_file)
+        edges, bad_edges, *_ = read_columns(edges_file, EDGE_COLUMNS, quote_char=False, subject=str(edges_file))
+        problems += bad_edges + _user_problems(edges, edges_file)
     times = parse_times(table.pop("time"), time_zone)
     table["local_time"], table["utc_time"] = times.local, times.utc
     return discretize(
@@ -79,9 +83,13 @@ def read_gowalla(
         discretization,
         time_zone=time_zone,
         friendships=edges,
-        subject=str(checkins_file),
+        subject=subject,
         problems=[*problems, *times.problems],
+        notes=notes,
         drop_repeated=True,
+        skipped=skipped,
+        untimed=times.unparsed,
+        drop_bad_rows=drop_bad_rows,
     )
 
 
@@ -96,16 +104,28 @@ class GowallaSettings(CheckinTableSettings):
     edges : Path, optional
         File of friendships, loc-gowalla_edges.txt.
     time_zone : str, optional
-        The city's time zone, such as America/Chicago. Default: America/New_York.
+        The city's time zone, such as America/Chicago. Needed: the data is of the whole world, in UTC.
     """
 
     edges: Path | None = None
 
+    def _own_problems(self) -> list[Problem]:
+        problems = super()._own_problems()
+        if self.time_zone is not None:
+            return problems
+        way_out = "Name the city's zone, such as time_zone='America/Chicago': its clocks make the hours of the day"
+        return [*problems, Problem("a time zone, since Gowalla is world-wide and in UTC", "none", way_out=way_out)]
+
 
 def _import(settings: GowallaSettings, seed: int, progress: bool) -> Imported:
     def read() -> tuple[Traces, ImportReport]:
-        zone = settings.time_zone or TIME_ZONE
-        return read_gowalla(settings.path, settings.edges, time_zone=zone, discretization=settings.discretization())
+        return read_gowalla(
+            settings.path,
+            settings.edges,
+            time_zone=settings.time_zone or "",
+            discretization=settings.discretization(),
+            drop_bad_rows=settings.drop_bad_rows,
+        )
 
     return import_checkins(read, settings, seed, progress)
 

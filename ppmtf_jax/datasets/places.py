@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
+from ppmtf_jax.datasets.checks import degrees
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.errors import InputError, Problem
 
@@ -58,6 +59,28 @@ class GridPlaces:
         if problems:
             raise InputError("grid of places", problems)
 
+    @classmethod
+    def of_cells(cls, south: Number, north: Number, west: Number, east: Number, cell_m: Number) -> GridPlaces:
+        """Square cells of some metres, from the south-western corner of a box until all of it is covered.
+
+        Cells are as wide as high in the middle of the box; a degree of longitude is shorter in the north.
+
+        Examples
+        --------
+        A degree of latitude is 6371 km * pi / 180 = 111.2 km; at 60 degrees one of longitude is half as long.
+
+        >>> grid = GridPlaces.of_cells(59.5, 60.5, 10, 12, cell_m=10_000)
+        >>> grid.n_rows, grid.n_columns, round(grid.north, 3)
+        (12, 12, 60.579)
+        """
+        GridPlaces(south, north, west, east, 1, 1)
+        if not 0 < cell_m < np.inf:
+            raise InputError("grid of places", [Problem("a positive, finite cell_m", repr(cell_m))])
+        height = float(np.degrees(cell_m / (1000 * EARTH_RADIUS_KM)))
+        width = height / float(np.cos(np.radians((south + north) / 2)))
+        n_rows, n_columns = (int(np.ceil(share - 1e-9)) for share in ((north - south) / height, (east - west) / width))
+        return cls(south, south + n_rows * height, west, west + n_columns * width, n_rows, n_columns)
+
     def place_of(self, latitude: object, longitude: object) -> np.ndarray:
         """Cell of each point, -1 outside the box, int64 array of shape (points,)."""
         latitude, longitude = np.asarray(latitude, np.float64), np.asarray(longitude, np.float64)
@@ -99,7 +122,7 @@ class MostVisited:
 
 def assign_places(checkins: pd.DataFrame, choice: GridPlaces | MostVisited) -> tuple[np.ndarray, PlaceTable]:
     """Index of the place of each check-in (-1: left out) and the place table."""
-    latitude, longitude = _degrees(checkins)
+    latitude, longitude = degrees(checkins)
     if isinstance(choice, GridPlaces):
         return choice.place_of(latitude, longitude), choice.table()
     codes, ids = codes_of(checkins["place"])
@@ -117,17 +140,24 @@ def assign_places(checkins: pd.DataFrame, choice: GridPlaces | MostVisited) -> t
     return place, PlaceTable(ids[chosen], median["latitude"].to_numpy(), median["longitude"].to_numpy(), category)
 
 
-def nothing_on_grid(checkins: pd.DataFrame, grid: GridPlaces) -> Problem:
-    """The problem that no check-in is within the box."""
-    latitude, longitude = _degrees(checkins)
-    found = (
-        f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}, "
-        "so that nothing is left after filtering"
-    )
+def off_grid_problems(checkins: pd.DataFrame, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
+    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped.
+
+    Parameters
+    ----------
+    inside : bool array, shape (rows,)
+    """
+    latitude, longitude = degrees(checkins)
+    n_if_swapped = 0 if 2 * inside.sum() > len(inside) else int((grid.place_of(longitude, latitude) >= 0).sum())
+    is_swapped = n_if_swapped > max(len(inside) / 2, inside.sum())
+    if inside.any() and not is_swapped:
+        return []
+    span = f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}"
+    found = span + (f", {int(inside.sum()):,} within" if inside.any() else ", so that nothing is left after filtering")
     way_out = "Choose a box that holds the check-ins"
-    if (grid.place_of(longitude, latitude) >= 0).any():
+    if is_swapped or n_if_swapped:
         way_out = "Latitude and longitude are probably swapped"
-    return Problem("check-ins within the bounding box", found, len(checkins), way_out=way_out)
+    return [Problem("check-ins within the bounding box", found, int((~inside).sum()), way_out=way_out)]
 
 
 def is_count(value: object) -> bool:
@@ -139,11 +169,6 @@ def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarra
     inside = (value >= low) & (value <= high)
     index = np.floor((np.where(inside, value, low) - low) / (high - low) * n_bins).astype(np.int64)
     return np.where(inside, np.minimum(index, n_bins - 1), -1)
-
-
-def _degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    latitude, longitude = (pd.to_numeric(checkins[name]).to_numpy(np.float64) for name in ("latitude", "longitude"))
-    return latitude, longitude
 
 
 def _most_frequent_category(category: pd.Series, place: np.ndarray, n_places: int) -> np.ndarray:

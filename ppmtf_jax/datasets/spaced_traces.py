@@ -72,6 +72,10 @@ class SpacedTraces:
         if problems:
             raise InputError("spaced traces", problems)
 
+    @property
+    def resolution_s(self) -> int:
+        return self.min_gap_s
+
     def events_of(self, rows: Rows, time_zone: str) -> Events:
         """The events among check-ins at places, in any order.
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
+from ppmtf_jax.datasets.data_check import DataCheck, check_imported
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
@@ -89,6 +90,11 @@ def import_data(
             (partial / name).mkdir()
             traces.write_into(partial / name)
     return imported
+
+
+def check_data(source: str, settings: Any, *, seed: AnySeed = None, progress: bool = False) -> DataCheck:
+    """Read a data set and say what an import would give; nothing is written."""
+    return check_imported(DATA_SETS[source].read(settings, draw_seed(seed).value, progress))
 
 
 def fit_model(

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ppmtf_jax.data.traces import Origin, Traces
+from ppmtf_jax.data.traces import Origin, Traces, check_traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
@@ -80,6 +80,7 @@ def fit(
     >>> synthesize(model, traces_per_user=2, seed=1).n_users
     20
     """
+    check_traces(train, "fit")
     synthesizer = SYNTHESIZERS[system]
     settings = chosen_settings(synthesizer.settings, settings, named_settings, system)
     own_seed = seed_of_first_process(draw_seed(seed))

@@ -9,6 +9,8 @@ import re
 import shlex
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -469,6 +471,46 @@ def test_import_of_a_table(tmp_path, monkeypatch, columns, header):
     assert (train.n_users, train.n_places) == (8, 1 if header else 4)
 
 
+def test_a_check_shows_what_an_import_would_give_and_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hours = pd.date_range("2024-01-01T08:00", periods=10, freq="h", tz="Asia/Tokyo")
+    table = pd.DataFrame({"uid": np.arange(50) % 5, "when": np.repeat(hours, 5), "lat": 35.7, "lon": 139.7, "poi": "a"})
+    table.to_csv("my.csv", index=False)
+    text = works("import", "checkins", "my.csv", "--time-zone", "Asia/Tokyo", "--check")
+    assert "column 'uid' is taken for user" in text
+    assert "by the clocks of Asia/Tokyo" in text
+    # Five users at each hour from 8 to 17.
+    assert [int(n) for n in re.findall(r"\d\d h #* +(\d+)", text)] == [0] * 8 + [5] * 10 + [0] * 6
+    assert "Half of the 5 users have 10 events or more; half of the gaps between them are 1 h or more." in text
+    assert "For synthesis: nothing looks amiss." in text
+    assert [path.name for path in tmp_path.iterdir()] == ["my.csv"]
+    # Without a zone, the clocks are those of UTC, nine hours behind.
+    wrong = works("import", "checkins", "my.csv", "--check")
+    assert "50 of 50 check-ins are where the sun is over 4 h off the clocks of UTC" in wrong
+    assert "times without an offset" in refused("import", "checkins", "my.csv", "--times-in", "UTC", "--check")
+
+
+def test_errors_of_an_import_name_its_options(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("my.csv").write_text("user,date,lat,lon\n1,2024-01-01,40.7,-74.0\n")
+    said = refused("import", "checkins", "my.csv", "--check", "--time-zone", "Asia/Tokyo")
+    assert "such as --columns date=day,time=clock; or count in days, with --step 86400 and --slot 86400" in said
+    assert "or choose a grid (--grid)" in said
+    Path("my.csv").write_text("user,time,lat,lon,poi\n1,2024-01-01T08:00,40.7,-74.0,a\n")
+    assert "such as --time-zone Europe/Paris" in refused("import", "checkins", "my.csv", "--check")
+
+
+def test_names_of_files_need_not_be_in_the_encoding_of_the_locale(tmp_path):
+    """Without it, neither could the files be written nor their name be printed."""
+    ascii_locale = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    ascii_locale["PYTHONPATH"] = str(Path(__file__).parents[2])
+    line = ["import", "toy-city", "--users", "10", "--days", "1", "--out", "Z\u00fcrich"]
+    program = [sys.executable, "-c", "from ppmtf_jax.cli.app import app; app()", *line]
+    done = subprocess.run(program, cwd=tmp_path, env=os.environ | ascii_locale, capture_output=True, check=True)
+    assert b"rich/train: 8 users" in done.stdout
+    assert (tmp_path / "Z\u00fcrich" / "train" / "traces.parquet").is_file()
+
+
 def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
@@ -589,14 +631,20 @@ BAD = [
     ("evaluate synthetic --train city/train --test nowhere", "nowhere: expected a trace-set folder"),
     ("evaluate synthetic --train city/train --test city/test --json empty", "empty: .*found a folder"),
     ("evaluate released --key city --train city/train --test city/test", "a release key folder; found"),
-    ("import toy-city --users 1 --out x", "n_users of at least 2; found 1"),
-    ("import toy-city --train-fraction 2 --out x", "train_fraction between 0 and 1; found 2"),
+    ("import toy-city --users 1 --out x", "--users of at least 2; found 1"),
+    ("import toy-city --train-fraction 2 --out x", "--train-fraction between 0 and 1; found 2"),
     ("import toy-city --users 2 --out x", "leaves users on both sides"),
     ("import people-flow nowhere --out x", "nowhere: .*no such folder"),
     ("import people-flow city --out x", "4 problems"),
     ("import foursquare nowhere --out x", "nowhere: .*no such file"),
     ("import foursquare note.txt --out x", "at least 8 columns"),
-    ("import gowalla note.txt --out x", "at least 5 columns"),
+    ("import gowalla note.txt --out x", "import gowalla: .*such as --time-zone America/Chicago"),
+    ("import gowalla note.txt", "a time zone, since Gowalla"),
+    ("import checkins note.txt", "--out: expected a folder to write to, or --check"),
+    ("import checkins note.txt --check", "such as --columns user=uid"),
+    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "either --places or grid; found both"),
+    ("import checkins note.txt --out x --times-in Mars", "an IANA time zone such as Asia/Tokyo; found 'Mars'"),
+    ("import gowalla note.txt --time-zone Asia/Tokyo --out x", "at least 5 columns"),
     ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),
     ("import checkins note.txt --columns user --out x", "--columns: expected name=value; found 'user'"),
     ("import checkins note.txt --grid 1,2 --out x", "found 2 values"),

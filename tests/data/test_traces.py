@@ -296,6 +296,24 @@ def test_only_a_mask_of_the_right_length_keeps_traces(keep):
     assert "np.isin" in problem
 
 
+@pytest.mark.parametrize("keep", [[0, 1], [True], [True] * 5, [1.0] * 4, True], ids=str)
+def test_only_a_mask_of_the_right_length_keeps_events(keep):
+    (problem,) = problems_of(traces().select_events, np.array(keep))
+    assert problem.startswith(f"expected {traces().n_events} booleans, one an event; found")
+
+
+@pytest.mark.parametrize("which", [[2], [-1], [True], [0.0], [[0]]], ids=str)
+def test_only_users_there_are_can_be_selected(which):
+    assert traces().n_users == 2
+    (problem,) = problems_of(traces().select_users, np.array(which))
+    assert problem.startswith("expected indices from 0 to 1, or 2 booleans, one a user; found")
+
+
+def test_users_by_mask_are_those_by_index():
+    one, other = traces().select_users(np.array([False, True])), traces().select_users(np.array([1]))
+    pd.testing.assert_frame_equal(one.to_frame(), other.to_frame())
+
+
 def test_a_trace_set_is_readable_by_its_owner_alone(tmp_path):
     traces().save(tmp_path / "set")
     assert stat.S_IMODE((tmp_path / "set").stat().st_mode) == 0o700

@@ -16,6 +16,8 @@ from ppmtf_jax.errors import InputError
 
 HAND_MADE = Path(__file__).parents[1] / "samples" / "checkins" / "checkins.csv"
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where", "category": "what"}
+SAME = {name: name for name in ("user", "time", "latitude", "longitude")}
+ZONE, NEW_YORK = {"time_zone": "Europe/Paris"}, {"time_zone": "America/New_York"}
 HEADER = "user,time,latitude,longitude,place\n"
 ROW = "1,2024-01-01T08:00:00Z,40.7,-74.0,a\n"
 
@@ -146,45 +148,64 @@ def test_hours_of_the_day_do_not_drift_over_the_year(tmp_path):
 
 
 def test_every_problem_of_a_table_at_once(tmp_path):
-    text = HEADER + ROW + ",2024-13-01T00:00:00Z,abc,-74,a\n2,yesterday,139.7,35.6,\n3,,40,-274,b\n5,6\n"
+    # The header is row 1, and a blank line is a row as well.
+    text = HEADER + ROW + ",2024-13-01T00:00:00Z,abc,-74,a\n\n2,yesterday,139.7,35.6,\n3,,40,-274,b\n5,6\n"
     assert problems_of(write(tmp_path, text)) == [
-        "expected 5 fields in every row of checkins.csv; found others (1 row), first: '5,6'.",
-        "expected times that can be parsed; found others (3 rows), first: '2024-13-01T00:00:00Z' (row 2), "
-        "'yesterday' (row 3), nothing (row 4). Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in "
-        "seconds since 1970",
-        "expected a user for every check-in; found missing ones (1 row), first: row 2.",
-        "expected a place for every check-in; found missing ones (1 row), first: row 3.",
-        "expected latitude as a number; found others (1 row), first: abc.",
-        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7. "
+        "expected 5 fields in every row of checkins.csv; found others (1 row), first: '5,6' (row 7).",
+        "expected times that can be parsed; found others (3 rows), first: '2024-13-01T00:00:00Z' (row 3), "
+        "'yesterday' (row 5), nothing (row 6). Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in "
+        "seconds since 1970, or tell how they are written, such as time_format='%d.%m.%y %H:%M'",
+        "expected a user for every check-in; found missing ones (1 row), first: row 3.",
+        "expected a place for every check-in; found missing ones (1 row), first: row 5.",
+        "expected latitude as a number; found others (1 row), first: 'abc' (row 3).",
+        "expected latitude from -90 to 90 degrees; found others (1 row), first: 139.7 (row 5). "
         "Latitude and longitude are probably swapped",
-        "expected longitude from -180 to 180 degrees; found others (1 row), first: -274.0.",
+        "expected longitude from -180 to 180 degrees; found others (1 row), first: -274.0 (row 6).",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("uid,time,lat,longitude\n1,2,3,4\n", {}, "found columns uid, time, lat, longitude. Missing: user, latitude."),
-        ((HEADER + ROW).replace(",", ";"), {}, "found columns user;time;latitude;longitude;place."),
+        ("customer,time,north,longitude\n1,2,3,4\n", {}, "north, longitude. Missing: user, latitude. Tell which"),
+        (ROW, {}, "where the file has no header line, by position from 0, such as columns={'user': 0}"),
+        (
+            (HEADER + ROW).replace("time", "UTC_time").replace("place", "local_time"),
+            {},
+            "'UTC_time', 'local_time'. Tell",
+        ),
+        ((HEADER + ROW).replace("place", "User"), {"columns": {"user": "USER"}}, "found 2 columns of that name"),
+        (HEADER + ROW, {"columns": {**SAME, "longitude": "latitude"}}, "'latitude' for latitude and longitude"),
         ("", {}, "found no columns"),
         (HEADER, {}, "at least one check-in; found none"),
+        (HEADER + ROW.replace(",a", ",a,"), {}, "5 fields in every row of checkins.csv; found others (1 row)"),
         (ROW, {"columns": {"user": 0, "time": 1, "latitude": 2, "longitude": 9}}, "at least 10 columns; found 5"),
-        (HEADER + ROW, {"columns": {**COLUMNS, "lat": "x"}}, "perhaps place, category, trace; found also 'lat'"),
-        (HEADER + ROW, {"columns": {"user": "user"}}, "found none for time, latitude, longitude"),
+        (HEADER + ROW, {"columns": {**COLUMNS, "lat": "x"}}, "perhaps place, category, trace, date; found also 'lat'"),
+        (HEADER + ROW, {"columns": {"user": 0}}, "found none for time, latitude, longitude"),
         (HEADER + ROW, {"columns": {**COLUMNS, "user": 0}}, "all columns by name or all by position"),
         ((HEADER + ROW).replace(",place", "").replace(",a", ""), {}, "choose a grid (GridPlaces)"),
         (HEADER + ROW.replace("Z", ""), {}, "a time zone, for times without an offset; found none (1 row)"),
         (HEADER + ROW, {"time_zone": "Mars/Phobos"}, "an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'"),
         (HEADER + ROW, {"time_zone": ""}, "an IANA time zone such as Asia/Tokyo; found ''"),
         (HEADER + ROW + ROW.replace("Z", ""), {"time_zone": "UTC"}, "found 1 without and 1 with one"),
-        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "1704096000000"), {}, "divide milliseconds by 1000"),
-        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "20240101"), {}, "write dates as 2012-04-03"),
+        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "1704096000"), {"times_in": "UTC"}, "Leave it out: these times"),
+        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "17040960"), {}, "first: '17040960' (row 2). Write times as"),
+        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "170409600000"), {}, "Numbers are seconds since 1970"),
+        (HEADER + ROW.replace("2024-01-01T08:00:00Z", "20240101"), ZONE, "times of day, for instants 3600 s apart"),
         (HEADER + ROW.replace("40.7,-74.0", "139.7,35.6"), {}, "probably swapped"),
         (
-            (HEADER + ROW).replace(",", "\t").replace(".", ","),
+            HEADER + "1,2024-01-01T08:00:00Z,40.7,40.7,a\n1,2024-01-01T08:00:00Z,35.6,35.6,b\n",
             {},
-            "latitude as a number; found others (1 row), first: 40,7",
+            "latitude and longitude; found the same numbers in both",
         ),
+        (HEADER + ROW.replace("40.7,-74.0", "-74.0,40.7"), NEW_YORK, "Latitude and longitude are probably swapped, or"),
+        (HEADER + ROW + ROW.replace("40.7", "45.7"), {}, "1 of 1 places of several check-ins scattered further"),
+        (
+            HEADER + ROW * 3 + ROW.replace("2024", "1900"),
+            {},
+            "1900-01-01T08:00:00 (row 5). Correct them, or leave them",
+        ),
+        ((HEADER + ROW).encode("utf-32"), {}, "found UTF-32"),
         (bytes(range(256)), {}, "found binary content"),
         (gzip.compress((HEADER + ROW * 999).encode(), mtime=0)[:40], {}, "readable CSV, TSV or Parquet file"),
         (b"\x1f\x8bno gzip at all", {}, "readable CSV, TSV or Parquet file"),
@@ -208,13 +229,15 @@ def test_files_that_do_not_go_together(tmp_path):
 
 
 def test_bad_data_frames():
-    frame = pd.DataFrame({"user": ["a", 1], "time": [None, "2024-01-01"], "latitude": [1, None], "longitude": [1, 2]})
+    frame = pd.DataFrame(
+        {"user": ["a", 1], "time": [None, "2024-01-01T08:00"], "latitude": [1, None], "longitude": [1, 2]}
+    )
     found = problems_of(frame.assign(place=["p", "q"]))
     assert [text.split(";")[0] for text in found] == [
-        "expected times that can be parsed",
         "expected a time zone, for times without an offset",
-        "expected ids of one type in 'user'",
+        "expected times that can be parsed",
         "expected latitude as a number",
+        "expected ids of one type in 'user'",
     ]
 
 

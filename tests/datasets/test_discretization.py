@@ -276,7 +276,10 @@ def test_report_says_what_became_of_the_rows():
         ["left", "out:", "other", "places", "1"],
         ["left", "out:", "same", "instant", "1"],
     ]
-    assert text[-1].strip() == "from 2024-01-01T00:00:00 to 2024-01-01T23:00:00, fewest events at 04 h"
+    assert (
+        text[-1].strip()
+        == "from 2024-01-01T00:00:00 to 2024-01-01T23:00:00 by the clocks of Asia/Tokyo, fewest events at 04 h"
+    )
 
 
 # Bad settings and bad tables
@@ -308,12 +311,11 @@ def test_every_problem_of_a_table_is_listed_at_once():
     known = Problem("something", "something else")
     with pytest.raises(InputError) as error:
         run(frame, Discretization(), subject="table", problems=[known])
-    assert str(error.value).splitlines()[0] == "table: 5 problems"
+    assert str(error.value).splitlines()[0] == "table: 6 problems"
     assert error.value.problems[0] == known
     found = [problem.found for problem in error.value.problems]
-    assert found == ["something else", "missing ones", "missing ones", "others", "others"]
-    with pytest.raises(InputError, match="a time for every check-in; found missing times"):
-        run(frame, Discretization())
+    assert found == ["something else", "missing times", "missing ones", "missing ones", "others", "others"]
+    assert "a time for every check-in; found missing times (1 row), first: row 1" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -342,6 +344,47 @@ def test_bad_tables(frame, discretization, message):
     assert message in str(error.value)
 
 
+def test_most_rows_would_be_in_the_box_if_they_were_swapped():
+    rows = [(1, "2024-01-01T08:00", -74.0, 40.5)] * 3 + [(1, "2024-01-01T09:00", 40.5, -74.0)]
+    box = Discretization(GridPlaces(40, 41, -75, -73, 2, 2))
+    with pytest.raises(InputError, match=r"within the bounding box; found .*, 1 within \(3 rows\).*probably swapped"):
+        run(checkins(rows, "user time latitude longitude"), box)
+
+
+def test_rows_of_other_zones_are_told():
+    rows = [(1, f"2024-01-01T{hour:02d}:00", "a", 139.0) for hour in range(8)] + [(1, "2024-01-01T09:00", "b", -74.0)]
+    _, report = run(checkins(rows, "user time place longitude"), Discretization(MostVisited(2)))
+    assert report.notes == (
+        "1 of 9 check-ins are where the sun is over 4 h off the clocks of Asia/Tokyo: in other zones, whose nights are "
+        "other slots",
+    )
+
+
+def test_places_that_are_scattered_are_told_and_refused_where_most_are():
+    rows = [(1, f"2024-01-01T{hour:02d}:00", "abc"[hour % 3], 35.0) for hour in range(12)]
+    table = checkins([*rows, (1, "2024-01-01T20:00", "a", 37.0)], "user time place latitude")
+    _, report = run(table, Discretization(MostVisited(3)))
+    assert report.notes[0].startswith("1 of 3 places of several check-ins scattered further than 1 degree ('a' at lat")
+    moving = table.assign(latitude=np.arange(13) * 5.0)
+    with pytest.raises(InputError, match=r"3 of 3 places of several check-ins scattered further .*column of places"):
+        run(moving, Discretization(MostVisited(3)))
+
+
+@pytest.mark.parametrize(("year", "n_stray"), [("1900", 1), ("2018", 0), ("2099", 1)])
+def test_a_few_rows_years_away_are_left_out_only_if_that_is_asked_for(year, n_stray):
+    rows = [(1, f"2024-01-0{1 + hour % 2}T{hour:02d}:00", "a") for hour in range(24)] + [
+        (1, f"{year}-01-01T08:00", "a")
+    ]
+    discretization = Discretization(MostVisited(1), step_s=43_200, slot_s=43_200)
+    if year == "2018":  # six years are more than five, but half of the rows are no few
+        rows += [(1, f"2018-01-01T{hour:02d}:30", "a") for hour in range(24)]
+    if n_stray:
+        with pytest.raises(InputError, match=r"\(row 24\)\. Correct them"):
+            run(checkins(rows), discretization)
+    _, report = run(checkins(rows), discretization, drop_bad_rows=True)
+    assert report.n_bad_rows == n_stray
+
+
 def test_time_going_backwards_within_a_given_trace():
     rows = [
         (1, 0, "2024-01-01T09:00", "a"),
@@ -353,7 +396,7 @@ def test_time_going_backwards_within_a_given_trace():
         run(checkins(rows, "user trace time place"), Discretization())
     (problem,) = error.value.problems
     assert problem.n_rows == 1
-    assert problem.examples == ("row 3 (user 1, trace 0): 2024-01-01T08:00:00 after 2024-01-01T09:00:00",)
+    assert problem.examples == ("row 2 (user 1, trace 0): 2024-01-01T08:00:00 after 2024-01-01T09:00:00",)
 
 
 def test_unknown_time_zone_is_listed_with_the_rest():

@@ -53,7 +53,7 @@ def test_utf_8_and_latin_1_read_the_same(tmp_path):
         ),
         (
             "userId\tvenueId\ta\tb\tlat\tlon\toffset\ttime\n" + ROW,
-            ["first: 'time' (row 1)", "first: lat", "first: lon"],
+            ["first: 'time' (row 1)", "first: 'lat' (row 1)", "first: 'lon' (row 1)"],
         ),
         (ROW.replace("-300\t", ""), ["at least 8 columns; found 7"]),
         (ROW + "1\tv1\n", ["8 fields in every row", "'1\\tv1'"]),

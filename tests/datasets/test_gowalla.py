@@ -18,7 +18,9 @@ ROW = "0\t2010-10-12T00:21:28Z\t40.64\t-73.78\t23261\n"
 
 
 def test_hand_made_files_over_both_changes_of_summer_time():
-    traces, report = read_gowalla(CHECKINS, EDGES, discretization=Discretization(MostVisited(2)))
+    traces, report = read_gowalla(
+        CHECKINS, EDGES, time_zone="America/New_York", discretization=Discretization(MostVisited(2))
+    )
     # 7 November is 17 + 30 + 31 + 30 + 31 + 31 + 30 + 31 + 7 = 238 days after 14 March.
     november = 238 * 24
     assert list(traces.to_frame().itertuples(index=False, name=None)) == [
@@ -36,7 +38,7 @@ def test_hand_made_files_over_both_changes_of_summer_time():
 
 def test_repeated_rows_are_no_visits():
     # Place 200 has three rows, two of which are the same; 100 has three different ones.
-    traces, _ = read_gowalla(CHECKINS, discretization=Discretization(MostVisited(1)))
+    traces, _ = read_gowalla(CHECKINS, time_zone="America/New_York", discretization=Discretization(MostVisited(1)))
     assert traces.places.ids.tolist() == [100]
     assert traces.friendships is None
 
@@ -60,14 +62,15 @@ def test_bad_files(tmp_path, checkins, edges, messages):
     (tmp_path / "checkins.txt").write_text(checkins)
     if edges is not None:
         (tmp_path / "edges.txt").write_text(edges)
+    edges_file = tmp_path / "edges.txt" if edges is not None else None
     with pytest.raises(InputError) as error:
-        read_gowalla(tmp_path / "checkins.txt", tmp_path / "edges.txt" if edges is not None else None)
+        read_gowalla(tmp_path / "checkins.txt", edges_file, time_zone="America/New_York")
     assert all(message in str(error.value) for message in messages)
 
 
 def test_new_york(gowalla_nyc):
     files = [gowalla_nyc / f"loc-gowalla_{name}_NYC.txt.gz" for name in ("totalCheckins", "edges")]
-    traces, report = read_gowalla(*files)
+    traces, report = read_gowalla(*files, time_zone="America/New_York")
     # Counted with the standard library, as all numbers below.
     assert (report.n_rows, report.n_duplicates, report.n_users_read) == (138_957, 6, 7_115)
     assert (report.n_other_places, report.n_same_instant) == (138_951 - 57_246, 57_246 - 44_613)

@@ -185,9 +185,9 @@ def test_toy_city():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_tables_share_their_settings(name):
-    settings = DATA_SETS[name].settings(Path("file"))
+    settings = DATA_SETS[name].settings(Path("file"), time_zone="Europe/Oslo")
     assert isinstance(settings, CheckinTableSettings)
-    shared = asdict(CheckinTableSettings(Path("file")))
+    shared = asdict(CheckinTableSettings(Path("file"), time_zone="Europe/Oslo"))
     assert {field: asdict(settings)[field] for field in shared} == shared
     default = settings.discretization()
     assert (default.places, default.step_s, default.slot_s, default.max_gap_s) == (MostVisited(1000), 3600, 7200, None)
@@ -229,7 +229,14 @@ def test_a_grid_in_place_of_the_most_visited_places():
     ],
 )
 def test_impossible_settings_are_all_listed(name, values, messages):
-    assert refusal(name, **({"path": "file"} | values)) == messages
+    assert refusal(name, **({"path": "file", "time_zone": "Europe/Oslo"} | values)) == messages
+
+
+def test_gowalla_is_of_no_zone_and_places_are_chosen_once():
+    assert "such as time_zone='America/Chicago'" in refusal("gowalla", path="file")[0]
+    assert (
+        "expected either n_places or grid; found both" in refusal("checkins", path="x", n_places=9, grid=(0, 1) * 3)[0]
+    )
 
 
 @pytest.mark.parametrize("name", [*TABLES, "people-flow"])

@@ -630,9 +630,9 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
         ("", r"\[import\] expected source as 'checkins' or .*found nothing"),
         ("seed = ", "readable TOML file; found Invalid value"),
         ('[import]\nsource = "foursquare"', "path as a file or folder; found nothing"),
-        ('[import]\nsource = "gowalla"\npath = "x"\ngrid = [1, 2]', "found 2 values"),
-        ('[import]\nsource = "gowalla"\npath = "x"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
-        ('[import]\nsource = "gowalla"\npath = "x"\nn_places = 0', "positive whole number of places; found 0"),
+        ('[import]\nsource = "checkins"\npath = "x"\ngrid = [1, 2]', "found 2 values"),
+        ('[import]\nsource = "checkins"\npath = "x"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
+        ('[import]\nsource = "checkins"\npath = "x"\nn_places = 0', "positive whole number of places; found 0"),
         (
             '[import]\nsource = "toy-city"\n[fit]\nsystem = "ppmtf"\nrank = 0',
             r"\[fit\] expected rank of at least 1; found 0",
@@ -657,7 +657,9 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_paths_are_relative_to_the_file(tmp_path):
-    (tmp_path / "a job.toml").write_text('[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"')
+    (tmp_path / "a job.toml").write_text(
+        '[import]\nsource = "gowalla"\npath = "x.txt"\nedges = "/y.txt"\ntime_zone = "Asia/Tokyo"'
+    )
     config = JobConfig.load(tmp_path / "a job.toml")
     assert config.out == tmp_path / "a job"
     assert (config.importing.path, config.importing.edges) == (tmp_path / "x.txt", Path("/y.txt"))

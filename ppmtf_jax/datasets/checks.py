@@ -1,0 +1,241 @@
+"""What looks wrong with check-ins: single rows that are no check-ins, and tables whose columns are mixed up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.datasets.tables import codes_of, row_examples, row_names
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
+
+# Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
+MAX_SUN_H = 4
+MAX_SCATTER_DEGREES = 1
+MAX_EMPTY_DAYS = 5 * 365
+STRAY_SHARE = 0.01
+LIMITS = {"latitude": 90, "longitude": 180}
+
+
+class BadRows(NamedTuple):
+    """Rows that are no check-ins.
+
+    Attributes
+    ----------
+    problem : Problem
+    rows : bool array, shape (rows,)
+    """
+
+    problem: Problem
+    rows: np.ndarray
+
+
+def bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem] = ()) -> list[BadRows]:
+    """Rows without a user, place, time or coordinates on the globe, or years away from all others.
+
+    Parameters
+    ----------
+    checkins : DataFrame
+        As `discretize` takes it.
+    untimed : sequence of Problem
+        What is known of rows without a time.
+    """
+    found = []
+    no_time = (checkins["local_time"].isna() | checkins["utc_time"].isna()).to_numpy(bool)
+    if no_time.any():
+        names = row_names(checkins["user"], np.flatnonzero(no_time))
+        missing = Problem("a time for every check-in", "missing times", int(no_time.sum()), names)
+        found += [BadRows(problem, no_time) for problem in untimed or [missing]]
+    for name in ("user", "place", "trace"):
+        if name in checkins:
+            found += _missing(checkins[name])
+    for name, limit in LIMITS.items():
+        found += _off_the_globe(checkins[name], limit)
+    return found + _stray_times(checkins["local_time"], ~no_time)
+
+
+def without_bad_rows(
+    checkins: pd.DataFrame, found: Sequence[BadRows], skipped: Sequence[Problem], subject: str
+) -> tuple[pd.DataFrame, int, list[str]]:
+    """The other rows, how many were left out, and a note on each kind.
+
+    Parameters
+    ----------
+    skipped : sequence of Problem
+        Of rows that are not in the table at all.
+
+    Raises
+    ------
+    InputError
+        Most rows are bad: then it is not them, but how the table is read.
+    """
+    bad = np.any([each.rows for each in found], axis=0) if found else np.zeros(len(checkins), bool)
+    n_skipped = sum(problem.n_rows for problem in skipped)
+    n_rows, n_bad = len(checkins) + n_skipped, int(bad.sum()) + n_skipped
+    problems = [*skipped, *(each.problem for each in found)]
+    if n_bad > n_rows / 2:
+        way_out = "So many are no accident: see whether the columns and the format of the times are as told"
+        most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
+        raise InputError(subject, [*problems, most])
+    notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in problems]
+    return checkins[~bad] if bad.any() else checkins, n_bad, notes
+
+
+def id_problems(column: pd.Series) -> list[Problem]:
+    """Ids of several types, which have no order, or of a type that names nothing."""
+    try:
+        ids = codes_of(column)[1]
+    except TypeError:
+        kind = type(column.iloc[0]).__name__
+        return [Problem(f"texts or numbers in '{column.name}'", f"values such as a {kind}")]
+    kinds = {type(value).__name__: value for value in ids} if ids.dtype == object else {}
+    if len(kinds) < 2:
+        return []
+    examples = tuple(f"{value!r} ({kind})" for kind, value in kinds.items())
+    return [Problem(f"ids of one type in '{column.name}'", f"several: {', '.join(examples)}")]
+
+
+def twice_the_same(checkins: pd.DataFrame) -> list[Problem]:
+    """A problem where latitude and longitude are the same numbers."""
+    latitude, longitude = degrees(checkins)
+    if not (latitude == longitude).all() or latitude.min() == latitude.max():
+        return []
+    return [Problem("latitude and longitude", "the same numbers in both", len(latitude))]
+
+
+def backward_problems(checkins: pd.DataFrame) -> list[Problem]:
+    """Time that decreases from one row of an explicit trace to its next."""
+    user, user_ids = codes_of(checkins["user"])
+    trace, trace_ids = codes_of(checkins["trace"])
+    utc = checkins["utc_time"].to_numpy("datetime64[s]")
+    group = user.astype(np.int64) * len(trace_ids) + trace
+    order = np.argsort(group, kind="stable")
+    back = np.flatnonzero((np.diff(group[order]) == 0) & (np.diff(utc[order]) < np.timedelta64(0, "s")))
+    if not len(back):
+        return []
+    local = checkins["local_time"].to_numpy("datetime64[s]")
+    before, after = order[back[:N_EXAMPLES]], order[back[:N_EXAMPLES] + 1]
+    examples = []
+    for name, earlier, row in zip(row_names(checkins["user"], after), before, after, strict=True):
+        who = f"user {user_ids[user[row]]}, trace {trace_ids[trace[row]]}"
+        examples.append(f"{name} ({who}): {local[row]} after {local[earlier]}")
+    expected, found = "times that do not decrease within a trace", "time going backwards"
+    way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"
+    return [Problem(expected, found, len(back), tuple(examples), way_out)]
+
+
+def clocks_and_sun(
+    latitude: np.ndarray, longitude: np.ndarray, local: np.ndarray, utc_s: np.ndarray, time_zone: str
+) -> tuple[list[Problem], list[str]]:
+    """Check-ins where the sun is hours off the clocks: in another zone than told, or with coordinates swapped.
+
+    Parameters
+    ----------
+    latitude, longitude : float arrays, shape (rows,)
+    local : datetime64[s] array, shape (rows,)
+    utc_s : int array, shape (rows,)
+        Seconds since 1970.
+    """
+    offset_h = (local.astype(np.int64) - utc_s) / 3600
+    far = ~_is_by_the_sun(longitude, offset_h)
+    n_far = int(far.sum())
+    if n_far > len(far) / 2 and offset_h.any() and _is_by_the_sun(latitude, offset_h).mean() > 0.5:
+        found = f"longitudes such as {longitude[far][0]:g}, where it is another time of day, and latitudes that fit"
+        way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
+        return [Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)], []
+    if not n_far:
+        return [], []
+    what = f"{n_far:,} of {len(far):,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
+    return [], [f"{what}: in other zones, whose nights are other slots"]
+
+
+def scattered_places(
+    latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray, places: PlaceTable
+) -> tuple[list[Problem], list[str]]:
+    """Places whose check-ins are over a degree from their middle: a problem if most are, a note if some are."""
+    north = latitude - places.latitude[place]
+    east = (longitude - places.longitude[place] + 180) % 360 - 180
+    far = np.hypot(north, east * np.cos(np.radians(latitude))) > MAX_SCATTER_DEGREES
+    scattered = np.unique(place[far])
+    n_several = int((np.bincount(place) > 1).sum())
+    if not len(scattered):
+        return [], []
+    examples = tuple(
+        f"{places.ids[k]!r} at latitudes {latitude[place == k].min():g} to {latitude[place == k].max():g}, "
+        f"longitudes {longitude[place == k].min():g} to {longitude[place == k].max():g}"
+        for k in scattered[:N_EXAMPLES]
+    )
+    found = f"{len(scattered):,} of {n_several:,} places of several check-ins scattered further"
+    if len(scattered) > n_several / 2:
+        expected = f"check-ins within {MAX_SCATTER_DEGREES} degree of the middle of their place"
+        way_out = "Is it a column of places, and are the coordinates those of the check-ins?"
+        return [Problem(expected, found, int(far.sum()), examples, way_out)], []
+    return [], [
+        f"{found} than {MAX_SCATTER_DEGREES} degree ({examples[0]}); each is where the middle of its check-ins is"
+    ]
+
+
+def degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Latitude and longitude as numbers."""
+    latitude, longitude = (pd.to_numeric(checkins[name]).to_numpy(np.float64) for name in LIMITS)
+    return latitude, longitude
+
+
+def _is_by_the_sun(longitude: np.ndarray, offset_h: np.ndarray) -> np.ndarray:
+    return np.abs((offset_h - longitude / 15 + 12) % 24 - 12) <= MAX_SUN_H
+
+
+def _missing(column: pd.Series) -> list[BadRows]:
+    missing = column.isna().to_numpy(bool)
+    if not missing.any():
+        return []
+    names = row_names(column, np.flatnonzero(missing))
+    problem = Problem(f"a {column.name} for every check-in", "missing ones", int(missing.sum()), names)
+    return [BadRows(problem, missing)]
+
+
+def _off_the_globe(column: pd.Series, limit: int) -> list[BadRows]:
+    number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    finite = np.isfinite(number)
+    outside = finite & (np.abs(number) > limit)
+    found = []
+    if not finite.all():
+        examples = row_examples(column, np.flatnonzero(~finite))
+        problem = Problem(f"{column.name} as a number", "others", int((~finite).sum()), examples)
+        found.append(BadRows(problem, ~finite))
+    if outside.any():
+        swapped = column.name == "latitude" and (np.abs(number[outside]) <= 180).all()
+        way_out = "Latitude and longitude are probably swapped" if swapped else ""
+        examples = row_examples(pd.Series(number, column.index), np.flatnonzero(outside))
+        expected = f"{column.name} from {-limit} to {limit} degrees"
+        found.append(BadRows(Problem(expected, "others", int(outside.sum()), examples, way_out), outside))
+    return found
+
+
+def _stray_times(local: pd.Series, known: np.ndarray) -> list[BadRows]:
+    """A few rows with years between them and the most: a wrong date, which would stretch the grid over the years."""
+    day = local.to_numpy("datetime64[D]").astype(np.int64)
+    days, n_rows = np.unique(day[known], return_counts=True)
+    group = np.cumsum(np.diff(days, prepend=days[:1]) > MAX_EMPTY_DAYS)
+    if not len(group) or not group[-1]:
+        return []
+    in_group = np.bincount(group, weights=n_rows)
+    most = days[group == in_group.argmax()]
+    n_stray = int(in_group.sum() - in_group.max())
+    if n_stray > max(1, STRAY_SHARE * in_group.sum()) or n_stray >= in_group.max():
+        return []
+    stray = known & ((day < most[0]) | (day > most[-1]))
+    span = " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
+    way_out = "Correct them, or leave them out with drop_bad_rows=True"
+    examples = tuple(
+        f"{time} ({name})"
+        for time, name in zip(
+            local.to_numpy("datetime64[s]")[stray][:N_EXAMPLES], row_names(local, np.flatnonzero(stray)), strict=True
+        )
+    )
+    problem = Problem(f"times near those of the other rows, {span}", "a few years away", n_stray, examples, way_out)
+    return [BadRows(problem, stray)]

@@ -1,0 +1,138 @@
+"""What an import would give, and what that means for synthesis."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.registry import Imported
+
+HOUR_S = 3600
+BAR_WIDTH = 40
+NIGHT_H = range(8)
+# Below these a model learns little: rules of thumb, which are only said.
+MIN_SHARE_OF_STEPS = 0.1
+MIN_TRANSITIONS_PER_PLACE = 5
+MIN_EVENTS_PER_USER = 5
+
+
+@dataclass(frozen=True, eq=False)
+class DataCheck:
+    """What an import would give; `print` it.
+
+    Parameters
+    ----------
+    report : str
+        What became of the rows.
+    events_of_hour : int array, shape (24,)
+        Events in each hour of the day.
+    n_users, n_places, n_visited : int
+        Places there are, and places with an event.
+    n_events, n_transitions : int
+        Transitions are between consecutive instants of one trace.
+    events_per_user : float
+        Median over the users.
+    gap_s : float
+        Median time between consecutive events of a trace, seconds; NaN where no trace has two.
+    step_s : int
+        Seconds from one instant to the next.
+    n_in_traces : int
+        Events that follow another one in their trace.
+    """
+
+    report: str
+    events_of_hour: np.ndarray
+    n_users: int
+    n_places: int
+    n_visited: int
+    n_events: int
+    n_transitions: int
+    events_per_user: float
+    gap_s: float
+    step_s: int
+    n_in_traces: int
+
+    def warnings(self) -> list[str]:
+        """What will make synthesis hard, each with a way out."""
+        found = []
+        quietest = int(self.events_of_hour.argmin())
+        if quietest not in NIGHT_H and self.events_of_hour.max() > 2 * self.events_of_hour[quietest]:
+            found.append(f"fewest events at {quietest:02d} h: people sleep at night, so the time zone may be wrong")
+        if self.n_transitions < MIN_SHARE_OF_STEPS * max(self.n_in_traces, 1):
+            found.append(
+                f"few consecutive events: {self.n_transitions:,} of {self.n_in_traces:,} come {self.step_s} s "
+                "after another, one step. A longer step makes more"
+            )
+        if self.n_transitions < MIN_TRANSITIONS_PER_PLACE * self.n_visited:
+            found.append(
+                f"many places for {self.n_transitions:,} transitions: {self.n_visited:,} are visited. Fewer places, or "
+                "larger cells, leave more for each"
+            )
+        if self.events_per_user < MIN_EVENTS_PER_USER:
+            found.append(f"few events per user: half of the users have {self.events_per_user:g} or less")
+        return found
+
+    def __str__(self) -> str:
+        gap = f"half of the gaps between them are {self.gap_s / HOUR_S:.3g} h or more"
+        gap = "no trace has two" if np.isnan(self.gap_s) else gap
+        lines = [
+            self.report,
+            "",
+            f"Half of the {self.n_users:,} users have {self.events_per_user:g} events or more; {gap}.",
+            f"{self.n_visited:,} of {self.n_places:,} places are visited.",
+            "",
+            "Events by hour of the day:",
+        ]
+        most = max(int(self.events_of_hour.max()), 1)
+        lines += [
+            f"  {hour:02d} h {'#' * round(BAR_WIDTH * n / most):<{BAR_WIDTH}} {n:>11,}"
+            for hour, n in enumerate(self.events_of_hour.tolist())
+        ]
+        warnings = self.warnings()
+        lines += ["", "For synthesis:" if warnings else "For synthesis: nothing looks amiss."]
+        return "\n".join(lines + [f"  {warning}." for warning in warnings])
+
+
+def check_imported(imported: Imported) -> DataCheck:
+    """See what an import gave, training and test users together.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=10, seed=0).traces.split_users(0.8, seed=0)
+    >>> check = check_imported(Imported({"train": train, "test": test}, "a toy city"))
+    >>> check.n_users, check.n_events == train.n_events + test.n_events
+    (10, True)
+    """
+    sets = list(imported.sets.values())
+    grid = sets[0].time_grid
+    per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
+    gaps = np.concatenate([_gaps(traces) for traces in sets])
+    visited = np.unique(np.concatenate([traces.place for traces in sets]))
+    return DataCheck(
+        report=imported.report,
+        events_of_hour=sum(_events_of_hour(traces) for traces in sets),  # type: ignore[arg-type]
+        n_users=len(per_user),
+        n_places=sets[0].n_places,
+        n_visited=len(visited),
+        n_events=int(per_user.sum()),
+        n_transitions=int((gaps == 1).sum()),
+        events_per_user=float(np.median(per_user)),
+        gap_s=float(np.median(gaps)) * grid.step_s if len(gaps) else np.nan,
+        step_s=grid.step_s,
+        n_in_traces=len(gaps),
+    )
+
+
+def _gaps(traces: Traces) -> np.ndarray:
+    """Steps from each event of a trace to its next."""
+    same = np.diff(traces.trace_of_event()) == 0
+    return np.diff(traces.instant)[same]
+
+
+def _events_of_hour(traces: Traces) -> np.ndarray:
+    start = np.datetime64(traces.time_grid.start, "s").astype(np.int64)
+    hour = (start + traces.instant.astype(np.int64) * traces.time_grid.step_s) // HOUR_S % 24
+    return np.bincount(hour, minlength=24)
