@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,12 @@ import pytest
 
 # Pictures are drawn into files, whatever display the developer has.
 os.environ.setdefault("MPLBACKEND", "agg")
+
+# Most of the time of the fast tests is compilation of programs that run once, on little data. Slow tests, notebooks and
+# benchmarks run what users do.
+if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for programs that tests start
+    jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)

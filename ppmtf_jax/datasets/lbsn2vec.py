@@ -171,11 +171,11 @@ def read_lbsn2vec_table(
     ... )  # doctest: +SKIP
     """
     subject = str(checkins_file)
-    raw, problems = read_columns(checkins_file, {name: name for name in TABLE_COLUMNS}, subject=subject)
+    raw, problems, *_ = read_columns(checkins_file, {name: name for name in TABLE_COLUMNS}, subject=subject)
     friends = None
     if friendships_file is not None:
         names = {"user": "user", "friend": "friend"}
-        friends, friend_problems = read_columns(friendships_file, names, subject=str(friendships_file))
+        friends, friend_problems, *_ = read_columns(friendships_file, names, subject=str(friendships_file))
         problems += friend_problems
     numbers = {}
     for name, low, high in (("hour_of_week", 1, HOURS_OF_WEEK), ("week", 0, 1000), ("week_verified", 0, 1)):
@@ -378,7 +378,7 @@ def _named(category: pd.Series, names_file: PathLike | None) -> pd.Series:
     if names_file is None:
         return index
     columns = {"category": "category_index", "name": "category_name"}
-    names, problems = read_columns(names_file, columns, subject=str(names_file))
+    names, problems, *_ = read_columns(names_file, columns, subject=str(names_file))
     if problems:
         raise InputError(str(names_file), problems)
     of_index = pd.Series(names["name"].astype(object).array, index=names["category"].astype("str"))
