@@ -144,7 +144,7 @@ class _Search:
         self.begins, self.n = begins, len(utc_s)
         self.north, self.east = np.radians(latitude), np.radians(longitude)
         self.utc_s, self.distance_m, self.duration_s = utc_s, settings.distance_m, settings.duration_s
-        self.stop_of_group = np.append(begins[1:], self.n)
+        self.stop_of_group = np.append(begins, self.n)[1:]
 
     def stays(self) -> tuple[np.ndarray, np.ndarray]:
         """First fix of each stay, and the one behind its last."""
