@@ -98,7 +98,9 @@ def cities(shared: Path) -> dict[str, Traces]:
     found = {
         "New York": read_lbsn2vec_table(folder / "nyc_checkins.csv.gz", folder / "nyc_friendship_new.csv.gz", **how)[0],
         "Gowalla": read_gowalla(
-            *(gowalla / f"loc-gowalla_{name}_NYC.txt.gz" for name in ("totalCheckins", "edges")), **how
+            *(gowalla / f"loc-gowalla_{name}_NYC.txt.gz" for name in ("totalCheckins", "edges")),
+            time_zone="America/New_York",
+            **how,
         )[0],
     }
     for name, file in (("Jakarta", "Jakarta"), ("Kuala Lumpur", "KualaLampur"), ("Sao Paulo", "SaoPaulo")):

@@ -601,7 +601,10 @@ BAD = [
     ("colocate city/train --out x --epsilon-friendship 0 --epsilon-colocation -1", "2 problems.*epsilon_friendship"),
     ("colocate city/train --out x --epsilon-moves inf", "positive, finite epsilon_moves; found inf"),
     ("colocate city/train --out x --colocations 0", "n_colocations of at least 1, or none; found 0"),
-    ("colocate city/train --out x --epsilon-friendship 100 --colocations 999999", "a pair of friends and an instant each; found 999999"),
+    (
+        "colocate city/train --out x --epsilon-friendship 100 --colocations 999999",
+        "a pair of friends and an instant each; found 999999",
+    ),
     ("colocate city/train --out x --mechanism gauss", "Invalid value for '--mechanism'"),
     ("colocate city/train --out x --model city/train", "expected a model folder"),
     ("colocate other/train --out x --model model", "on the time grid that the model was learned from; found another"),

@@ -164,8 +164,8 @@ def test_weeks_make_dates():
         "1 check-ins left out: their venues have no coordinates",
         "1 check-ins kept whose week is a guess, their hour of it is not",
         # Made up: somewhere else.
-        "5 of 5 check-ins are where the sun is over 4 h off the clocks of America/New_York: in other zones, whose nights "
-        "are other slots",
+        "5 of 5 check-ins are where the sun is over 4 h off the clocks of America/New_York: in other zones, whose "
+        "nights are other slots",
         "1 of 3 friendship rows left out: somebody has no event",
     )
     assert traces.places.category.tolist() == ["Bar", "6"]
