@@ -1,6 +1,8 @@
 """Attacks on released traces: re-identification of their users, and inference of who was a training user."""
 
-from ppmtf_jax.attacks.alarms import find_alarms
+from ppmtf_jax.attacks.alarms import find_alarms, unicity
+from ppmtf_jax.attacks.audit import reidentification_attacks
+from ppmtf_jax.attacks.estimators.base import estimate_transitions
 from ppmtf_jax.attacks.membership import (
     infer_membership,
     membership_advantage,
@@ -9,8 +11,10 @@ from ppmtf_jax.attacks.membership import (
     mia_advantage,
 )
 from ppmtf_jax.attacks.reidentification import reid_rate, reidentify
+from ppmtf_jax.attacks.trace_scores import score_traces
 
 __all__ = [
+    "estimate_transitions",
     "find_alarms",
     "infer_membership",
     "membership_advantage",
@@ -18,5 +22,8 @@ __all__ = [
     "membership_scores",
     "mia_advantage",
     "reid_rate",
+    "reidentification_attacks",
     "reidentify",
+    "score_traces",
+    "unicity",
 ]

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -101,3 +102,23 @@ def test_unknown_estimators_are_refused_before_any_work(city):
     with pytest.raises(InputError, match="some of ml"):
         reidentification_attacks(city, city, [])
     assert not said
+
+
+def test_with_one_place_every_attack_is_a_guess():
+    """All probabilities are 1, all scores are 0, and ties count half."""
+    one = toy_city(n_users=6, n_days=1, seed=0).traces
+    place = PlaceTable(np.array(["here"]), np.array([35.6]), np.array([139.7]))
+    frame = one.to_frame().assign(place="here")
+    everybody_here = Traces.from_frame(frame, place, one.time_grid)
+    for attack in reidentification_attacks(everybody_here, everybody_here, ["ml", "tf rank=2", "gstf beta=0.3 rank=2"]):
+        assert attack.each.auc == pytest.approx(0.5, abs=1e-12)
+
+
+def test_traces_of_one_place_and_users_who_never_move_can_be_attacked(city):
+    """A single place has a first place to go by; who makes no transition has a uniform matrix."""
+    first = np.diff(city.trace_of_event(), prepend=-1) != 0
+    single = city.select_events(first)
+    known = city.select_events(first | (city.user > 3))
+    [attack] = reidentification_attacks(known, single, ["ml"])
+    assert 0 <= attack.each.auc <= 1
+    assert attack.each.n_traces == N_USERS
