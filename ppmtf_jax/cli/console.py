@@ -13,6 +13,9 @@ from rich.table import Table
 
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 
+FEW_PASSED = 0.25
+"""Share of the traces below which those that passed are said to be few."""
+
 console = Console()
 complaints = Console(stderr=True)
 
@@ -27,6 +30,15 @@ def print_any_text() -> None:
 def tell(text: str) -> None:
     """Print a line as it is."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def warn_of_few(n_passed: int, n_traces: int) -> None:
+    """Say so where so few traces passed the privacy test that they are no sample of people any more."""
+    if 0 < n_passed < FEW_PASSED * n_traces:
+        tell(
+            f"Only {n_passed} of {n_traces} traces passed: these are not a fair sample, but what is special of nobody. "
+            "Measure them (`ppmtf evaluate`) before use. A system that smooths more, such as bridge, passes more."
+        )
 
 
 def stop(message: str) -> typer.Exit:

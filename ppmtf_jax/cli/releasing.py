@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ppmtf_jax.cli.console import console, tell
+from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.options import (
     STEPS,
     Model,
@@ -84,7 +84,17 @@ def check_deniability(
         f"verdicts in {out}"
     )
     if not n_passed:
-        tell("No trace may be released: lower k, raise eta, or learn a smoother model (lower noise_precision).")
+        tell(f"No trace may be released: {_way_out(settings, verdicts.n_verifiers)}.")
+    warn_of_few(n_passed, len(verdicts.passed))
+
+
+def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
+    """What helps where no trace passed."""
+    if settings.noise_epsilon is None and settings.k > n_asked + 1:
+        return f"no trace could pass, since k = {settings.k} users are wanted and {n_asked + 1} counted; lower k" + (
+            "" if settings.n_verifiers is None else ", or ask more verifiers"
+        )
+    return "lower k, raise eta, or learn a smoother model (lower noise_precision)"
 
 
 @with_settings(ReleaseSettings)

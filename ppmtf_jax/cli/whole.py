@@ -10,7 +10,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.cli.console import console, plain_table, tell
+from ppmtf_jax.cli.console import console, plain_table, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP
 from ppmtf_jax.cli.options import WHOLE, Quiet, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
@@ -181,6 +181,7 @@ def _run_and_show(config: JobConfig, quiet: bool) -> None:
     console.print(format_table(result.evaluation, note=note))
     if result.n_released:
         tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
+        warn_of_few(result.n_released, result.n_traces)
         tell(f"To hand to anyone: {result.out / 'release'} (read PRIVACY.txt). To keep: {result.out / 'private'}")
     else:
         tell(f"None of {result.n_traces} traces passed the privacy test. Lower k, or raise eta.")

@@ -74,6 +74,9 @@ class PPMTFSettings:
         if self.population_epsilon is not None:
             if not 0 < self.population_epsilon < float("inf"):
                 problems.append(Problem("a positive population_epsilon", repr(self.population_epsilon)))
+            if not self.proposal_mix:
+                way_out = "Else the population's transitions are not used, and nothing is private"
+                problems.append(Problem("a proposal_mix above 0 with population_epsilon", "0", way_out=way_out))
             if self.max_transitions is None or self.max_count is None:
                 expected = "max_transitions and max_count with population_epsilon, since they bound a user's part"
                 problems.append(Problem(expected, "none"))

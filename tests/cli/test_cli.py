@@ -21,9 +21,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from ppmtf_jax.cli import whole
+from ppmtf_jax.cli import releasing, whole
 from ppmtf_jax.cli.app import app
-from ppmtf_jax.cli.console import console
+from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import plots
@@ -34,6 +34,7 @@ from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.jobs import steps
 from ppmtf_jax.jobs.config import TABLES
 from ppmtf_jax.privacy import plausible_deniability
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -858,3 +859,22 @@ def test_a_table_is_shown_though_its_json_cannot_be_written(here, monkeypatch):
 def test_no_bars_where_there_is_no_terminal(copied):
     result = call("fit", "city/train", "--system", "uniform", "--out", "y")
     assert (result.stdout, result.stderr) == ("uniform model of 32 users in y\n", "")
+
+
+def test_few_traces_that_passed_are_no_fair_sample(capsys):
+    for n_passed, warned in ((0, False), (5, True), (36, False), (144, False)):
+        warn_of_few(n_passed, 144)
+        assert ("not a fair sample" in capsys.readouterr().out) == warned
+
+
+def test_what_helps_where_no_trace_passed():
+    """A smoother model does not, where fewer users are counted than have to be found."""
+    assert "10 users are wanted and 9 counted; lower k" in releasing._way_out(PrivacyTestSettings(k=10), 8)
+    assert "ask more verifiers" in releasing._way_out(PrivacyTestSettings(k=10, n_verifiers=8), 8)
+    for settings in (PrivacyTestSettings(k=9), PrivacyTestSettings(k=10, noise_epsilon=1.0)):
+        assert "learn a smoother model" in releasing._way_out(settings, 8)
+
+
+def test_the_package_is_the_command_line():
+    said = subprocess.run([sys.executable, "-m", "ppmtf_jax", "-h"], capture_output=True, text=True, check=True).stdout
+    assert "Usage: ppmtf" in said

@@ -129,6 +129,7 @@ def test_defaults_are_the_published_ones():
         {"proposal_mix": -0.1},
         {"proposal_mix": 1.1},
         {"population_epsilon": 0.0},
+        {"population_epsilon": 1.0},  # without proposal_mix nothing would be private
         {"max_count": None, "population_epsilon": 1.0},
     ],
     ids=str,
