@@ -1,7 +1,7 @@
 """What the synthetic traces of every system give away: whose they are, and who was in the data.
 
-    python benchmarks/attacks.py ../shared --csv benchmarks/attacks.csv
-    python benchmarks/attacks.py ../shared --data toy-city --traces 1
+    python benchmarks/attacks.py --data toy-city --traces 1 --csv benchmarks/attacks.csv
+    python benchmarks/attacks.py ../shared --data people-flow
 
 People flow, or the simulated city, split in two halves of users; ten traces of each training user, before any privacy
 test. Identity: the attacker has the whole training set, and asks of each trace by which training user it was made;
