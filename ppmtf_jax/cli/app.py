@@ -18,7 +18,6 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
     help="Synthesize location traces that keep the statistics of real ones, and test that they protect people.",
     epilog="To see it at work without any data: `ppmtf demo`",
 )

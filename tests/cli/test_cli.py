@@ -876,5 +876,7 @@ def test_what_helps_where_no_trace_passed():
 
 
 def test_the_package_is_the_command_line():
-    said = subprocess.run([sys.executable, "-m", "ppmtf_jax", "-h"], capture_output=True, text=True, check=True).stdout
+    said = subprocess.run(
+        [sys.executable, "-m", "ppmtf_jax", "--help"], capture_output=True, text=True, check=True
+    ).stdout
     assert "Usage: ppmtf" in said
