@@ -105,12 +105,17 @@ def test_as_many_co_locations_as_there_are_in_a_period(city):
     n_days = 2
     true = len(find_colocations(city, FriendGraph.of(city))) / n_days
     made = synthesize_colocations(
-        city, epsilon_friendship=NO_PRIVACY, epsilon_number=NO_PRIVACY, max_meetings=10_000, seed=0
+        city,
+        noise=SeededNoise(0),
+        epsilon_friendship=NO_PRIVACY,
+        epsilon_number=NO_PRIVACY,
+        max_meetings=10_000,
+        seed=0,
     )
     # Laplace noise of scale 10,000 / NO_PRIVACY = 1 on the number of both days.
     assert abs(made.n_wanted - true) < 25
-    # Nearly all friends meet nearly all the time: the last few may find no room.
-    assert made.n_wanted - 25 < len(made.drawn.pair) <= made.n_wanted
+    # A third of all pairs and instants: some who are elsewhere leave no room, so that a tenth may be missing.
+    assert 0.9 * made.n_wanted < len(made.drawn.pair) <= made.n_wanted
 
 
 @pytest.mark.parametrize("meetings", ["published", "by-counts"])
