@@ -17,14 +17,14 @@ from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.attacks.splits import Rehearsal, RehearsalSettings, rehearse, targets_of
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.release import RELEASE, load_with_key
+from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.runtime.files import check_output_file, write_text
-from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 REPORT = "ppmtf attack"
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+KEY_NEEDED = "Without it nobody can say whose the traces are, and so whether the attack is right"
 
 PathLike = str | os.PathLike[str]
 
@@ -103,7 +103,7 @@ def attack_identity(
     if released is None:
         made = rehearse(real, split, seed=seed)
     else:
-        attacked = _load_released(released, key, real, progress, needs_key=True)
+        attacked = load_released(released, real, key, key_needed=KEY_NEEDED, progress=progress)
         made = targets_of(real, attacked, split.n_targets, seed=seed)
     attacks = reidentification_attacks(
         made.known, made.anonymized, estimators, chosen, seed=seed, progress=progress, say=say
@@ -180,7 +180,7 @@ def attack_membership(
     """
     _check_outputs(json_file, picture, overwrite)
     training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
-    released = _load_released(synthetic, key, training, progress, needs_key=False)
+    released = load_released(synthetic, training, key, progress=progress)
     chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attacks or MEMBERSHIP_DEFAULTS)}
     if model is not None:
         fitted = FittedModel.load(model)
@@ -232,7 +232,7 @@ def attack_by_points(
         found: dict[str, Any] = {"unicity": unicity(Traces.load(traces, progress=progress), seed=seed).tolist()}
     else:
         training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
-        attacked = _load_released(traces, None, training, progress, needs_key=False)
+        attacked = load_released(traces, training, None, progress=progress)
         found = find_alarms(attacked, training, testing, seed=seed).to_dict()
     show(found)
     if json_file is not None:
@@ -257,24 +257,6 @@ def _check_outputs(json_file: PathLike | None, picture: PathLike | None, overwri
 
         check_picture_name(picture)
         check_output_file(picture, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
-
-
-def _load_released(
-    released: PathLike, key: PathLike | None, train: Traces, progress: bool, *, needs_key: bool
-) -> Traces:
-    """Synthetic traces or a release, with its users' ids if there is a key, on the places of the training traces."""
-    marker = read_marker(released) if Path(released).is_dir() else None
-    is_release = marker is not None and marker.kind == RELEASE
-    if key is not None and not is_release:
-        raise InputError(str(released), [Problem("a release, which a key is for", "other traces")])
-    if key is not None:
-        return load_with_key(released, key, train)
-    if is_release and needs_key:
-        way_out = "Without it nobody can say whose the traces are, and so whether the attack is right"
-        raise InputError(str(released), [Problem("the key of the release", "none", way_out=way_out)])
-    traces = Traces.load(released, progress=progress)
-    # A release has its places in an order of its own.
-    return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if is_release else traces
 
 
 def _report(made: Rehearsal, attacks: list[Reidentified], settings: dict[str, Any]) -> ReidentificationReport:

@@ -319,6 +319,42 @@ def is_evaluation(path: Path) -> bool:
     return True
 
 
+def load_released(
+    folder: PathLike, train: Traces, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
+) -> Traces:
+    """Synthetic traces, or a release on the places of the training traces: with their users' ids if there is a key.
+
+    Parameters
+    ----------
+    folder : path
+    train : Traces
+    key : path, optional
+        Of the release.
+    key_needed : str, optional
+        Why a release without its key will not do, or what to do instead; none if it will.
+
+    Raises
+    ------
+    InputError
+        There is a key, but no release; or a release without the key that is needed.
+    """
+    is_release = _is_release(Path(folder))
+    if key is not None and not is_release:
+        raise InputError(str(folder), [Problem("a release, which a key is for", "other traces")])
+    if key is not None:
+        return load_with_key(folder, key, train)
+    traces = Traces.load(folder, progress=progress)
+    if is_release and key_needed is not None:
+        raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
+    # A release has its places in an order of its own.
+    return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if is_release else traces
+
+
+def _is_release(folder: Path) -> bool:
+    marker = read_marker(folder) if folder.is_dir() else None
+    return marker is not None and marker.kind == RELEASE
+
+
 def _sets_to_evaluate(
     synthetic: Path,
     train: Traces,
@@ -327,20 +363,13 @@ def _sets_to_evaluate(
     verdicts: PathLike | None,
     progress: bool,
 ) -> Traces | Mapping[str, Traces]:
-    marker = read_marker(synthetic) if synthetic.is_dir() else None
-    released = marker is not None and marker.kind == RELEASE
-    if not released and key is not None:
-        raise InputError(str(synthetic), [Problem("a release, which a key is for", "other traces")])
+    released = _is_release(synthetic)
     if released and verdicts is not None:
         raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
-    if released and key is not None:
-        return {"released": load_with_key(synthetic, key, train)}
-    traces = Traces.load(synthetic, progress=progress)
+    way_out = "Give it with --key, or leave the attacks out with --no-attacks" if settings.attacks else None
+    traces = load_released(synthetic, train, key, key_needed=way_out, progress=progress)
     if released:
-        if settings.attacks:
-            way_out = "Give it with --key, or leave the attacks out with --no-attacks"
-            raise InputError(str(synthetic), [Problem("the key of the release", "none", way_out=way_out)])
-        return {"released": Traces.from_frame(traces.to_frame(), train.places, traces.time_grid)}
+        return {"released": traces}
     if verdicts is None:
         return traces
     judged = PlausibleDeniability.load(verdicts)
