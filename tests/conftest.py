@@ -38,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Name bytes by their argument: an archive holds the time of its making, and all workers must name tests alike."""
+    del config
+    return argname if isinstance(val, bytes) else None
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Folder of real data sets and official results, beside the repository."""

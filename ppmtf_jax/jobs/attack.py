@@ -20,7 +20,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.settings import parse_choice
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 
 REPORT = "ppmtf attack"
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
@@ -172,7 +172,7 @@ def attack_membership(
     key : path, optional
         Of the release.
     model : path, optional
-        That made the traces: then shadow models of the same system and settings are learned too.
+        That made the traces, all of them: then shadow models of the same system and settings are learned too.
     attacks : sequence of str, optional
         Each its name, and settings if wanted. By default the likelihood ratio and the density ratio of both kinds.
     json_file, picture : paths, optional
@@ -184,6 +184,8 @@ def attack_membership(
     chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attacks or MEMBERSHIP_DEFAULTS)}
     if model is not None:
         fitted = FittedModel.load(model)
+        # Shadow models of another system, or of traces that were chosen by a test, would be compared with nothing.
+        check_origin(fitted, released)
         own = ShadowModelSettings(fitted.system, fitted.settings)
         chosen[f"shadow_models system={fitted.system}"] = (MEMBERSHIP_ATTACKS["shadow_models"], own)
     found = {}

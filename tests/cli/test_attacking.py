@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 
 @pytest.fixture(scope="module")
@@ -97,9 +97,14 @@ def test_membership_of_copied_traces_is_found(halves, tmp_path):
 
 
 def test_all_membership_attacks_and_shadow_models_of_the_model(halves, tmp_path):
-    fit(Traces.load(halves["train"]), "uniform", seed=0).save(tmp_path / "model")
-    words = ["membership", halves["copy"], *real(halves), "--model", tmp_path / "model", "--json", tmp_path / "a.json"]
-    result = attack(*words, "--quiet")
+    model = fit(Traces.load(halves["train"]), "uniform", seed=0)
+    model.save(tmp_path / "model")
+    synthesize(model, seed=0).save(tmp_path / "made")
+    words = [*real(halves), "--model", tmp_path / "model", "--json", tmp_path / "a.json", "--quiet"]
+    refused = attack("membership", halves["copy"], *words)
+    assert refused.exit_code == 1
+    assert "expected traces made by the model; found others" in " ".join(refused.output.split())
+    result = attack("membership", tmp_path / "made", *words)
     assert result.exit_code == 0, result.output
     attacks = json.loads((tmp_path / "a.json").read_text())["attacks"]
     assert {name.split()[0] for name in attacks} == {"likelihood_ratio", "density_ratio", "shadow_models"}
