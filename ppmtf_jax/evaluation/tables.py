@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from ppmtf_jax.data.measurement import Reading
-from ppmtf_jax.evaluation.evaluation import Evaluation, Row, caveat_lines
+from ppmtf_jax.evaluation.evaluation import Evaluation, Row, remarks
 
 MIN_TITLE_WIDTH = 12
 
@@ -20,7 +20,8 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     """A table of all metrics beside Training and Uniform; print it with `rich.print`.
 
     What a number is to be held against on these data stands with what a good value is. Metrics that say little on these
-    data are dim and have a dagger; why is told below.
+    data are dim and have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. Why
+    is told below.
 
     Parameters
     ----------
@@ -45,9 +46,9 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption_justify="left")
     table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
-    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *caveat_lines(evaluation)]) or None
+    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *remarks(evaluation)]) or None
     apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
-    numbers = [_numbers(row, apart.get(row.quantity.name)) for row in rows]
+    numbers = [_numbers(row, evaluation.columns, apart.get(row.quantity.name)) for row in rows]
     table.add_column("Metric", min_width=MIN_TITLE_WIDTH)
     for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
         # A long name may take several lines, a number may not.
@@ -61,14 +62,16 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     return table
 
 
-def _numbers(row: Row, spreads: Sequence[float] | None) -> list[str]:
-    """As printed, each with its spread where that is known."""
+def _numbers(row: Row, columns: Sequence[str], spreads: Sequence[float] | None) -> list[str]:
+    """As printed, each with its spread where that is known, and marked where it alarms."""
 
-    def text(value: float, spread: float) -> str:
+    def text(column: str, value: float, spread: float) -> str:
         number = row.quantity.text(value)
-        return f"{number} ± {row.quantity.text(spread)}" if math.isfinite(spread) and spread > 0 else number
+        if math.isfinite(spread) and spread > 0:
+            number += f" ± {row.quantity.text(spread)}"
+        return ("! " if row.is_alarming(column, value) else "") + number
 
-    return [text(*each) for each in zip(row.values, spreads or [math.nan] * len(row.values), strict=True)]
+    return [text(*each) for each in zip(columns, row.values, spreads or [math.nan] * len(row.values), strict=True)]
 
 
 def references_text(reading: Reading) -> str:

@@ -105,6 +105,15 @@ def test_a_caveat_marks_its_row_and_its_reason_stands_below_once() -> None:
     assert dim == ["dim", None, "dim"]
 
 
+def test_a_number_worse_than_chance_is_marked_and_told_below() -> None:
+    columns = ["released", "training", "uniform"]
+    readings = {QUANTITIES[0].name: Reading(alarm=0.25)}
+    text = printed(evaluation_of(columns, [(QUANTITIES[0], [0.3, 0.9, 0.4])], readings), 120)
+    assert "! 0.3000 0.9000 0.4000" in " ".join(text.split())
+    assert "! Too high: TP-TV (released 0.3000, to be 0.25 at most). These traces tell" in " ".join(text.split())
+    assert "!" not in printed(evaluation_of(columns, [(QUANTITIES[0], [0.25, 0.9, 0.4])], readings), 120)
+
+
 def test_a_reason_of_several_undefined_numbers_stands_below_once() -> None:
     text = " ".join(printed(full("synthetic", tm_emd_y=math.nan, tm_emd_x=math.nan), 160).split())
     reason = next(each.undefined for each in QUANTITIES if each.name == "tm_emd_y")
