@@ -9,7 +9,6 @@ import typer
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.options import (
-    STEPS,
     Model,
     Out,
     Overwrite,
@@ -34,14 +33,9 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
+    app.command("test", epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts"))(check_deniability)
+    app.command(epilog=example("ppmtf release synthetic verdicts --out released --key released-key"))(release)
     app.command(
-        "test", rich_help_panel=STEPS, epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
-    )(check_deniability)
-    app.command(
-        rich_help_panel=STEPS, epilog=example("ppmtf release synthetic verdicts --out released --key released-key")
-    )(release)
-    app.command(
-        rich_help_panel=STEPS,
         epilog=example(
             "ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json"
         ),

@@ -12,7 +12,7 @@ from rich.table import Table
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.console import console, plain_table, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP
-from ppmtf_jax.cli.options import WHOLE, Quiet, example, with_settings
+from ppmtf_jax.cli.options import Quiet, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.tables import format_table
@@ -26,10 +26,10 @@ from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command(rich_help_panel=WHOLE, epilog=example("ppmtf run job.toml"))(run)
-    app.command(rich_help_panel=WHOLE, epilog=example("ppmtf demo --out demo"))(demo)
-    app.command(rich_help_panel=WHOLE, epilog=example("ppmtf compare city/train city/test --out compared"))(compare)
-    app.command("list", rich_help_panel=WHOLE, epilog=example("ppmtf list"))(list_all)
+    app.command(epilog=example("ppmtf run job.toml"))(run)
+    app.command(epilog=example("ppmtf demo --out demo"))(demo)
+    app.command(epilog=example("ppmtf compare city/train city/test --out compared"))(compare)
+    app.command("list", epilog=example("ppmtf list"))(list_all)
     LATE_HELP["run"] = _run_help
     LATE_HELP["compare"] = _compare_help
 

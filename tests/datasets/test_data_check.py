@@ -54,7 +54,7 @@ def test_too_few_users_to_split_can_be_looked_at_and_not_imported(tmp_path):
     assert check.n_users == 2
     assert (
         check.warnings()[0]
-        == "split: expected a training fraction that leaves users on both sides; found 0.8 of 1 users"
+        == "split: expected a training fraction that leaves users on both sides; found 0.8 of 2 users"
     )
     with pytest.raises(InputError, match="leaves users on both sides"):
         import_data("toy-city", settings, tmp_path / "out", seed=0)
