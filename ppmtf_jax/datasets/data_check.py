@@ -109,7 +109,7 @@ def check_imported(imported: Imported) -> DataCheck:
     sets = list(imported.sets.values())
     grid = sets[0].time_grid
     per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
-    gaps = np.concatenate([_gaps(traces) for traces in sets])
+    gaps = np.concatenate([traces.gaps() for traces in sets])
     visited = np.unique(np.concatenate([traces.place for traces in sets]))
     return DataCheck(
         report=imported.report,
@@ -124,12 +124,6 @@ def check_imported(imported: Imported) -> DataCheck:
         step_s=grid.step_s,
         n_in_traces=len(gaps),
     )
-
-
-def _gaps(traces: Traces) -> np.ndarray:
-    """Steps from each event of a trace to its next."""
-    same = np.diff(traces.trace_of_event()) == 0
-    return np.diff(traces.instant)[same]
 
 
 def _events_of_hour(traces: Traces) -> np.ndarray:
