@@ -55,7 +55,9 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str
     raise InputError(subject, problems)
 
 
-def chosen_settings(kind: type[Settings], settings: Settings | Mapping[str, Any] | None, named: Mapping[str, Any], subject: str) -> Settings:
+def chosen_settings(
+    kind: type[Settings], settings: Settings | Mapping[str, Any] | None, named: Mapping[str, Any], subject: str
+) -> Settings:
     """The settings that a caller chose: an object or a mapping, settings by name, or neither, for the defaults.
 
     Raises

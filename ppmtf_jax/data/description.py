@@ -11,6 +11,17 @@ import pandas as pd
 WIDTH, MOST_LINES, MOST_LINES_EACH = 79, 10, 3
 
 
+def counted(number: int, what: str) -> str:
+    """How many of something, in words.
+
+    Examples
+    --------
+    >>> counted(1, "user"), counted(2500, "user")
+    ('1 user', '2,500 users')
+    """
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
 def in_lines(title: str, parts: Mapping[str, str]) -> str:
     """A title and named texts below it, at most ten lines in all; what is too long ends in "...".
 

@@ -12,10 +12,11 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 DAY_S = 86_400
-UNITS_S = {"days": DAY_S, "h": 3600, "min": 60, "s": 1}
+UNITS_S = {"day": DAY_S, "h": 3600, "min": 60, "s": 1}
 JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 
 
@@ -158,11 +159,10 @@ class TimeGrid:
         'slots': '12, the same every 24 instants (1 day)'}
         """
         first, last = (self.time_of(instant).strftime("%Y-%m-%d %H:%M") for instant in (0, self.n_instants - 1))
-        several = "s" if self.n_instants > 1 else ""
-        time = f"{self.n_instants:,} instant{several} of {duration(self.step_s)} from {first} to {last}"
+        time = f"{counted(self.n_instants, 'instant')} of {duration(self.step_s)} from {first} to {last}"
         slots = f"{self.n_slots:,}"
         if self.period < self.n_instants:
-            slots += f", the same every {self.period:,} instants ({duration(self.period * self.step_s)})"
+            slots += f", the same every {counted(self.period, 'instant')} ({duration(self.period * self.step_s)})"
         return {"time": f"{time}, {self.time_zone}", "slots": slots}
 
     def __repr__(self) -> str:
@@ -231,7 +231,7 @@ def duration(seconds: int) -> str:
     """
     unit, length_s = next((unit, length_s) for unit, length_s in UNITS_S.items() if seconds % length_s == 0)
     number = seconds // length_s
-    return f"{number:,} {'day' if unit == 'days' and number == 1 else unit}"
+    return counted(number, unit) if unit == "day" else f"{number:,} {unit}"
 
 
 def _clock_problems(start: object, step_s: object) -> list[Problem]:

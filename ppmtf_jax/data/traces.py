@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.description import in_lines, quantiles
+from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -192,8 +192,8 @@ class Traces:
 
     def __repr__(self) -> str:
         """What they are, in a few lines, of which none tells anything of a single user; at once, however many."""
-        title = f"Traces: {self.n_events:,} events of {self.n_users:,} users at {self.n_places:,} places"
-        pairs = "" if self.friendships is None else f"{len(self.friendships):,} pairs of users"
+        events, users, places = map(counted, (self.n_events, self.n_users, self.n_places), ("event", "user", "place"))
+        pairs = "" if self.friendships is None else f"{counted(len(self.friendships), 'pair')} of users"
         source = "synthetic, made by a model from its users; not for release before the privacy test"
         parts = self.time_grid.summary() | {
             "places": self.places.summary(),
@@ -201,7 +201,7 @@ class Traces:
             "source": "" if self.origin is None else source,
             "users": "invented, none stands for a real one" if self.of_nobody else "",
         }
-        return in_lines(title, parts)
+        return in_lines(f"Traces: {events} of {users} at {places}", parts)
 
     def describe(self) -> pd.DataFrame:
         """How much there is of everything: counts and quantiles, a row for each thing that is counted.
@@ -226,7 +226,7 @@ class Traces:
         >>> from ppmtf_jax.datasets.toy_city import toy_city
         >>> table = toy_city(n_users=10, n_days=2, seed=0).traces.describe()
         >>> table.loc["events per user", ["count", "max"]].astype(int).tolist()
-        [10, 48]
+        [10, 44]
         """
         places_of_user = np.zeros(self.n_users, np.int64)
         users_of_place = np.zeros(self.n_places, np.int64)
@@ -269,7 +269,7 @@ class Traces:
         >>> list(frame)
         ['user', 'trace', 'instant', 'place', 'time', 'latitude', 'longitude']
         >>> str(frame["time"][1])
-        '2024-01-01 01:00:00+09:00'
+        '2024-03-04 01:00:00+00:00'
         """
         columns: dict[str, object] = {
             "user": self.user_ids[self.user],

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.description import in_lines
+from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
@@ -64,8 +64,8 @@ class FittedModel:
     >>> fit(toy_city(n_users=20, n_days=1, seed=0).traces, "sgd")
     FittedModel: sgd, learned from 20 users at 100 places
       settings  n_copied=0
-      traces    24 instants of 1 h from 2024-01-01 00:00 to 2024-01-01 23:00,
-                Asia/Tokyo; 24 slots
+      traces    24 instants of 1 h from 2024-03-04 00:00 to 2024-03-04 23:00, UTC;
+                12 slots
       privacy   secret like its training data; test its traces before release
     """
 
@@ -87,13 +87,13 @@ class FittedModel:
         grid = self.time_grid.summary()
         parts = {
             "settings": ", ".join(f"{name}={value!r}" for name, value in self.settings.items()) or "none",
-            "traces": f"{grid['time']}; {grid['slots']} slot{'s' if self.time_grid.n_slots > 1 else ''}",
+            "traces": f"{grid['time']}; {counted(self.time_grid.n_slots, 'slot')}",
             "fitted": "; ".join(self.summary()),
             "privacy": "secret like its training data; test its traces before release",
             "leaks": "; ".join(self._unprotected()),
         }
-        title = f"FittedModel: {self.system}, learned from {self.n_users:,} users at {len(self.places):,} places"
-        return in_lines(title, parts)
+        users, places = counted(self.n_users, "user"), counted(len(self.places), "place")
+        return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
 
     def _unprotected(self) -> list[str]:
         """What the synthesizer says, beyond what holds for all, that its traces do not protect."""
@@ -233,7 +233,7 @@ class FittedModel:
         about = {
             "format": MODEL_FORMAT,
             "system": self.system,
-            "module": type(self.trace_model).__module__,
+            "module": self._module(),
             "settings": self.settings,
             "seed": self.seed,
             "seed_given": self.seed_given,
@@ -245,6 +245,12 @@ class FittedModel:
             np.savez(partial / PARAMETERS_FILE, **self.trace_model.to_arrays())  # type: ignore[arg-type]
             write_text(partial / ABOUT_FILE, json.dumps(about, indent=1) + "\n")
 
+    def _module(self) -> str:
+        """The module of the synthesizer, or the package where nothing of it is from elsewhere."""
+        kinds: list[type] = [SYNTHESIZERS[self.system].settings] if self.system in SYNTHESIZERS else []
+        modules = [kind.__module__ for kind in (*kinds, type(self.trace_model))]
+        return next((module for module in modules if module.partition(".")[0] != PACKAGE), PACKAGE)
+
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> FittedModel:
         """Read a model folder.
@@ -255,7 +261,7 @@ class FittedModel:
             It is no model folder or of another format; a file is missing, damaged or was changed; its parts do not
             fit each other: shapes, types and finiteness of the parameters against the tables of users and places; or
             nobody has registered its synthesizer: import the module that does, which is named, before you load it. It
-            is not imported unasked, since a folder may come from anyone.
+            is not imported unasked, for a folder could then run anything.
         """
         folder = Path(folder)
         absent = [name for name in MODEL_FILES if not (folder / name).is_file()]
@@ -291,11 +297,13 @@ def _read_about(file: Path) -> dict[str, Any]:
 def _synthesizer_of(about: dict[str, Any], file: Path) -> Synthesizer:
     """The synthesizer of a model, whose module has to be imported where it is none of the package."""
     system, module = about["system"], about.get("module", PACKAGE)
-    if system in SYNTHESIZERS or str(module).partition(".")[0] == PACKAGE:
+    if system in SYNTHESIZERS:
         return SYNTHESIZERS[system]
-    where = "the script or notebook that defined it" if module == "__main__" else f"module {module}"
-    way_out = f"Import or run {where}, which registers it (SYNTHESIZERS.register), and load the model then"
-    raise InputError(str(file), [Problem(f"a registered synthesizer {system!r}", "none", way_out=way_out)])
+    unnamed = {PACKAGE: "the module that registers it", "__main__": "the script or notebook that registers it"}
+    what = unnamed.get(module, f"module {module}, which registers it")
+    way_out = f"Import or run {what}, before the model is loaded"
+    known = ", ".join(SYNTHESIZERS)
+    raise InputError(str(file), [Problem(f"a synthesizer among {known}", repr(system), way_out=way_out)])
 
 
 def _read_users(file: Path) -> np.ndarray:
