@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -95,7 +96,7 @@ def fit(
 
 def synthesize(
     model: FittedModel,
-    settings: SynthesisSettings | None = None,
+    settings: SynthesisSettings | Mapping[str, Any] | None = None,
     *,
     seed: int | Seed | None = None,
     batch_users: int = 4096,
@@ -110,7 +111,7 @@ def synthesize(
 
     Parameters
     ----------
-    settings : SynthesisSettings, optional
+    settings : SynthesisSettings or dict, optional
     seed : int or Seed, optional
         Reproduces the traces. It is part of the secret, and comes from the operating system where none is given.
     batch_users : int
