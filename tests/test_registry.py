@@ -38,7 +38,7 @@ def test_a_name_that_was_taken_is_told_at_every_look(animals):
     """Modules that come after the one that failed would be missing without a word."""
     animals.register(SimpleNamespace(name="dog"))
     for _ in range(2):
-        with pytest.raises(InputError, match="a name that is free; found 'dog'. Choose another name"):
+        with pytest.raises(InputError, match=r"a name that is free; found 'dog'\. Choose another name"):
             list(animals)
 
 

@@ -44,18 +44,18 @@ class PlaceTable:
         return len(self.ids)
 
     def summary(self) -> str:
-        """How many there are, where, and whether they have categories.
+        """How many there are, about where, and whether they have categories.
 
         Examples
         --------
         >>> PlaceTable(np.array([7, 9]), np.array([35.6, 35.7]), np.array([139.7, 139.8])).summary()
-        '2, latitude 35.6 to 35.7, longitude 139.7 to 139.8'
+        '2, latitude 35.60 to 35.70, longitude 139.70 to 139.80'
         """
         located = np.isfinite(self.latitude) & np.isfinite(self.longitude)
         text = f"{len(self):,}"
         if located.any():
             axes = {"latitude": self.latitude[located], "longitude": self.longitude[located]}
-            text += "".join(f", {name} {axis.min():.6g} to {axis.max():.6g}" for name, axis in axes.items())
+            text += "".join(f", {name} {axis.min():.2f} to {axis.max():.2f}" for name, axis in axes.items())
         if not located.all():
             text += f", {int((~located).sum()):,} without coordinates"
         return text + (", with categories" if self.category is not None else "")

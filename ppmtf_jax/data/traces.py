@@ -108,7 +108,7 @@ class Traces:
     Traces: 3 events of 2 users at 2 places
       time    3 instants of 1 h from 2024-01-01 09:00 to 2024-01-01 11:00, Asia/Tokyo
       slots   3
-      places  2, latitude 35.6 to 35.7, longitude 139.7 to 139.8
+      places  2, latitude 35.60 to 35.70, longitude 139.70 to 139.80
     """
 
     user: np.ndarray

@@ -152,7 +152,7 @@ def test_traces_are_shown_in_a_few_lines():
         "  time     4 instants of 1 h from 2024-01-01 09:00 to 2024-01-01 12:00,",
         "           Asia/Tokyo",
         "  slots    4",
-        "  places   3, latitude 35 to 37, longitude 139 to 141",
+        "  places   3, latitude 35.00 to 37.00, longitude 139.00 to 141.00",
         "  friends  1 pair of users",
         "  users    invented, none stands for a real one",
     ]
