@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
@@ -122,6 +123,15 @@ class PlausibleDeniability:
     plausible_users: np.ndarray
     threshold: np.ndarray
     table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        n_traces, n_passed = len(self.threshold), int(self.passed.sum())
+        parts = {
+            "model": self.system,
+            "settings": f"k = {self.settings.k}, eta = {self.settings.eta:g}",
+            "asked": f"{counted(self.n_verifiers, 'user')} beside the input user",
+        }
+        return in_lines(f"PlausibleDeniability: {n_passed:,} of {counted(n_traces, 'trace')} passed", parts)
 
     @property
     def passed(self) -> np.ndarray:
