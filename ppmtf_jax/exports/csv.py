@@ -1,0 +1,40 @@
+"""CSV: a row for each point, with time and coordinates, for everything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ppmtf_jax.exports.layers import Layer
+from ppmtf_jax.exports.nominal_times import iso_texts
+from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+
+
+def write_csv(layer: Layer, path: Path) -> None:
+    """Write the rows under a line of names; a CSV has no room for what the layer is about.
+
+    Times are ISO 8601 with the offset of their zone.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.exports.layers import trace_layer
+    >>> file = Path(tempfile.mkdtemp()) / "traces.csv"
+    >>> write_csv(trace_layer(toy_city(n_users=5, seed=0).traces), file)
+    >>> file.read_text(encoding="utf-8").splitlines()[0]
+    'time,latitude,longitude,user,trace,place,category'
+    """
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        rows = layer.rows.assign(time=iso_texts(layer.rows["time"]))
+        rows.to_csv(stream, index=False, lineterminator="\n")
+
+
+EXPORT_FORMATS.register(
+    ExportFormat(
+        "csv",
+        "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
+        (".csv",),
+        write_csv,
+        mark=b"time,latitude,longitude,",
+    )
+)
