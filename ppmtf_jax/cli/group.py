@@ -30,6 +30,7 @@ COMMANDS = [
     "test",
     "release",
     "evaluate",
+    "export",
     "attack",
 ]
 

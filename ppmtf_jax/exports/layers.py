@@ -20,7 +20,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.exports.nominal_times import wall_clock, zoned_times
+from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MADE_BY = "made_by"
@@ -109,8 +109,9 @@ def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -
         chosen = numpy_stream(seed, Stage.EXPORT).choice(n_all, n_traces, replace=False)
         traces = traces.select_traces(np.isin(np.arange(n_all), chosen))
     rows = event_rows(traces)
-    rows.insert(0, "time", zoned_times(wall_clock(traces.time_grid, traces.instant), traces.time_grid.time_zone))
-    about = _about("traces", traces.time_grid, rows["time"]) | {
+    local = wall_clock(traces.time_grid, traces.instant)
+    rows.insert(0, "time", zoned_times(local, traces.time_grid.time_zone))
+    about = _about("traces", traces.time_grid, local) | {
         "traces": len(traces.trace_table()[0]), "traces_in_all": n_all,
     }  # fmt: skip
     return Layer(rows, about, traces.trace_of_event(), traces.time_grid.step_s)
@@ -188,9 +189,10 @@ def population_layer(sets: Mapping[str, Traces]) -> Layer:
     cell = np.unique(np.concatenate([cells for cells, _ in counted.values()]))
     hour_of_cell, place = np.divmod(cell, len(places))
     _check_coordinates(places, np.unique(place))
+    local = hours.astype("datetime64[ms]")[hour_of_cell]
     rows = pd.DataFrame(
         {
-            "time": zoned_times(hours.astype("datetime64[ms]")[hour_of_cell], grid.time_zone),
+            "time": zoned_times(local, grid.time_zone),
             "latitude": places.latitude[place],
             "longitude": places.longitude[place],
             "place": places.ids[place],
@@ -207,13 +209,12 @@ def population_layer(sets: Mapping[str, Traces]) -> Layer:
     if len(sets) == 2:
         one, other = sets
         rows["difference"] = rows[f"{one}_share"] - rows[f"{other}_share"]
-    about = _about("population", grid, rows["time"]) | {"sets": list(sets)}
+    about = _about("population", grid, local) | {"sets": list(sets)}
     return Layer(rows, about, None, max(3600, grid.step_s))
 
 
-def _about(content: str, grid: TimeGrid, times: pd.Series) -> dict[str, Any]:
-    # Another zone than the grid's only where its clocks skip times.
-    skipped = str(times.dt.tz) != grid.time_zone
+def _about(content: str, grid: TimeGrid, local: np.ndarray) -> dict[str, Any]:
+    skipped = clocks_skip(local, grid.time_zone)
     return {
         MADE_BY: f"ppmtf_jax {version('ppmtf_jax')}",
         "content": content,

@@ -50,12 +50,26 @@ def zoned_times(local: np.ndarray, time_zone: str) -> pd.DatetimeIndex:
     """
     distinct, index = np.unique(local, return_inverse=True)
     times, zone = pd.DatetimeIndex(distinct), ZoneInfo(time_zone)
-    first_of_two = np.ones(len(times), bool)
-    zoned = times.tz_localize(zone, ambiguous=first_of_two, nonexistent="NaT")
+    zoned = _localized(times, zone)
     if zoned.hasnans:
-        offset = zone.utcoffset(times[0].to_pydatetime()) or timedelta()
-        zoned = times.tz_localize(timezone(offset))
+        zoned = times.tz_localize(timezone(zone.utcoffset(times[0].to_pydatetime()) or timedelta()))
     return zoned.take(index)
+
+
+def clocks_skip(local: np.ndarray, time_zone: str) -> bool:
+    """Whether some of these times are never shown by the clocks of a zone.
+
+    Examples
+    --------
+    >>> clocks_skip(np.array(["2024-03-10T02:30"], "datetime64[ms]"), "America/New_York")
+    True
+    """
+    return bool(_localized(pd.DatetimeIndex(np.unique(local)), ZoneInfo(time_zone)).hasnans)
+
+
+def _localized(times: pd.DatetimeIndex, zone: ZoneInfo) -> pd.DatetimeIndex:
+    first_of_two = np.ones(len(times), bool)
+    return times.tz_localize(zone, ambiguous=first_of_two, nonexistent="NaT")
 
 
 def iso_texts(times: pd.Series) -> np.ndarray:

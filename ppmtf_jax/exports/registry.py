@@ -128,8 +128,8 @@ def _format_of(path: Path, name: str | None) -> ExportFormat:
     if name is None and fits:
         return fits[0]
     if name is None:
-        known = ", ".join(f"{' or '.join(entry.suffixes)} ({key})" for key, entry in EXPORT_FORMATS.items())
-        raise InputError(str(path), [Problem(f"a name that ends in {known}", path.suffix or "none of them")])
+        known = dict.fromkeys(suffix for entry in EXPORT_FORMATS.values() for suffix in entry.suffixes)
+        raise InputError(str(path), [Problem(f"a name that ends in {', '.join(known)}", path.suffix or "none of them")])
     entry = EXPORT_FORMATS[name]
     if entry not in fits:
         # Programs that read it go by the ending.
