@@ -43,17 +43,14 @@ def test_a_trace_is_a_trajectory(movingpandas):
     # By the clocks of the grid's zone.
     assert first.index.tolist() == [pd.Timestamp("2024-01-01") + pd.Timedelta(hours=h) for h in (22, 23, 25)]
     assert first["place"].tolist() == ["a", "a", "b"]
-    # From 179.5 to -179.5 degrees and back at 17 degrees south: 2 * 6371 km * pi / 180 * cos(17 degrees).
-    assert made.trajectories[1].get_length(units="km") == pytest.approx(
-        2 * np.radians(6371 * np.cos(np.radians(17))), 1e-3
-    )
+    # From 179.5 to -179.5 degrees and back at 17 degrees south; a globe is within 0.6 percent of the ellipsoid.
+    there_km = np.radians(1) * 6371 * np.cos(np.radians(17))
+    assert made.trajectories[1].get_length(units="km") == pytest.approx(2 * there_km, 6e-3)
 
 
 def test_traces_of_one_event_are_refused_with_a_way_out(movingpandas):
     traces = by_hand()
-    with pytest.raises(
-        InputError, match=r"two events in each trace; found 1 of one event, first: trace 2 of 1\."
-    ) as error:
+    with pytest.raises(InputError, match=r"in each trace; found 1 of one event, first: trace 2 of 1\.") as error:
         to_movingpandas(traces)
     mask = str(error.value).partition("select_traces(")[2].removesuffix(")")
     assert len(to_movingpandas(traces.select_traces(eval(mask)))) == 2
