@@ -35,6 +35,7 @@ EXPORT_FORMATS.register(
         "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
         (".csv",),
         write_csv,
-        mark=b"time,latitude,longitude,",
+        # Without what it is about the line of names has to do; others begin theirs in the same way.
+        mark=rb"\Atime,latitude,longitude,(user,trace,place|place,(category,)?[^,\n]+_events,)",
     )
 )

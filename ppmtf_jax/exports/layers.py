@@ -23,7 +23,6 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
 from ppmtf_jax.streams import Stage, numpy_stream
 
-MADE_BY = "made_by"
 ROWS_AT_A_TIME = 2**18
 
 
@@ -216,7 +215,7 @@ def population_layer(sets: Mapping[str, Traces]) -> Layer:
 def _about(content: str, grid: TimeGrid, local: np.ndarray) -> dict[str, Any]:
     skipped = clocks_skip(local, grid.time_zone)
     return {
-        MADE_BY: f"ppmtf_jax {version('ppmtf_jax')}",
+        "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
         "content": content,
         "time": "nominal: the moments that the time grid gives its instants, by the clocks of its time zone"
         + (", all with the offset of the first, since these clocks skip some of the times" if skipped else ""),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.exports.layers import MADE_BY, Layer
+from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.runtime.files import atomic_file, check_output_file
 
@@ -33,7 +34,7 @@ class ExportFormat:
     of_traces_alone : bool
         Whether it is for what moves, and holds no population.
     mark : bytes
-        By which a file that `write` made is known: it is near the beginning or the end of each.
+        Regular expression by which a file that `write` made is known: it fits near the beginning or the end of each.
 
     Examples
     --------
@@ -46,7 +47,7 @@ class ExportFormat:
     suffixes: tuple[str, ...]
     write: Callable[[Layer, Path], None]
     of_traces_alone: bool = False
-    mark: bytes = f'"{MADE_BY}": "ppmtf_jax '.encode()
+    mark: bytes = rb'"made_by": "ppmtf_jax '
 
 
 EXPORT_FORMATS: Registry[ExportFormat] = Registry(
@@ -142,4 +143,4 @@ def _has_mark(path: Path, mark: bytes) -> bool:
     with path.open("rb") as stream:
         begin = stream.read(SEARCHED_BYTES)
         stream.seek(max(0, path.stat().st_size - SEARCHED_BYTES))
-        return mark in begin or mark in stream.read()
+        return any(re.search(mark, part) for part in (begin, stream.read()))

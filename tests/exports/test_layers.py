@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.data import traces as traces_module
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -151,6 +152,13 @@ def test_other_places_are_refused():
     sets = {name: random_traces(0, [1], places_in_line(n), GRID) for name, n in (("synthetic", 2), ("real", 3))}
     with pytest.raises(InputError, match="different numbers of places"):
         population_layer(sets)
+
+
+def test_users_without_events_have_no_row(monkeypatch):
+    monkeypatch.setattr(traces_module, "PIECE_EVENTS", 1)
+    one, other = by_hand().by_users()
+    assert (one.n_users, trace_layer(one).rows["user"].unique().tolist()) == (2, [1])
+    assert population_layer({"one": one, "other": other}).rows["one_events"].sum() == 4
 
 
 def make(kind: str, traces: Traces) -> Layer:
