@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.exports.nominal_times import iso_texts
@@ -24,9 +29,15 @@ def write_csv(layer: Layer, path: Path) -> None:
     >>> file.read_text(encoding="utf-8").splitlines()[0]
     'time,latitude,longitude,user,trace,place,category'
     """
-    with path.open("w", encoding="utf-8", newline="") as stream:
-        rows = layer.rows.assign(time=iso_texts(layer.rows["time"]))
-        rows.to_csv(stream, index=False, lineterminator="\n")
+    names = io.StringIO(newline="")
+    csv.writer(names, lineterminator="\n").writerow(layer.rows)
+    # The writer of Arrow is many times as fast as that of pandas, but puts all names in quotation marks.
+    how = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
+    with path.open("wb") as stream:
+        stream.write(names.getvalue().encode())
+        for piece in layer.in_pieces():
+            rows = piece.rows.assign(time=iso_texts(piece.rows["time"]))
+            arrow_csv.write_csv(pa.Table.from_pandas(rows, preserve_index=False), stream, how)
 
 
 EXPORT_FORMATS.register(
