@@ -144,11 +144,11 @@ def _movers(traces: Traces) -> np.ndarray:
 def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.DataFrame:
     """A check-in for each step of stays, at least one."""
     duration_s = (finished - checkins["time"]).dt.total_seconds().to_numpy()
-    negative = duration_s < 0
-    if negative.any():
+    bad = ~(duration_s >= 0)  # with a missing time there is none
+    if bad.any():
         found = "others"
         raise InputError(
-            "trackintel table", [Problem("staypoints that finish after they start", found, int(negative.sum()))]
+            "trackintel table", [Problem("staypoints that finish after they start", found, int(bad.sum()))]
         )
     n_checkins = np.maximum(np.ceil(duration_s / step_s), 1).astype(np.int64)
     number = np.arange(n_checkins.sum()) - np.repeat(np.cumsum(n_checkins) - n_checkins, n_checkins)
