@@ -42,6 +42,7 @@ class Stage(StrEnum):
     FIT = "fit"
     TUNING = "choice of settings"
     SYNTHESIS = "synthesis"
+    SAMPLED_USERS = "users of whom traces are sampled"
     COMPLETION = "completion of partly known traces"
     VERIFIERS = "verifiers of the privacy test"
     RELEASE = "numbers of released traces"

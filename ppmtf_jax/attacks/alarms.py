@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
 
-from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.attacks.registry import ALARM_MARGIN, ATTACKS
 from ppmtf_jax.attacks.scoring import products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
@@ -422,7 +422,10 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
         return [Reading()] * 5
     of_near = []
     for each in (found.copied_run, found.nearest_share):
-        of_near += [Reading({TEST_USERS: each.held_out_mean}), Reading({TEST_USERS: each.held_out_share_far})]
+        share = 1 - FAR_QUANTILE
+        alarm = share + 2 * math.sqrt(share * (1 - share) / len(each.held_out)) + ALARM_MARGIN
+        of_near += [Reading({TEST_USERS: each.held_out_mean})]
+        of_near += [Reading({TEST_USERS: each.held_out_share_far}, alarm=alarm)]
     if np.quantile(found.nearest_share.held_out, FAR_QUANTILE, method="higher") >= 1:
         of_near[-1] = Reading(of_near[-1].references, FOUND_WHOLE)
     return [Reading(), *of_near]

@@ -6,10 +6,10 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
-from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.registry import ALARM_MARGIN, ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 
 TIE = 1e-9
@@ -119,6 +119,10 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [_rate(attacked, comparison.statistic(ml_transitions, train), truth)]
 
 
+def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    return [Reading(alarm=1 / comparison.train.n_users + ALARM_MARGIN)]
+
+
 ATTACKS.register(
     Measurement(
         "reidentification",
@@ -135,6 +139,7 @@ ATTACKS.register(
             ),
         ),
         _measure,
+        reading=_read,
         check=_check,
     )
 )

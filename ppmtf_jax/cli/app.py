@@ -8,16 +8,14 @@ from typing import Annotated
 
 import typer
 
-from ppmtf_jax.cli import attacking, colocating, exporting, importing, modelling, releasing, whole
 from ppmtf_jax.cli.console import console
-from ppmtf_jax.cli.group import FriendlyGroup
+from ppmtf_jax.cli.group import ListedGroup
 
 app = typer.Typer(
-    cls=FriendlyGroup,
+    cls=ListedGroup,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    add_completion=False,
     help="Synthesize location traces that keep the statistics of real ones, and test that they protect people.",
     epilog="To see it at work without any data: `ppmtf demo`",
 )
@@ -31,9 +29,6 @@ def main(
     if show_version:
         console.print(f"ppmtf_jax {version('ppmtf_jax')}", highlight=False)
 
-
-for commands in (whole, importing, modelling, colocating, releasing, exporting, attacking):
-    commands.add_to(app)
 
 if __name__ == "__main__":
     sys.exit(app())

@@ -14,7 +14,7 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import STEPS, Quiet, example, with_settings
+from ppmtf_jax.cli.options import Quiet, example, with_settings
 from ppmtf_jax.jobs.attack import (
     MEMBERSHIP_DEFAULTS,
     MembershipReport,
@@ -60,7 +60,6 @@ def add_to(app: typer.Typer) -> None:
         name="attack",
         help="Attack traces, real or synthetic: what do they give away?",
         epilog=example("ppmtf attack reidentify city/train"),
-        rich_help_panel=STEPS,
     )
 
 

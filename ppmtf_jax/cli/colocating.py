@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import STEPS, Out, Overwrite, Quiet, example, with_settings
+from ppmtf_jax.cli.options import Out, Overwrite, Quiet, example, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.statement import privacy_statement
@@ -19,7 +19,7 @@ from ppmtf_jax.jobs.colocate import STATEMENT_TEXT, colocate_traces
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     command = "ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends"
-    app.command(rich_help_panel=STEPS, epilog=example(command))(colocate)
+    app.command(epilog=example(command))(colocate)
 
 
 @with_settings(ColocationSettings)

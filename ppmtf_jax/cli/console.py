@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import sys
 
-import pandas as pd
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
-
-from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 
 FEW_PASSED = 0.25
 """Share of the traces below which those that passed are said to be few."""
@@ -52,29 +49,4 @@ def plain_table(title: str, caption: str = "") -> Table:
     """An empty table in the style of all."""
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.caption, table.caption_justify = caption or None, "left"
-    return table
-
-
-def agreement_table(overview: pd.DataFrame, title: str) -> Table:
-    """How the chains agree on each quantity, over the second half of the sweeps."""
-    table = plain_table(title, f"Second half of the sweeps. R-hat to be {MAX_R_HAT} at most; ESS: effective draws.")
-    table.add_column("Quantity")
-    for heading in ("Mean", "SD", "R-hat", "ESS bulk", "tail"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for name, row in overview.iterrows():
-        numbers = [f"{row['mean']:.4g}", f"{row['sd']:.2g}", f"{row['r_hat']:.3f}"]
-        numbers += [f"{row[column]:.0f}" for column in ("ess_bulk", "ess_tail")]
-        table.add_row(str(name), *("-" if number == "nan" else number for number in numbers))
-    return table
-
-
-def held_out_table(diagnosis: Diagnosis) -> Table:
-    """How the error at the held-out cells went."""
-    table = plain_table("Error at cells held out", diagnosis.held_out_note)
-    table.add_column("Tensor")
-    for heading in ("1st", "2nd", "3rd", "4th quarter", "Best sweep", "Average of draws"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for tensor, row in diagnosis.held_out().iterrows():
-        quarters = [f"{row[f'{which}_quarter']:.3f}" for which in ("first", "second", "third", "last")]
-        table.add_row(str(tensor), *quarters, f"{row['best_sweep']:.0f}", f"{row['of_average']:.3f}")
     return table

@@ -9,7 +9,7 @@ import typer
 
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import STEPS, Quiet, example
+from ppmtf_jax.cli.options import Quiet, example
 from ppmtf_jax.exports.registry import EXPORT_FORMATS
 from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported, export_population, export_traces
 from ppmtf_jax.streams import check_seed
@@ -45,7 +45,6 @@ def add_to(app: typer.Typer) -> None:
         name="export",
         help="Write a population or traces for maps: kepler.gl, QGIS and others.",
         epilog=example("ppmtf export traces released --out traces.geojson"),
-        rich_help_panel=STEPS,
     )
 
 

@@ -3,36 +3,71 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from typing import Any, NamedTuple
 
 import typer
-from jax.errors import JaxRuntimeError
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ppmtf_jax.cli.console import complaints, print_any_text, stop
 from ppmtf_jax.errors import InputError, PpmtfError
-from ppmtf_jax.runtime.devices import leave_processes, use_all_cores, wait_for_processes
+
+STEPS, WHOLE = "Step by step", "All steps at once"
+
+
+class Listed(NamedTuple):
+    """What the list of commands says of one, so that it need not be loaded to be listed.
+
+    Attributes
+    ----------
+    module : str
+        Of `ppmtf_jax.cli`; its `add_to` adds the command.
+    panel : str
+        Under which heading.
+    help : str
+        The first sentence of its help.
+    """
+
+    module: str
+    panel: str
+    help: str
+
 
 # In the order of their use.
-COMMANDS = [
-    "demo",
-    "run",
-    "compare",
-    "list",
-    "import",
-    "fit",
-    "diagnose",
-    "complete",
-    "synthesize",
-    "colocate",
-    "test",
-    "release",
-    "evaluate",
-    "export",
-    "attack",
-]
+COMMANDS = {
+    "demo": Listed(
+        "whole",
+        WHOLE,
+        "Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test.",
+    ),
+    "run": Listed(
+        "whole",
+        WHOLE,
+        "Do the whole job of a configuration file: import, fit, synthesize, test, release, evaluate, draw.",
+    ),
+    "compare": Listed(
+        "whole",
+        WHOLE,
+        "Compare synthesizers on the same data: utility, privacy, the share that passes the test, time and memory.",
+    ),
+    "list": Listed("whole", WHOLE, "List the data sets, synthesizers, metrics and attacks there are."),
+    "import": Listed("importing", STEPS, "Convert a data set into two trace sets, for training and for testing."),
+    "fit": Listed("modelling", STEPS, "Learn a generative model of traces."),
+    "diagnose": Listed("modelling", STEPS, "Tell whether a ppmtf or itf model had enough sweeps."),
+    "complete": Listed(
+        "modelling", STEPS, "Fill the gaps of real traces: where people were when nothing was recorded."
+    ),
+    "synthesize": Listed("modelling", STEPS, "Synthesize traces from every user of a model."),
+    "colocate": Listed("colocating", STEPS, "Synthesize traces of friends who meet, under differential privacy."),
+    "test": Listed("releasing", STEPS, "Test synthetic traces for plausible deniability."),
+    "release": Listed("releasing", STEPS, "Write the traces that passed as a folder that can be handed to anyone."),
+    "evaluate": Listed("releasing", STEPS, "Measure utility and privacy, beside the training traces and uniform ones."),
+    "export": Listed("exporting", STEPS, "Write a population or traces for maps: kepler.gl, QGIS and others."),
+    "attack": Listed("attacking", STEPS, "Attack traces, real or synthetic: what do they give away?"),
+}
 
 # Help that depends on what is registered is made when it is shown.
 LATE_HELP: dict[str, Callable[[], str]] = {}
@@ -41,29 +76,21 @@ LATE_HELP: dict[str, Callable[[], str]] = {}
 class FriendlyGroup(TyperGroup):
     """Every group of commands of this program."""
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Names of the commands, in the order of their use."""
-        names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: COMMANDS.index(name) if name in COMMANDS else len(COMMANDS))
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, its help up to date with what is registered."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and cmd_name in LATE_HELP:
-            command.help = LATE_HELP[cmd_name]()
-        return command
-
     def invoke(self, ctx: Any) -> Any:
-        """Do a command on all cores; what a user can cause ends in a message and exit code 1."""
+        """Do a command; what a user can cause ends in a message and exit code 1."""
         print_any_text()
-        with suppress(InputError):  # where this is called from a program that has used JAX already
-            use_all_cores()
         try:
             return self._invoke(ctx)
         except typer.Exit as end:
             if end.exit_code:
-                leave_processes(end.exit_code)
+                _leave_processes(end.exit_code)
             raise
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that is asked for; typer suggests names for one that is not there."""
+        # It looks for them here, where a group that looks its commands up has none.
+        self.commands = self.commands or dict.fromkeys(self.list_commands(ctx))
+        return super().resolve_command(ctx, args)
 
     def explained(self, ctx: Any, error: PpmtfError) -> str:
         """What to say of an error of a command."""
@@ -72,7 +99,7 @@ class FriendlyGroup(TyperGroup):
     def _invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            wait_for_processes()
+            _wait_for_processes()
             return result
         except PpmtfError as error:
             raise stop(self.explained(ctx, error)) from error
@@ -81,13 +108,82 @@ class FriendlyGroup(TyperGroup):
                 raise  # nobody reads on, as in `ppmtf ... | head`: typer ends quietly
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             raise stop(f"{where}. Check permissions and free space; what was finished is kept.") from error
-        except (MemoryError, JaxRuntimeError) as error:
-            if "Gloo" in str(error):
-                raise stop(f"another process ended before the work was done; see what it says. ({error})") from error
-            if isinstance(error, JaxRuntimeError) and "RESOURCE_EXHAUSTED" not in str(error):
-                raise
-            way_out = "Take fewer users or places, a lower rank, or zeros=weighted; what was finished is kept"
-            raise stop(f"the memory does not suffice ({error}). {way_out}.") from error
         except KeyboardInterrupt as error:
             complaints.print("Stopped. What was finished is kept; `fit` and `run` go on when they are called again.")
             raise typer.Exit(130) from error
+        except (MemoryError, RuntimeError) as error:
+            if "Gloo" in str(error):
+                raise stop(f"another process ended before the work was done; see what it says. ({error})") from error
+            # JAX has an error of its own for it.
+            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
+                raise
+            way_out = "Take fewer users or places, a lower rank, or zeros=weighted; what was finished is kept"
+            raise stop(f"the memory does not suffice ({error}). {way_out}.") from error
+
+
+class ListedGroup(FriendlyGroup):
+    """The commands of `COMMANDS`, each loaded when it is called: the list must not take the time that JAX takes."""
+
+    _only_lists = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of the commands, in the order of their use."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, its help up to date with what is registered; none where there is no such command."""
+        if cmd_name not in COMMANDS:
+            return None
+        listed = COMMANDS[cmd_name]
+        if self._only_lists:
+            return TyperCommand(cmd_name, help=listed.help, rich_help_panel=listed.panel)
+        _use_all_cores()
+        holder = typer.Typer(rich_markup_mode="markdown", add_completion=False, callback=lambda: None)
+        import_module(f"ppmtf_jax.cli.{listed.module}").add_to(holder)
+        command = typer.main.get_group(holder).get_command(ctx, cmd_name)
+        if command is not None and cmd_name in LATE_HELP:
+            command.help = LATE_HELP[cmd_name]()
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, a line for each command."""
+        with self._listing():
+            super().format_help(ctx, formatter)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """What a shell may complete a word to."""
+        with self._listing():
+            return super().shell_complete(ctx, incomplete)
+
+    @contextmanager
+    def _listing(self) -> Iterator[None]:
+        self._only_lists = True
+        try:
+            yield
+        finally:
+            self._only_lists = False
+
+
+def _use_all_cores() -> None:
+    # JAX takes its time: the list of commands is shown without it.
+    from ppmtf_jax.runtime.devices import use_all_cores
+
+    with suppress(InputError):  # where this is called from a program that has used JAX already
+        use_all_cores()
+
+
+# A command that failed before it loaded JAX shares no work.
+
+
+def _leave_processes(exit_code: int) -> None:
+    if "jax" in sys.modules:
+        from ppmtf_jax.runtime.devices import leave_processes
+
+        leave_processes(exit_code)
+
+
+def _wait_for_processes() -> None:
+    if "jax" in sys.modules:
+        from ppmtf_jax.runtime.devices import wait_for_processes
+
+        wait_for_processes()

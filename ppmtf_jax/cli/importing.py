@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import STEPS, Overwrite, Quiet, Seed, example, option_name, with_settings
+from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, example, option_name, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.errors import InputError, PpmtfError, Problem
 from ppmtf_jax.jobs.steps import check_data, import_data
@@ -51,7 +51,6 @@ def add_to(app: typer.Typer) -> None:
         name="import",
         help="Convert a data set into two trace sets, for training and for testing.",
         epilog="Each has its own help: `ppmtf import checkins --help`",
-        rich_help_panel=STEPS,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import pandas as pd
 import typer
+from rich.table import Table
 
-from ppmtf_jax.cli.console import agreement_table, console, held_out_table, tell
+from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import LATE_HELP
 from ppmtf_jax.cli.options import (
-    STEPS,
     Model,
     Out,
     Overwrite,
@@ -20,6 +21,7 @@ from ppmtf_jax.cli.options import (
     shares_work,
     with_settings,
 )
+from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 from ppmtf_jax.jobs.resume import fit_resumably
 from ppmtf_jax.jobs.steps import complete_traces, diagnose_fit, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
@@ -31,18 +33,10 @@ from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
-    app.command(rich_help_panel=STEPS, epilog=example("ppmtf fit city/train --system ppmtf --set rank=16 --out model"))(
-        fit
-    )
-    app.command(rich_help_panel=STEPS, epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(
-        diagnose
-    )
-    app.command(rich_help_panel=STEPS, epilog=example("ppmtf complete model city/train --how random --out whole"))(
-        complete
-    )
-    app.command(rich_help_panel=STEPS, epilog=example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))(
-        synthesize
-    )
+    app.command(epilog=example("ppmtf fit city/train --system ppmtf --set rank=16 --out model"))(fit)
+    app.command(epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(diagnose)
+    app.command(epilog=example("ppmtf complete model city/train --how random --out whole"))(complete)
+    app.command(epilog=example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))(synthesize)
     LATE_HELP["fit"] = _fit_help
 
 
@@ -106,8 +100,8 @@ def diagnose(
         model, train, out, n_sweeps=sweeps, n_chains=chains, seed=seed, overwrite=overwrite, progress=not quiet
     )
     title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
-    console.print(agreement_table(diagnosis.overview(), title))
-    console.print(held_out_table(diagnosis))
+    console.print(_agreement_table(diagnosis.overview(), title))
+    console.print(_held_out_table(diagnosis))
     for advice in diagnosis.advice:
         tell(f"- {advice}")
     tell(f"summary.csv, sweeps.csv and traces.png in {out}")
@@ -150,3 +144,28 @@ def synthesize(
     if is_first_process():
         n_traces = traces.n_users * settings.traces_per_user
         tell(f"{n_traces} traces of {traces.time_grid.n_instants} events in {out}")
+
+
+def _agreement_table(overview: pd.DataFrame, title: str) -> Table:
+    """How the chains agree on each quantity, over the second half of the sweeps."""
+    table = plain_table(title, f"Second half of the sweeps. R-hat to be {MAX_R_HAT} at most; ESS: effective draws.")
+    table.add_column("Quantity")
+    for heading in ("Mean", "SD", "R-hat", "ESS bulk", "tail"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for name, row in overview.iterrows():
+        numbers = [f"{row['mean']:.4g}", f"{row['sd']:.2g}", f"{row['r_hat']:.3f}"]
+        numbers += [f"{row[column]:.0f}" for column in ("ess_bulk", "ess_tail")]
+        table.add_row(str(name), *("-" if number == "nan" else number for number in numbers))
+    return table
+
+
+def _held_out_table(diagnosis: Diagnosis) -> Table:
+    """How the error at the held-out cells went."""
+    table = plain_table("Error at cells held out", diagnosis.held_out_note)
+    table.add_column("Tensor")
+    for heading in ("1st", "2nd", "3rd", "4th quarter", "Best sweep", "Average of draws"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for tensor, row in diagnosis.held_out().iterrows():
+        quarters = [f"{row[f'{which}_quarter']:.3f}" for which in ("first", "second", "third", "last")]
+        table.add_row(str(tensor), *quarters, f"{row['best_sweep']:.0f}", f"{row['of_average']:.3f}")
+    return table

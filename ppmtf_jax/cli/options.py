@@ -20,8 +20,6 @@ from ppmtf_jax.runtime.devices import is_first_process, join_processes
 from ppmtf_jax.settings import build_settings, help_of_fields, split_assignments
 from ppmtf_jax.streams import check_seed
 
-STEPS = "Step by step"
-WHOLE = "All steps at once"
 MANY = "Several processes or machines"
 
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")]

@@ -9,7 +9,6 @@ import typer
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.options import (
-    STEPS,
     Model,
     Out,
     Overwrite,
@@ -21,7 +20,7 @@ from ppmtf_jax.cli.options import (
 )
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
-from ppmtf_jax.evaluation.tables import format_table
+from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
@@ -34,14 +33,9 @@ Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
+    app.command("test", epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts"))(check_deniability)
+    app.command(epilog=example("ppmtf release synthetic verdicts --out released --key released-key"))(release)
     app.command(
-        "test", rich_help_panel=STEPS, epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
-    )(check_deniability)
-    app.command(
-        rich_help_panel=STEPS, epilog=example("ppmtf release synthetic verdicts --out released --key released-key")
-    )(release)
-    app.command(
-        rich_help_panel=STEPS,
         epilog=example(
             "ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json"
         ),
@@ -156,7 +150,7 @@ def evaluate(
         key=key,
         verdicts=verdicts,
         json_file=json_file,
-        show=lambda evaluation: console.print(format_table(evaluation, note=_note(evaluation, key is not None))),
+        show=lambda evaluation: console.print(TableOrList(evaluation, note=_note(evaluation, key is not None))),
         overwrite=overwrite,
         progress=not quiet,
     )

@@ -93,10 +93,14 @@ class Reading:
         Numbers to hold it against, by name, such as what the same users' other half gives ("floor").
     caveat : str
         Why the number says little on these data, a line for each reason, or "".
+    alarm : float
+        Above this, a number of synthetic traces is to alarm people: it is more than chance gives on these data, by a
+        margin that matters. Infinite where nothing alarms.
     """
 
     references: dict[str, float] = field(default_factory=dict)
     caveat: str = ""
+    alarm: float = math.inf
 
 
 @dataclass(frozen=True)

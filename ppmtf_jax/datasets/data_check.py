@@ -10,7 +10,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import Imported
 
 HOUR_S = 3600
-BAR_WIDTH = 40
+BAR_WIDTH = 20
 NIGHT_H = range(8)
 # Below these a model learns little: rules of thumb, which are only said.
 MIN_SHARE_OF_STEPS = 0.1
@@ -40,6 +40,8 @@ class DataCheck:
         Seconds from one instant to the next.
     n_in_traces : int
         Events that follow another one in their trace.
+    refusal : str
+        Why this cannot be imported as it is, or "".
     """
 
     report: str
@@ -53,10 +55,11 @@ class DataCheck:
     gap_s: float
     step_s: int
     n_in_traces: int
+    refusal: str = ""
 
     def warnings(self) -> list[str]:
-        """What will make synthesis hard, each with a way out."""
-        found = []
+        """What will make synthesis hard or impossible, each with a way out."""
+        found = [self.refusal] if self.refusal else []
         quietest = int(self.events_of_hour.argmin())
         if quietest not in NIGHT_H and self.events_of_hour.max() > 2 * self.events_of_hour[quietest]:
             found.append(f"fewest events at {quietest:02d} h: people sleep at night, so the time zone may be wrong")
@@ -109,7 +112,7 @@ def check_imported(imported: Imported) -> DataCheck:
     sets = list(imported.sets.values())
     grid = sets[0].time_grid
     per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
-    gaps = np.concatenate([_gaps(traces) for traces in sets])
+    gaps = np.concatenate([traces.gaps() for traces in sets])
     visited = np.unique(np.concatenate([traces.place for traces in sets]))
     return DataCheck(
         report=imported.report,
@@ -123,13 +126,8 @@ def check_imported(imported: Imported) -> DataCheck:
         gap_s=float(np.median(gaps)) * grid.step_s if len(gaps) else np.nan,
         step_s=grid.step_s,
         n_in_traces=len(gaps),
+        refusal="" if imported.refusal is None else str(imported.refusal).rstrip("."),
     )
-
-
-def _gaps(traces: Traces) -> np.ndarray:
-    """Steps from each event of a trace to its next."""
-    same = np.diff(traces.trace_of_event()) == 0
-    return np.diff(traces.instant)[same]
 
 
 def _events_of_hour(traces: Traces) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import Problem
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.registry import Registry
 
 
@@ -20,10 +20,13 @@ class Imported(NamedTuple):
         "train" and "test", perhaps others.
     report : str
         What became of the rows.
+    refusal : InputError, optional
+        Why the sets cannot be used as they are, though they can be looked at.
     """
 
     sets: dict[str, Traces]
     report: str
+    refusal: InputError | None = None
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,11 @@ DATA_SETS: Registry[DataSet] = Registry("data set", "ppmtf_jax.datasets")
 
 
 def split_users(traces: Traces, report: object, train_fraction: float, seed: int) -> Imported:
-    """Training and test users, at random, of data that comes without them."""
-    train, test = traces.split_users(train_fraction, seed)
+    """Training and test users, at random, of data that comes without them; all together where they are too few."""
+    try:
+        train, test = traces.split_users(train_fraction, seed)
+    except InputError as refusal:
+        return Imported({"all": traces}, str(report), refusal)
     return Imported({"train": train, "test": test}, str(report))
 
 

@@ -39,6 +39,11 @@ TABLE_COLUMNS = (
     "kind",
     "references",
     "caveat",
+    "alarm",
+)
+ALARMED = (
+    "These traces tell of training users what traces of nobody would not. Release them only if you may accept that; "
+    "a smoother model, fewer traces of each user, or more users who train it tell less"
 )
 UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so it tells nothing of a synthesizer"
 
@@ -175,6 +180,10 @@ class Row(NamedTuple):
         """As printed: with a dagger where there is a caveat."""
         return self.quantity.title + (" †" if self.reading.caveat else "")
 
+    def is_alarming(self, column: str, value: float) -> bool:
+        """Whether a number is one of synthetic traces, and worse than chance."""
+        return column not in RESERVED and value > self.reading.alarm
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
@@ -185,7 +194,7 @@ class Evaluation:
     table : DataFrame
         A row for each metric and column, with `TABLE_COLUMNS`: the metric's and the column's name, the number (NaN
         where it is undefined), and what is known of the metric, see `Quantity`; kind is "utility" or "privacy". How the
-        metric is to be read on these data is in references, a dictionary, and caveat, see `Reading`.
+        metric is to be read on these data is in references, a dictionary, caveat and alarm, see `Reading`.
 
     Examples
     --------
@@ -237,7 +246,7 @@ class Evaluation:
         for name, rows in self.table.groupby("metric", sort=False):
             first = rows.iloc[0]
             quantity = Quantity(str(name), **{each.name: first[each.name] for each in fields(Quantity)[1:]})
-            reading = Reading(first["references"], first["caveat"])
+            reading = Reading(first["references"], first["caveat"], float(first["alarm"]))
             found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
         return found
 
@@ -256,6 +265,23 @@ class Evaluation:
                 found.setdefault(reason.rstrip("."), []).append(row.quantity.title)
         return found
 
+    def alarms(self) -> dict[str, dict[str, float]]:
+        """The numbers of synthetic sets that are worse than chance, by metric and column.
+
+        Examples
+        --------
+        >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "privacy", [0.6, 0.9], Reading(alarm=0.5))
+        >>> Evaluation.of_rows(["synthetic", "training"], [row]).alarms()
+        {'a': {'synthetic': 0.6}}
+        """
+        found = {}
+        for row in self.rows():
+            values = zip(self.columns, row.values, strict=True)
+            above = {column: value for column, value in values if row.is_alarming(column, value)}
+            if above:
+                found[row.quantity.name] = above
+        return found
+
     @classmethod
     def of_rows(cls, columns: Sequence[str], rows: Sequence[Row]) -> Evaluation:
         """An evaluation of given numbers: the opposite of `rows`."""
@@ -271,7 +297,7 @@ class Evaluation:
         """As JSON; an undefined number becomes null, for JSON knows no NaN."""
         metrics = [
             asdict(row.quantity) | {"kind": row.kind, "values": [_or_none(each) for each in row.values]}
-            | asdict(row.reading)
+            | asdict(row.reading) | {"alarm": _or_none(row.reading.alarm)}
             for row in self.rows()
         ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
@@ -306,19 +332,28 @@ class Evaluation:
     def __repr__(self) -> str:
         numbers = {row.title: [row.quantity.text(value) for value in row.values] for row in self.rows()}
         table = pd.DataFrame.from_dict(numbers, orient="index", columns=self.columns)
-        return "\n".join([table.to_string(), *caveat_lines(self)])
+        return "\n".join([table.to_string(), *remarks(self)])
 
 
-def caveat_lines(evaluation: Evaluation) -> list[str]:
-    """What to print below the numbers: a line for each reason why some say little.
+def remarks(evaluation: Evaluation) -> list[str]:
+    """What to print below the numbers: a line for each reason why some say little, and one on those that alarm.
 
     Examples
     --------
     >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "utility", [0.0], Reading(caveat="Too few users"))
-    >>> caveat_lines(Evaluation.of_rows(["synthetic"], [row]))
+    >>> remarks(Evaluation.of_rows(["synthetic"], [row]))
     ['† A: Too few users.']
+    >>> row = Row(Quantity("b", "B", "", "", "lower", ""), "privacy", [0.4], Reading(alarm=0.25))
+    >>> remarks(Evaluation.of_rows(["synthetic"], [row]))[0]
+    '! Too high: B (synthetic 0.4000, to be 0.25 at most). These traces tell of training users what traces of ...'
     """
-    return [f"† {', '.join(titles)}: {reason}." for reason, titles in evaluation.caveats().items()]
+    found = [f"† {', '.join(titles)}: {reason}." for reason, titles in evaluation.caveats().items()]
+    rows, above = {row.quantity.name: row for row in evaluation.rows()}, []
+    for name, values in evaluation.alarms().items():
+        quantity, limit = rows[name].quantity, rows[name].reading.alarm
+        numbers = ", ".join(f"{column} {quantity.text(value)}" for column, value in values.items())
+        above.append(f"{quantity.title} ({numbers}, to be {limit:.2f} at most)")
+    return [*found, f"! Too high: {'; '.join(above)}. {ALARMED}."] if above else found
 
 
 def evaluate(
@@ -487,14 +522,15 @@ def _completed(reading: Reading, uniform_is_better: bool) -> Reading:
     """With what is known only when all is measured, and without references that are undefined."""
     reasons = [UNIFORM_IS_BETTER] * uniform_is_better + reading.caveat.splitlines()
     references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
-    return Reading(references, "\n".join(reasons))
+    return Reading(references, "\n".join(reasons), reading.alarm)
 
 
 def _row_from_json(content: dict[str, Any]) -> Row:
     about = dict(content)
-    # Evaluations of earlier versions say nothing of how they are to be read.
+    # Evaluations of earlier versions say little or nothing of how they are to be read.
     references = {str(name): float(value) for name, value in about.pop("references", {}).items()}
-    reading = Reading(references, str(about.pop("caveat", "")))
+    alarm = about.pop("alarm", None)
+    reading = Reading(references, str(about.pop("caveat", "")), math.inf if alarm is None else float(alarm))
     kind = str(about.pop("kind"))
     values = [math.nan if value is None else float(value) for value in about.pop("values")]
     return Row(Quantity(**about), kind, values, reading)

@@ -4,23 +4,74 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from ppmtf_jax.data.measurement import Reading
-from ppmtf_jax.evaluation.evaluation import Evaluation, Row, caveat_lines
+from ppmtf_jax.evaluation.evaluation import Evaluation, Row, remarks
 
 MIN_TITLE_WIDTH = 12
+UNBOUNDED = 1000
+
+
+class TableOrList:
+    """The table of `format_table`, or its numbers below each other where the terminal is too narrow for it.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> from ppmtf_jax.data.measurement import Quantity
+    >>> quantity = Quantity("a", "A long title", "What it is.", "", "lower", "near Training")
+    >>> row = Row(quantity, "utility", [0.25, 0.5, 0.75, 1.0], Reading())
+    >>> evaluation = Evaluation.of_rows(["released", "all", "training", "uniform"], [row])
+    >>> Console(width=32).print(TableOrList(evaluation))
+    Utility and privacy: lower is
+    better
+    <BLANKLINE>
+    A long title (near Training)
+      Released    0.2500
+      All         0.5000
+      Training    0.7500
+      Uniform     1.0000
+    """
+
+    def __init__(self, evaluation: Evaluation, *, note: str = ""):
+        self.evaluation = evaluation
+        self.table = format_table(evaluation, note=note)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        """Whichever fits."""
+        unbounded = options.update(width=UNBOUNDED)
+        yield (
+            self.table if Measurement.get(console, unbounded, self.table).minimum <= options.max_width else self._list()
+        )
+
+    def _list(self) -> Text:
+        names = [str(column.header) for column in self.table.columns][1:-1]
+        titles, *columns, goods = ([str(cell) for cell in column.cells] for column in self.table.columns)
+        name_width, width = max(map(len, names)), max(len(text) for column in columns for text in column)
+        lines = [str(self.table.title)]
+        for row, (title, good) in enumerate(zip(titles, goods, strict=True)):
+            lines += ["", f"{title} ({good})"]
+            lines += [
+                f"  {name:<{name_width}} {column[row]:>{width + 2}}"
+                for name, column in zip(names, columns, strict=True)
+            ]
+        return Text("\n".join([*lines, *(["", str(self.table.caption)] if self.table.caption else [])]))
 
 
 def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:
     """A table of all metrics beside Training and Uniform; print it with `rich.print`.
 
     What a number is to be held against on these data stands with what a good value is. Metrics that say little on these
-    data are dim and have a dagger; why is told below.
+    data are dim and have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. Why
+    is told below.
 
     Parameters
     ----------
@@ -45,9 +96,9 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption_justify="left")
     table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
-    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *caveat_lines(evaluation)]) or None
+    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *remarks(evaluation)]) or None
     apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
-    numbers = [_numbers(row, apart.get(row.quantity.name)) for row in rows]
+    numbers = [_numbers(row, evaluation.columns, apart.get(row.quantity.name)) for row in rows]
     table.add_column("Metric", min_width=MIN_TITLE_WIDTH)
     for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
         # A long name may take several lines, a number may not.
@@ -61,14 +112,16 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     return table
 
 
-def _numbers(row: Row, spreads: Sequence[float] | None) -> list[str]:
-    """As printed, each with its spread where that is known."""
+def _numbers(row: Row, columns: Sequence[str], spreads: Sequence[float] | None) -> list[str]:
+    """As printed, each with its spread where that is known, and marked where it alarms."""
 
-    def text(value: float, spread: float) -> str:
+    def text(column: str, value: float, spread: float) -> str:
         number = row.quantity.text(value)
-        return f"{number} ± {row.quantity.text(spread)}" if math.isfinite(spread) and spread > 0 else number
+        if math.isfinite(spread) and spread > 0:
+            number += f" ± {row.quantity.text(spread)}"
+        return ("! " if row.is_alarming(column, value) else "") + number
 
-    return [text(*each) for each in zip(row.values, spreads or [math.nan] * len(row.values), strict=True)]
+    return [text(*each) for each in zip(columns, row.values, spreads or [math.nan] * len(row.values), strict=True)]
 
 
 def references_text(reading: Reading) -> str:

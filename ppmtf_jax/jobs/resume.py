@@ -5,7 +5,7 @@ its input files or the fingerprints of the steps before it, the seed and the ver
 wrote. A step is skipped if both agree; so what was removed, changed or damaged is made again.
 
 A job writes two folders: `release`, which can be handed to anyone as it is, and `private`, which only its owner may
-read, with everything else.
+read, with everything else; `log.txt` there says when each step was done, and in how many seconds.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import os
 import re
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
@@ -50,6 +51,8 @@ LINE_STEPS, LINE = ("fit", "synthesize", "test"), ("model", "synthetic", "verdic
 """What is done with every system, and the folder that each of these makes."""
 STEPS = ("import", *LINE_STEPS, "release", "evaluate", "pictures")
 METRICS_FILE = "metrics.json"
+LOG_FILE = "log.txt"
+"""In the private folder: a line for each step that was done, with its seconds, of all runs of the job."""
 # What a job writes into its private folder.
 PRIVATE_NAMES = ("data", "model", "synthetic", "verdicts", "key", METRICS_FILE, "pictures", "seed.json")
 COMPARED = "compared"
@@ -238,9 +241,22 @@ class _Job:
             return
         self.say(f"{name} ...")
         begin = time.perf_counter()
-        action()
+        try:
+            action()
+        except BaseException as error:
+            with suppress(OSError):  # a full disk is told by the step
+                self._log(f"{name}: {type(error).__name__} after {time.perf_counter() - begin:.1f} s")
+            raise
         write_text(stamp, f"{fingerprint} {self._hash_outputs(outputs)}")
-        self.say(f"  done in {time.perf_counter() - begin:.1f} s")
+        seconds = time.perf_counter() - begin
+        self._log(f"{name}: {seconds:.1f} s")
+        self.say(f"  done in {seconds:.1f} s")
+
+    def _log(self, text: str) -> None:
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        with (self.private / LOG_FILE).open("a", encoding="utf-8") as file:
+            file.write(f"{now} {text}\n")
+        (self.private / LOG_FILE).chmod(0o600)
 
     def _fingerprint(self, name: str, settings: Any, after: list[str]) -> str:
         before = [self.fingerprints[step] for step in after]

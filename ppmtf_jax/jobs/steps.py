@@ -81,6 +81,8 @@ def import_data(
     check_output_folder(out, IMPORTED, overwrite=overwrite, inputs=inputs)
     own_seed = draw_seed(seed)
     imported = DATA_SETS[source].read(settings, own_seed.value, progress)
+    if imported.refusal is not None:
+        raise imported.refusal
     about = {"source": source, "seed": own_seed._asdict()}
     with (
         spinner("writing", show=progress),

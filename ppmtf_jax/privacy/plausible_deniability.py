@@ -32,7 +32,7 @@ from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
-from ppmtf_jax.synthesizers.synthesis import SMALL_CONSTANT_BYTES
+from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 

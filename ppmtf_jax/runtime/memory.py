@@ -7,17 +7,18 @@ lie within 30 % of them.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
 
 
 def available_bytes() -> int | None:
-    """Memory that this process may still take: what the machine has free, or its control group if that is less.
+    """Memory that this process may still take: what the machine, its control group and `ulimit -v` leave.
 
     None where the system does not say, as outside Linux.
     """
-    free = [_of_machine(), _of_group("memory.max", "memory.current")]
+    free = [_of_machine(), _of_process(), _of_group("memory.max", "memory.current")]
     free.append(_of_group("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
     return min((n for n in free if n is not None), default=None)
 
@@ -62,6 +63,19 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
 def _of_machine() -> int | None:
     lines = _read(Path("/proc/meminfo")).splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _of_process() -> int | None:
+    """Of the limit of its address space, which counts what is reserved, used or not."""
+    if sys.platform != "linux":
+        return None
+    # Windows has no such module.
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    lines = _read(Path("/proc/self/status")).splitlines()
+    reserved = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize:")), 0)
+    return None if limit == resource.RLIM_INFINITY else max(limit - reserved, 0)
 
 
 def _of_group(limit: str, used: str) -> int | None:

@@ -218,6 +218,20 @@ def test_alarms_become_json_and_rows_of_the_evaluation() -> None:
         assert references[name] == {"test users": content[name]["held_out_mean"]}
 
 
+RUNG = {"copied_run_far", "nearest_share_far", "density_ratio_auc", "mia_advantage", "reid_rate"}
+
+
+def test_copies_alarm_everywhere_and_strangers_nowhere() -> None:
+    train, test = real()
+    evaluation = evaluate({"copied": train, "strange": replace(strangers(train), user_ids=train.user_ids)}, train, test)
+    assert evaluation.alarms().keys() == RUNG
+    assert {column for values in evaluation.alarms().values() for column in values} == {"copied"}
+    limits = {row.quantity.name: row.reading.alarm for row in evaluation.rows()}
+    # Smirnov's bound at 1 % with 200 + 200 users, and a tenth.
+    assert limits["mia_advantage"] == pytest.approx(math.sqrt(math.log(100) / 200) + 0.1)
+    assert limits["reid_rate"] == pytest.approx(1 / 200 + 0.1)
+
+
 def test_an_alarm_that_cannot_ring_says_so() -> None:
     """Windows of two events, at two places: some of the training set has each."""
     places, grid = places_in_line(2), minutes(2)

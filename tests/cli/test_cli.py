@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner, Result
 
-from ppmtf_jax.cli import releasing, whole
+from ppmtf_jax.cli import group, releasing, whole
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
@@ -162,6 +162,37 @@ def test_without_a_command_there_is_help(words):
 
 def test_commands_are_listed_in_the_order_of_their_use():
     assert re.findall(r"│ (\w+) ", works("--help")) == COMMANDS
+
+
+def test_the_list_says_what_each_command_says_of_itself():
+    for name in COMMANDS:
+        listed = group.COMMANDS[name].help
+        assert listed in " ".join(works(name, "--help").replace("│", " ").split())
+
+
+def test_the_list_of_commands_needs_no_jax():
+    """It would take seconds; so would every word that a shell completes."""
+    check = "import sys; from ppmtf_jax.cli.app import app; app(['--help'], standalone_mode=False)"
+    check += "; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, check=True, cwd=Path(__file__).parents[2])
+    assert done.stdout.split()[-1] == b"False"
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [("ppmtf ev", "evaluate"), ("ppmtf import ch", "checkins"), ("ppmtf test --noise", "--noise-epsilon")],
+)
+def test_shells_complete_commands_and_options(monkeypatch, line, completed):
+    variables = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+    result = CliRunner().invoke(app, prog_name="ppmtf", env=variables | {"_PPMTF_COMPLETE": "complete_bash"})
+    assert result.output.split() == [completed]
+
+
+@pytest.mark.parametrize(("words", "meant"), [(["tets"], "test"), (["import", "checkin"], "checkins")])
+def test_a_mistyped_command_is_guessed(words, meant):
+    result = call(*words)
+    assert result.exit_code == 2
+    assert f"Did you mean '{meant}'?" in result.output
 
 
 def test_version():

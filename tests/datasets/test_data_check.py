@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.data_check import check_imported
-from ppmtf_jax.datasets.registry import Imported
+from ppmtf_jax.datasets.registry import DATA_SETS, Imported
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.jobs.steps import check_data, import_data
 
 PLACES = PlaceTable(np.arange(9), np.full(9, 35.0), np.full(9, 139.0))
 
@@ -43,3 +46,16 @@ def test_what_makes_synthesis_hard_is_told():
     assert check_imported(Imported({"train": traces(awake)}, "")).warnings() == [
         "fewest events at 12 h: people sleep at night, so the time zone may be wrong"
     ]
+
+
+def test_too_few_users_to_split_can_be_looked_at_and_not_imported(tmp_path):
+    settings = DATA_SETS["toy-city"].settings(n_users=2, n_places=20, n_days=1)
+    check = check_data("toy-city", settings, seed=0)
+    assert check.n_users == 2
+    assert (
+        check.warnings()[0]
+        == "split: expected a training fraction that leaves users on both sides; found 0.8 of 2 users"
+    )
+    with pytest.raises(InputError, match="leaves users on both sides"):
+        import_data("toy-city", settings, tmp_path / "out", seed=0)
+    assert not (tmp_path / "out").exists()

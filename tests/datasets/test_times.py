@@ -95,7 +95,7 @@ def test_days_and_months_are_told_apart_by_the_whole_column(written, local, prob
 @pytest.mark.parametrize(
     ("written", "options", "local"),
     [
-        ("03.04.12 18:00", {"time_format": "%d.%m.%y %H:%M"}, "2012-04-03T18:00:00"),
+        ("03.04.12 18:00", {"time_format": "%d.%m.%Y %H:%M"}, "2012-04-03T18:00:00"),
         ("18h 2012-04-03 +0200", {"time_format": "%Hh %Y-%m-%d %z"}, "2012-04-03T18:00:00"),
         ("2012-04-03T18:00:00", {"times_in": "UTC"}, "2012-04-03T20:00:00"),
         ("2012-04-03T18:00:00", {"times_in": "America/New_York"}, "2012-04-04T00:00:00"),

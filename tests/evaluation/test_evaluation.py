@@ -366,7 +366,7 @@ def planted() -> Iterator[list[Comparison]]:
     def read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
         asked.append(comparison)
         caveats = ["Three users only"] + [""] * (len(PLANTED) - 1)
-        return [Reading({"floor": 0.26, "undefined": math.nan}, caveat) for caveat in caveats]
+        return [Reading({"floor": 0.26, "undefined": math.nan}, caveat, alarm=1.5) for caveat in caveats]
 
     numbers = list(PLANTED.values())
     quantities = tuple(Quantity(name, name, "A number.", "1", about[0], "-") for name, about in PLANTED.items())
@@ -407,7 +407,7 @@ def test_the_reading_is_asked_for_once_and_carried_everywhere(
     assert asked.traces is train
     assert (asked.n_instants, asked.pool_traces) == (4, True)
     row = next(row for row in evaluation.rows() if row.quantity.name == "lower_fails")
-    assert row.reading == Reading({"floor": 0.26}, f"{UNIFORM_IS_BETTER}\nThree users only")
+    assert row.reading == Reading({"floor": 0.26}, f"{UNIFORM_IS_BETTER}\nThree users only", 1.5)
     assert row.title == "lower_fails †"
     of_metric = evaluation.table.query("metric == 'lower_fails'")
     assert of_metric["caveat"].tolist() == [row.reading.caveat] * 4
@@ -427,11 +427,12 @@ def test_json_of_an_earlier_version_has_neither_references_nor_caveats(
     evaluation = evaluate(synthetic, train, test_set, SMALL_GROUPS)
     content = json.loads(evaluation.to_json())
     for metric in content["metrics"]:
-        del metric["references"], metric["caveat"]
+        del metric["references"], metric["caveat"], metric["alarm"]
     earlier = Evaluation.from_json(json.dumps(content))
     assert [row.values for row in earlier.rows()] == [row.values for row in evaluation.rows()]
     assert {row.reading.caveat for row in earlier.rows()} == {""}
     assert not earlier.caveats()
+    assert not earlier.alarms()
     content["metrics"][0]["references"] = {"floor": "low"}
     with pytest.raises(InputError, match="an evaluation as JSON"):
         Evaluation.from_json(json.dumps(content))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -78,7 +79,9 @@ def configured(folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "") -> 
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All files but the log, which has times in it."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != resume.LOG_FILE]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def draw_nothing(folder, *, evaluation, **others) -> None:
@@ -131,7 +134,7 @@ def test_everything_is_made(unbroken):
     assert result.out == out
     assert {path.name for path in out.iterdir()} == {"private", "release"}
     assert {path.name for path in (out / "private").iterdir()} == {
-        ".steps", "data", "model", "synthetic", "verdicts", "key", "metrics.json", "pictures"
+        ".steps", "data", "model", "synthetic", "verdicts", "key", "metrics.json", "pictures", "log.txt"
     }  # fmt: skip
     assert stat.S_IMODE((out / "private").stat().st_mode) == 0o700
     assert [path.name for path in result.pictures] == ["population.png", "transitions.png", "utility.png"]
@@ -152,6 +155,26 @@ def test_steps_are_told_in_plain_lines(tmp_path, no_drawing):
     said.clear()
     run(configured(tmp_path), say=said.append)
     assert said == [f"{step}: done before" for step in STEPS]
+
+
+def test_the_log_has_a_line_for_each_step_and_its_seconds(tmp_path, no_drawing, monkeypatch):
+    run(configured(tmp_path))
+    log = tmp_path / "job" / "private" / "log.txt"
+    time = r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d"
+    lines = log.read_text().splitlines()
+    for line, step in zip(lines, STEPS, strict=True):
+        assert re.fullmatch(rf"{time} {step}: \d+\.\d s", line)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+    def fail(*arguments, **options):
+        raise InputError("traces", [Problem("others", "these")])
+
+    monkeypatch.setattr(resume, "evaluate", fail)
+    with pytest.raises(InputError, match="found these"):
+        run(configured(tmp_path, k=3))
+    added = log.read_text().splitlines()[len(lines) :]
+    assert [line.split()[1] for line in added] == ["test:", "release:", "evaluate:"]
+    assert re.fullmatch(rf"{time} evaluate: InputError after \d+\.\d s", added[-1])
 
 
 def test_nothing_released(tmp_path, no_drawing):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 from ppmtf_jax.errors import InputError
@@ -35,3 +37,16 @@ def test_a_container_has_less_than_its_machine(monkeypatch, folder):
     assert available_bytes() == 6 * gib
     files[f"/sys/fs/cgroup/{folder}{names[0]}"] = "max"
     assert available_bytes() == 16 * gib
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says how much is reserved")
+def test_a_limit_of_the_address_space_counts_what_is_reserved(monkeypatch):
+    import resource
+
+    gib = 2**30
+    monkeypatch.setattr(resource, "getrlimit", lambda which: {resource.RLIMIT_AS: (7 * gib, -1)}[which])
+    files = {"/proc/meminfo": f"MemAvailable: {16 * 2**20} kB\n", "/proc/self/status": f"VmSize: {2 * 2**20} kB\n"}
+    with_memory_files(monkeypatch, files)
+    assert available_bytes() == 5 * gib
+    files["/proc/self/status"] = f"VmSize: {8 * 2**20} kB\n"
+    assert available_bytes() == 0

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.trace_densities import DENSITIES, Density, joined, log_density_per_event, windows_of
-from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.attacks.registry import ALARM_MARGIN, ATTACKS
 from ppmtf_jax.data.comparable import check_disjoint_users
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
@@ -162,7 +162,8 @@ def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Readin
     n_reference = _n_reference(comparison.test.n_users, settings.reference_fraction)
     n_members, n_others = comparison.train.n_users, comparison.test.n_users - n_reference
     error = math.sqrt((n_members + n_others + 1) / (12 * n_members * n_others))
-    return [Reading({"by chance up to": min(0.5 + 2 * error, 1.0)})]
+    by_chance = 0.5 + 2 * error
+    return [Reading({"by chance up to": min(by_chance, 1.0)}, alarm=by_chance + ALARM_MARGIN / 2)]
 
 
 def _can_be_measured(comparison: Comparison) -> bool:

@@ -11,10 +11,10 @@ from scipy import sparse
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
-from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.registry import ALARM_CHANCE, ALARM_MARGIN, ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 
@@ -173,6 +173,13 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [membership_advantage(*scores), membership_chance(*scores), n_attacked]
 
 
+def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    """The advantage is Smirnov's one-sided statistic; its tail is at most exp(-2 d^2 n m / (n + m)) for large sets."""
+    n, m = comparison.train.n_users, comparison.test.n_users
+    by_chance = math.sqrt(math.log(1 / ALARM_CHANCE) * (n + m) / (2 * n * m))
+    return [Reading(alarm=by_chance + ALARM_MARGIN), Reading(), Reading()]
+
+
 ATTACKS.register(
     Measurement(
         "membership",
@@ -207,6 +214,7 @@ ATTACKS.register(
             ),
         ),
         _measure,
+        reading=_read,
         check=_check,
     )
 )

@@ -419,8 +419,8 @@ def read_places(comparison: Comparison, settings: Any) -> list[Reading]:
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> read_places(Comparison(train, train, test, 24, pool_traces=True), NoSettings())
-    [Reading(references={}, caveat='')]
+    >>> [each.caveat for each in read_places(Comparison(train, train, test, 24, pool_traces=True), NoSettings())]
+    ['']
     """
     is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
     return [Reading(caveat=ONE_POINT if is_point else "")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, Row, caveat_lines
+from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, Row, remarks
 from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, styled
 from ppmtf_jax.evaluation.tables import references_text
 
@@ -60,7 +60,7 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     handles = [Patch(color=colour, label=name) for name, colour in series.items()]
     title = "Utility and privacy of the synthetic traces"
     figure.legend(title=title, handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
-    notes = [line for reason in caveat_lines(evaluation) for line in wrap(reason, LINE_LENGTH)]
+    notes = [line for reason in remarks(evaluation) for line in wrap(reason, LINE_LENGTH)]
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=8, color=DIM)
     return figure

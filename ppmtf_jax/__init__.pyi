@@ -1,0 +1,45 @@
+from .data.places import PlaceTable
+from .data.time_grid import TimeGrid
+from .data.traces import Traces
+from .datasets.checkins import read_checkins
+from .datasets.toy_city import toy_city
+from .errors import InputError, NumericalError
+from .evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
+from .jobs.compare import CompareSettings, compare
+from .privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
+from .privacy.release import ReleaseSettings, make_release, save_release
+from .runtime.devices import use_all_cores
+from .synthesizers.completion import CompletionSettings, complete
+from .synthesizers.fitted_model import FittedModel
+from .synthesizers.ppmtf import PPMTFSettings
+from .synthesizers.sgd import SGDSettings
+from .synthesizers.synthesis import SynthesisSettings, fit, synthesize
+
+__all__ = [
+    "CompareSettings",
+    "CompletionSettings",
+    "Evaluation",
+    "EvaluationSettings",
+    "FittedModel",
+    "InputError",
+    "NumericalError",
+    "PPMTFSettings",
+    "PlaceTable",
+    "PrivacyTestSettings",
+    "ReleaseSettings",
+    "SGDSettings",
+    "SynthesisSettings",
+    "TimeGrid",
+    "Traces",
+    "compare",
+    "complete",
+    "evaluate",
+    "fit",
+    "make_release",
+    "plausible_deniability_test",
+    "read_checkins",
+    "save_release",
+    "synthesize",
+    "toy_city",
+    "use_all_cores",
+]
