@@ -114,7 +114,10 @@ def test_odd_tables_are_refused():
         (table.drop(columns="user_id"), "Missing: user_id"),
         (table.drop(columns="started_at"), "Missing: tracked_at"),
         (table.assign(finished_at=hour(7)), r"finish after they start; found others \(1 row\)"),
-        (table.assign(finished_at=pd.NaT), r"finish after they start; found others \(1 row\)"),
+        (
+            table.assign(finished_at=pd.DatetimeIndex([pd.NaT], tz="Pacific/Fiji")),
+            r"finish after they start; found others \(1 row\)",
+        ),
         (table.set_geometry(table.envelope.boundary), r"a point in every row; found others \(1 row\)"),
     ):
         with pytest.raises(InputError, match=message):
