@@ -62,6 +62,7 @@ class Stage(StrEnum):
     BOOTSTRAP = "users drawn again for an interval"
     MEMBERSHIP = "reference users and shadow models of membership attacks"
     ALARMS = "periods and points that alarms look at"
+    EXPORT = "sample of exported traces"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 
