@@ -25,6 +25,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 from ppmtf_jax.runtime.files import write_text
@@ -35,6 +36,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 RELEASE, RELEASE_KEY = "release", "release key"
 STATEMENT_JSON, STATEMENT_TEXT, KEY_FILE = "privacy.json", "PRIVACY.txt", "key.parquet"
+DATASHEET = "DATASHEET.txt"
 STATEMENT_FORMAT = 1
 # Pairs of epsilon and delta that a statement spells out.
 N_BUDGETS_SHOWN = 4
@@ -264,6 +266,7 @@ def save_release(
         release.traces.write_into(partial)
         write_text(partial / STATEMENT_JSON, json.dumps(release.statement, indent=1) + "\n")
         write_text(partial / STATEMENT_TEXT, statement_text(release.statement) + "\n")
+        write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
         about["release"] = checksum(partial / TRACES_FILE)
         with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
             write_table(partial_key / KEY_FILE, release.key)

@@ -107,7 +107,8 @@ def test_a_release_names_nobody_and_tells_no_secret(made, train, model, syntheti
     for word in ("plausible_users", "log_likelihood", "seed_given", 'verifiers": 2'):
         assert word not in text
     assert {path.name for path in made[0].iterdir()} == {
-        "PRIVACY.txt", "places.parquet", "ppmtf.json", "privacy.json", "time_grid.json", "traces.parquet"
+        "DATASHEET.txt", "PRIVACY.txt", "places.parquet", "ppmtf.json", "privacy.json", "time_grid.json",
+        "traces.parquet",
     }  # fmt: skip
     assert list(pd.read_parquet(made[0] / "traces.parquet")) == ["user", "trace", "instant", "place"]
 
@@ -119,6 +120,19 @@ def test_what_is_printed_names_nobody(synthetic, verdicts):
     assert shown.startswith(f"PlausibleDeniability: {verdicts.passed.sum()} of {len(verdicts.passed)} traces passed")
     assert not any(str(user) in shown for user in synthetic.user_ids)
     assert str(verdicts.seed.value) not in shown
+
+
+def test_the_data_sheet_says_what_is_in_the_folder(made, model):
+    folder, _ = made
+    text = " ".join((folder / "DATASHEET.txt").read_text().split())
+    traces = Traces.load(folder)
+    n_traces = len(traces.trace_table()[0])
+    assert f"{n_traces} synthetic traces of {traces.n_users} synthetic users over {traces.n_places} places" in text
+    assert f"By the system {model.system}" in text
+    assert all(path.name in text or path.name == "DATASHEET.txt" for path in folder.iterdir())
+    # Each file is named, and what is read by the line that it gives is the traces.
+    frame = traces.to_frame(with_time_and_coordinates=True)
+    assert len(frame) == traces.n_events
 
 
 def test_the_search_finds_what_was_released_before(tmp_path, synthetic, verdicts, train):
