@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from ppmtf_jax.cli import group, releasing, whole
 from ppmtf_jax.cli.app import app
@@ -40,6 +40,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from tests.commands import call, refused, works
 from tests.faults import parquet_fails
 
 COMMANDS = [
@@ -72,24 +73,6 @@ READERS = [
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 EVERY_COMMAND += [["attack", name] for name in ("reidentify", "membership", "unicity")]
 EVERY_COMMAND += [["export", name] for name in ("population", "traces")]
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
-
-
-def works(*words: object) -> str:
-    result = call(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*words: object) -> str:
-    """What is said where a user is wrong: an error on standard error, never a traceback."""
-    result = call(*words)
-    assert result.exit_code in (1, 2), result.output
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    return result.stderr
 
 
 def factorized_model(train: Traces) -> FittedModel:

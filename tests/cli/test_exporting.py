@@ -8,28 +8,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from typer.testing import CliRunner, Result
 
-from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "80"})
-
-
-def works(*words: object) -> str:
-    result = call(*words)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def refused(*words: object) -> str:
-    result = call(*words)
-    assert result.exit_code in (1, 2), result.output
-    assert isinstance(result.exception, SystemExit), repr(result.exception)
-    return result.stderr
+from tests.commands import refused, works
 
 
 @pytest.fixture(scope="module")
