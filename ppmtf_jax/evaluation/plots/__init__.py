@@ -5,6 +5,7 @@ Every function returns a `matplotlib.figure.Figure` that belongs to no window an
 matplotlib is imported only when a picture is made.
 """
 
+from ppmtf_jax.evaluation.plots.background import read_background
 from ppmtf_jax.evaluation.plots.bars import utility_bars
 from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
@@ -38,6 +39,7 @@ __all__ = [
     "jump_length_curves",
     "pass_rate_curves",
     "population_maps",
+    "read_background",
     "roc_curves",
     "save_figure",
     "save_pictures",

@@ -16,6 +16,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.plots.background import Lines, draw_background
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def population_maps(
     test: Traces | None = None,
     *,
     slots: Sequence[int] | None = None,
+    background: Lines = (),
 ) -> matplotlib.figure.Figure:
     """Where people are over the day: a column per slot, a row per trace set, one colour scale.
 
@@ -40,6 +42,8 @@ def population_maps(
         One alone is the row "synthetic".
     slots : sequence of int, optional
         Slots to show; by default four spread evenly.
+    background : sequence of float arrays, shape (points, 2)
+        Lines to draw beneath, latitude and longitude in degrees: such as `read_background` gives.
 
     Raises
     ------
@@ -75,7 +79,7 @@ def population_maps(
     for row, (name, values) in enumerate(percent.items()):
         for column, slot in enumerate(slots):
             ax = axes[row, column]
-            drawn = draw_map(ax, train.places, values[column], scale)
+            drawn = draw_map(ax, train.places, values[column], scale, background)
             if row == 0:
                 ax.set_title(f"from {labels[slot]}")
         axes[row, 0].set_ylabel(name)
@@ -87,7 +91,11 @@ def population_maps(
 
 
 def draw_map(
-    ax: matplotlib.axes.Axes, places: PlaceTable, values: np.ndarray, scale: matplotlib.colors.Normalize
+    ax: matplotlib.axes.Axes,
+    places: PlaceTable,
+    values: np.ndarray,
+    scale: matplotlib.colors.Normalize,
+    background: Lines = (),
 ) -> Any:
     """Values of places as cells of a grid or, where places lie anyhow, as dots whose area and colour grow with them."""
     from matplotlib import colormaps
@@ -95,6 +103,7 @@ def draw_map(
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
     grid = grid_of_places(places)
+    draw_background(ax, background, above=grid is not None)
     if grid is not None:
         (rows, row), (columns, column) = grid
         cells = np.full((len(rows), len(columns)), np.nan)

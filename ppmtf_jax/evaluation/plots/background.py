@@ -1,0 +1,103 @@
+"""Roads or a coast under a map: lines that the user gives, for none are shipped or fetched."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ppmtf_jax.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+Lines = Sequence[np.ndarray]
+LINE_DEPTH = {"LineString": 1, "MultiLineString": 2, "Polygon": 2, "MultiPolygon": 3}
+COLOUR = "#9A9A9A"
+
+
+def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
+    """The lines of a GeoJSON file, such as roads, railways or a coast; polygons by their outlines, points left out.
+
+    Returns
+    -------
+    list of float arrays, shape (points, 2)
+        Latitude and longitude, degrees.
+
+    Raises
+    ------
+    InputError
+        The file is not there, is no GeoJSON, has other coordinates than degrees, or has no line.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> road = {"type": "LineString", "coordinates": [[13.3, 52.5], [13.4, 52.6]]}
+    >>> file = Path(tempfile.mkdtemp(), "roads.geojson")
+    >>> _ = file.write_text(json.dumps({"type": "Feature", "geometry": road}))
+    >>> read_background(file)[0].tolist()
+    [[52.5, 13.3], [52.6, 13.4]]
+    """
+    try:
+        lines = [
+            np.array([position[:2] for position in line], float)
+            for line in _lines(json.loads(Path(path).read_text("utf-8")))
+        ]
+        lines = [line[:, ::-1] for line in lines if len(line) > 1]
+    except (OSError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise InputError(str(path), [Problem("a GeoJSON file of lines", f"{type(error).__name__}: {error}")]) from error
+    if not lines:
+        raise InputError(str(path), [Problem("lines, such as roads or a coast", "none")])
+    latitude, longitude = np.concatenate(lines).T
+    if not (np.abs(latitude).max() <= 90 and np.abs(longitude).max() <= 180):
+        way_out = "Convert it to WGS84 (EPSG:4326)"
+        raise InputError(str(path), [Problem("longitude and latitude in degrees", "others", way_out=way_out)])
+    return lines
+
+
+def draw_background(ax: matplotlib.axes.Axes, lines: Lines, *, above: bool) -> None:
+    """Draw lines as thin grey ones, within what the axes show.
+
+    Parameters
+    ----------
+    lines : sequence of float arrays, shape (points, 2)
+        Latitude and longitude, degrees.
+    above : bool
+        Over what is drawn, as over the cells of a grid, which leave nothing free.
+    """
+    from matplotlib.collections import LineCollection
+
+    segments = [line[:, ::-1] for line in lines]
+    ax.add_collection(
+        LineCollection(segments, colors=COLOUR, linewidths=0.4, zorder=3 if above else 0.5), autolim=False
+    )
+
+
+def _lines(content: dict[str, Any]) -> Iterator[Any]:
+    """Lists of positions."""
+    kind = content["type"]
+    if kind == "FeatureCollection":
+        for feature in content["features"]:
+            yield from _lines(feature)
+    elif kind == "Feature":
+        if content["geometry"] is not None:
+            yield from _lines(content["geometry"])
+    elif kind == "GeometryCollection":
+        for geometry in content["geometries"]:
+            yield from _lines(geometry)
+    elif kind in LINE_DEPTH:
+        yield from _flat(content["coordinates"], LINE_DEPTH[kind] - 1)
+    elif kind not in ("Point", "MultiPoint"):
+        raise ValueError(f"type {kind!r}")
+
+
+def _flat(nested: list[Any], depth: int) -> Iterator[Any]:
+    if depth == 0:
+        yield nested
+        return
+    for each in nested:
+        yield from _flat(each, depth - 1)
