@@ -34,7 +34,7 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 def on_config(config: Any) -> Any:
     """Put the modules into the navigation."""
     section = next(entry for entry in config.nav if "Python reference" in entry)
-    section["Python reference"] = ["reference/index.md", *(f"reference/{name}.md" for name in _modules())]
+    section["Python reference"] = [{"Overview": "reference/index.md"}, *(f"reference/{name}.md" for name in _modules())]
     return config
 
 
@@ -96,7 +96,7 @@ def names_page() -> str:
     return "\n\n".join(
         [
             "# Python reference",
-            f"{inspect.getdoc(ppmtf_jax)}",
+            inspect.getdoc(ppmtf_jax).rpartition("\n\n")[0],  # the end is for those who add a name
             "## From ppmtf_jax",
             _table("Name", exported),
             "## Modules",
