@@ -24,9 +24,8 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", text_of(page), flags=re.DOTALL | re.MULTILINE)
 
 
-def command_lines(page: Path) -> list[list[str]]:
+def command_lines(text: str) -> list[list[str]]:
     """Every `ppmtf ...` of an indented line or in backticks, in words, without the name of the program."""
-    text = text_of(page)
     lines = re.findall(r"^    (ppmtf .*)$", text, flags=re.MULTILINE) + re.findall(r"`(ppmtf [^`]+)`", text)
     return [shlex.split(line, comments=True)[1:] for line in lines]
 

@@ -33,7 +33,7 @@ def test_a_wrong_command_line_is_noticed(line):
 def test_the_line_is_shown_in_the_order_of_its_use():
     # Before anything else is. A model of the default system has nothing to diagnose.
     line = ["import", "fit", "synthesize", "test", "release", "evaluate"]
-    assert [words[0] for words in command_lines(README)][: len(line)] == line
+    assert [words[0] for words in command_lines(text_of(README))][: len(line)] == line
 
 
 def test_it_is_short_and_begins_with_two_commands():
