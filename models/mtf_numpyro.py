@@ -30,6 +30,7 @@ used with any inference of NumPyro. Nothing in it is fast: NUTS takes small prob
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, NamedTuple
 
 import jax
@@ -128,8 +129,8 @@ def mtf(
 
 
 def expected_cells(
-    factors: dict[str, jax.Array], modes: tuple[str, str, str], index: np.ndarray | jax.Array
-) -> jax.Array:
+    factors: Mapping[str, np.ndarray | jax.Array], modes: tuple[str, str, str], index: np.ndarray | jax.Array
+) -> np.ndarray | jax.Array:
     """Expected counts of cells, eq. (2); factors may have leading axes of draws, which the result then has too.
 
     Parameters
@@ -198,7 +199,7 @@ class NormalWithPrecisionRoot(dist.Distribution):
         self.loc, self.precision_root = loc, precision_root
         super().__init__(loc.shape[:-1], loc.shape[-1:], validate_args=validate_args)
 
-    def log_prob(self, value: jax.Array) -> jax.Array:
+    def log_prob(self, value: np.ndarray | jax.Array) -> jax.Array:
         """Log density at vectors, shape (..., rank) to (...)."""
         standardized = (value - self.loc) @ self.precision_root
         log_root_determinant = jnp.log(jnp.diagonal(self.precision_root)).sum()

@@ -102,5 +102,10 @@ class Registry(Mapping[str, Entry]):
         if self._discovered:
             return
         self._discovered = True
-        for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
+        try:
+            for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
+                importlib.import_module(f"{self.package}.{module.name}")
+        except BaseException:
+            # As where somebody took the name of an entry: all later looks say so too, instead of missing some.
+            self._discovered = False
+            raise

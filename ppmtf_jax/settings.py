@@ -55,13 +55,15 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str
     raise InputError(subject, problems)
 
 
-def chosen_settings(kind: type[Settings], settings: Any, named: Mapping[str, Any], subject: str) -> Settings:
-    """The settings that a caller chose: an object, settings by name, or neither, for the defaults.
+def chosen_settings(
+    kind: type[Settings], settings: Settings | Mapping[str, Any] | None, named: Mapping[str, Any], subject: str
+) -> Settings:
+    """The settings that a caller chose: an object or a mapping, settings by name, or neither, for the defaults.
 
     Raises
     ------
     InputError
-        Both are given, or the object is of another kind.
+        Both are given, the object is of another kind, or what `build_settings` refuses.
 
     Examples
     --------
@@ -72,13 +74,15 @@ def chosen_settings(kind: type[Settings], settings: Any, named: Mapping[str, Any
     if settings is None:
         return build_settings(kind, named, subject)
     problems: list[Problem | str] = []
-    if not isinstance(settings, kind):
-        problems.append(Problem(f"{kind.__name__} for {subject}", type(settings).__name__))
+    by_name = isinstance(settings, Mapping)
+    if not by_name and not isinstance(settings, kind):
+        problems.append(Problem(f"{kind.__name__} or a dict for {subject}", type(settings).__name__))
     if named:
-        problems.append(Problem("settings as an object or by name", f"an object and {', '.join(named)}"))
+        found = f"{'a dict' if by_name else 'an object'} and {', '.join(named)}"
+        problems.append(Problem("settings as an object, as a dict or by name", found))
     if problems:
         raise InputError("settings", problems)
-    return settings
+    return settings if isinstance(settings, kind) else build_settings(kind, settings, subject)
 
 
 def describe_settings(kind: type) -> str:
@@ -166,7 +170,7 @@ def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[st
 
 
 def _unknown_setting(name: str, known: list[str]) -> Problem:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(str(name), known, n=1)
     way_out = f"Did you mean {close[0]}?" if close else ""
     expected = f"settings among {', '.join(known)}" if known else "no settings"
     return Problem(expected, repr(name), way_out=way_out)

@@ -42,6 +42,7 @@ class Stage(StrEnum):
     FIT = "fit"
     TUNING = "choice of settings"
     SYNTHESIS = "synthesis"
+    SAMPLED_USERS = "users of whom traces are sampled"
     COMPLETION = "completion of partly known traces"
     VERIFIERS = "verifiers of the privacy test"
     RELEASE = "numbers of released traces"
@@ -61,6 +62,7 @@ class Stage(StrEnum):
     BOOTSTRAP = "users drawn again for an interval"
     MEMBERSHIP = "reference users and shadow models of membership attacks"
     ALARMS = "periods and points that alarms look at"
+    EXPORT = "sample of exported traces"
     EXPERIMENTAL_NOISE = "noise of experiments, which protects nobody"
 
 

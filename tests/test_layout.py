@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -22,7 +23,7 @@ STAGES = (
     {"data"},
     {"datasets"},
     {"gibbs", "trace_models", "bridge", "semantics"},
-    {"synthesizers"},
+    {"synthesizers", "models"},
     {"privacy"},
     {"attacks", "colocation"},
     {"evaluation"},
@@ -89,6 +90,8 @@ def offences(graph: dict[str, set[str]]) -> list[str]:
 @pytest.fixture(scope="module")
 def graph() -> dict[str, set[str]]:
     files = modules(ROOT / PACKAGE)
+    # A folder of its own in the repository, which is part of the package once installed.
+    files |= {f"models.{name}": path for name, path in modules(ROOT / "models").items()}
     return {name: imports(path.read_text(encoding="utf-8"), set(files)) for name, path in files.items()}
 
 
@@ -123,6 +126,11 @@ def test_a_planted_import_is_found(source: str, module: str) -> None:
 def test_neighbours_of_a_stage_are_apart() -> None:
     graph = {"attacks.membership": {"colocation.counts"}, "gibbs.run": {"gibbs.kernel"}, "settings": {"errors"}}
     assert offences(graph) == ["attacks.membership imports colocation.counts"]
+
+
+def test_models_are_part_of_the_package_and_looked_at(graph: dict[str, set[str]]) -> None:
+    assert "gibbs.kernel" in graph["models.mtf_numpyro"]
+    assert importlib.import_module(f"{PACKAGE}.models.mtf_numpyro").__file__ == str(ROOT / "models" / "mtf_numpyro.py")
 
 
 def test_import_leaves_heavy_libraries_out() -> None:

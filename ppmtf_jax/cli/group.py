@@ -65,6 +65,7 @@ COMMANDS = {
     "test": Listed("releasing", STEPS, "Test synthetic traces for plausible deniability."),
     "release": Listed("releasing", STEPS, "Write the traces that passed as a folder that can be handed to anyone."),
     "evaluate": Listed("releasing", STEPS, "Measure utility and privacy, beside the training traces and uniform ones."),
+    "export": Listed("exporting", STEPS, "Write a population or traces for maps: kepler.gl, QGIS and others."),
     "attack": Listed("attacking", STEPS, "Attack traces, real or synthetic: what do they give away?"),
 }
 

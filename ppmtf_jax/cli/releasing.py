@@ -20,7 +20,7 @@ from ppmtf_jax.cli.options import (
 )
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
-from ppmtf_jax.evaluation.tables import format_table
+from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
@@ -150,7 +150,7 @@ def evaluate(
         key=key,
         verdicts=verdicts,
         json_file=json_file,
-        show=lambda evaluation: console.print(format_table(evaluation, note=_note(evaluation, key is not None))),
+        show=lambda evaluation: console.print(TableOrList(evaluation, note=_note(evaluation, key is not None))),
         overwrite=overwrite,
         progress=not quiet,
     )

@@ -15,7 +15,7 @@ from ppmtf_jax.cli.group import LATE_HELP
 from ppmtf_jax.cli.options import Quiet, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.evaluation.tables import format_table
+from ppmtf_jax.evaluation.tables import TableOrList, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.resume import run as run_job
@@ -164,13 +164,13 @@ def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
     ]
 
 
-def _comparison_table(found: Compared, traces: str, note: str) -> Table:
+def _comparison_table(found: Compared, traces: str, note: str) -> Table | TableOrList:
     """Means over seeds, with standard deviations if the terminal is wide enough."""
     mean, spread = found.mean(traces), found.spread(traces)
     table = format_table(mean, note=f"{note} Means over seeds ± standard deviation.", spread=spread)
     if Measurement.get(console, console.options.update(width=1000), table).minimum <= console.width:
         return table
-    return format_table(mean, note=f"{note} Means over seeds.")
+    return TableOrList(mean, note=f"{note} Means over seeds.")
 
 
 def _run_and_show(config: JobConfig, quiet: bool) -> None:
@@ -178,7 +178,7 @@ def _run_and_show(config: JobConfig, quiet: bool) -> None:
     note = "" if result.n_released == result.n_traces else "All: the synthetic traces before the privacy test. "
     if config.compared:
         note += f"{', '.join(config.compared).capitalize()}: traces of another system that passed the privacy test."
-    console.print(format_table(result.evaluation, note=note))
+    console.print(TableOrList(result.evaluation, note=note))
     if result.n_released:
         tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
         warn_of_few(result.n_released, result.n_traces)

@@ -43,6 +43,26 @@ class PlaceTable:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def summary(self) -> str:
+        """How many there are, about where, and whether they have categories.
+
+        Examples
+        --------
+        >>> PlaceTable(np.array([7, 9]), np.array([35.6, 35.7]), np.array([139.7, 139.8])).summary()
+        '2, latitude 35.60 to 35.70, longitude 139.70 to 139.80'
+        """
+        located = np.isfinite(self.latitude) & np.isfinite(self.longitude)
+        text = f"{len(self):,}"
+        if located.any():
+            axes = {"latitude": self.latitude[located], "longitude": self.longitude[located]}
+            text += "".join(f", {name} {axis.min():.2f} to {axis.max():.2f}" for name, axis in axes.items())
+        if not located.all():
+            text += f", {int((~located).sum()):,} without coordinates"
+        return text + (", with categories" if self.category is not None else "")
+
+    def __repr__(self) -> str:
+        return f"PlaceTable: {self.summary()}"
+
     @classmethod
     def from_frame(cls, frame: pd.DataFrame) -> PlaceTable:
         """Validate a table with columns place, latitude, longitude and, optionally, category.

@@ -10,10 +10,13 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 DAY_S = 86_400
+UNITS_S = {"day": DAY_S, "h": 3600, "min": 60, "s": 1}
 JSON_KEYS = ("start", "step_s", "time_zone", "slot_of_instant", "period")
 
 
@@ -124,6 +127,47 @@ class TimeGrid:
         """Local wall-clock time of an instant."""
         return datetime.fromisoformat(self.start) + timedelta(seconds=self.step_s * int(instant))
 
+    def local_times(self) -> pd.DatetimeIndex:
+        """Local times of all instants, with their zone; of a wall-clock hour that comes twice, the first is meant.
+
+        An hour that clocks skip is given as the first moment after it.
+
+        Examples
+        --------
+        >>> grid = TimeGrid.each_instant("2024-03-31T01:00:00", 3600, 3, "Europe/Paris")
+        >>> [str(time) for time in grid.local_times()]
+        ['2024-03-31 01:00:00+01:00', '2024-03-31 03:00:00+02:00', '2024-03-31 03:00:00+02:00']
+        """
+        since_start = np.arange(self.n_instants, dtype=np.int64) * self.step_s
+        wall = np.datetime64(datetime.fromisoformat(self.start), "us") + since_start.astype("timedelta64[s]")
+        first = np.ones(self.n_instants, bool)
+        return pd.DatetimeIndex(wall).tz_localize(self.time_zone, ambiguous=first, nonexistent="shift_forward")
+
+    def day(self) -> np.ndarray:
+        """Local day of each instant, counted from that of instant 0, shape (instants,)."""
+        begin = datetime.fromisoformat(self.start)
+        midnight_s = (begin.hour * 60 + begin.minute) * 60 + begin.second
+        return (midnight_s + np.arange(self.n_instants, dtype=np.int64) * self.step_s) // DAY_S
+
+    def summary(self) -> dict[str, str]:
+        """Its span and its slots in words.
+
+        Examples
+        --------
+        >>> TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=7200, time_zone="Asia/Tokyo").summary()
+        {'time': '48 instants of 1 h from 2024-01-01 00:00 to 2024-01-02 23:00, Asia/Tokyo',
+        'slots': '12, the same every 24 instants (1 day)'}
+        """
+        first, last = (self.time_of(instant).strftime("%Y-%m-%d %H:%M") for instant in (0, self.n_instants - 1))
+        time = f"{counted(self.n_instants, 'instant')} of {duration(self.step_s)} from {first} to {last}"
+        slots = f"{self.n_slots:,}"
+        if self.period < self.n_instants:
+            slots += f", the same every {counted(self.period, 'instant')} ({duration(self.period * self.step_s)})"
+        return {"time": f"{time}, {self.time_zone}", "slots": slots}
+
+    def __repr__(self) -> str:
+        return f"TimeGrid: {'; slots: '.join(self.summary().values())}"
+
     def slot_labels(self) -> list[str]:
         """Wall-clock time at which each slot first begins, such as "09:20"."""
         first = np.unique(self.slot_of_instant, return_index=True)[1]
@@ -175,6 +219,19 @@ class TimeGrid:
 
     def __hash__(self) -> int:
         return hash(self.to_json())
+
+
+def duration(seconds: int) -> str:
+    """A time span in the largest unit of which it is a whole number.
+
+    Examples
+    --------
+    >>> [duration(seconds) for seconds in (90, 1200, 7200, 86_400, 604_800)]
+    ['90 s', '20 min', '2 h', '1 day', '7 days']
+    """
+    unit, length_s = next((unit, length_s) for unit, length_s in UNITS_S.items() if seconds % length_s == 0)
+    number = seconds // length_s
+    return counted(number, unit) if unit == "day" else f"{number:,} {unit}"
 
 
 def _clock_problems(start: object, step_s: object) -> list[Problem]:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -103,6 +104,11 @@ class Traces:
     >>> traces = Traces.from_frame(frame, places, grid)
     >>> traces.n_users, traces.n_events, traces.user.tolist(), traces.user_ids.tolist()
     (2, 3, [0, 0, 1], [7, 9])
+    >>> traces
+    Traces: 3 events of 2 users at 2 places
+      time    3 instants of 1 h from 2024-01-01 09:00 to 2024-01-01 11:00, Asia/Tokyo
+      slots   3
+      places  2, latitude 35.60 to 35.70, longitude 139.70 to 139.80
     """
 
     user: np.ndarray
@@ -184,16 +190,100 @@ class Traces:
             raise InputError(subject, problems)
         return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
 
-    def to_frame(self) -> pd.DataFrame:
-        """A table with columns user, trace, instant, place; ids are the user's own."""
-        return pd.DataFrame(
+    def __repr__(self) -> str:
+        """What they are, in a few lines, of which none tells anything of a single user; at once, however many."""
+        events, users, places = map(counted, (self.n_events, self.n_users, self.n_places), ("event", "user", "place"))
+        pairs = "" if self.friendships is None else f"{counted(len(self.friendships), 'pair')} of users"
+        source = "synthetic, made by a model from its users; not for release before the privacy test"
+        parts = self.time_grid.summary() | {
+            "places": self.places.summary(),
+            "friends": pairs,
+            "source": "" if self.origin is None else source,
+            "users": "invented, none stands for a real one" if self.of_nobody else "",
+        }
+        return in_lines(f"Traces: {events} of {users} at {places}", parts)
+
+    def describe(self) -> pd.DataFrame:
+        """How much there is of everything: counts and quantiles, a row for each thing that is counted.
+
+        Returns
+        -------
+        DataFrame
+            Columns count (of users, places, ... that the row is about), sum, mean, min, median and max. Rows:
+
+            - events per user; their sum is the number of events;
+            - traces per user; their sum is the number of traces;
+            - events per trace and day, of the local days on which a trace has an event;
+            - places per user, each counted once;
+            - users per place, of all places: the least is 0 where some have no event;
+            - events per slot;
+            - steps to the next event of the same trace, in instants of the time grid;
+            - next event is one step on, 1 or 0 for each event that has a next one: the sum is the number of
+              transitions, the mean the share of consecutive events.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> table = toy_city(n_users=10, n_days=2, seed=0).traces.describe()
+        >>> table.loc["events per user", ["count", "max"]].astype(int).tolist()
+        [10, 44]
+        """
+        places_of_user = np.zeros(self.n_users, np.int64)
+        users_of_place = np.zeros(self.n_places, np.int64)
+        for block in self.by_users():
+            pair = np.unique(block.user * np.int64(self.n_places) + block.place)
+            places_of_user += np.bincount(pair // self.n_places, minlength=self.n_users)
+            users_of_place += np.bincount(pair % self.n_places, minlength=self.n_places)
+        begins = self._begins_trace()
+        day = self.time_grid.day()[self.instant]
+        begins_day = begins | np.append(True, day[1:] != day[:-1])
+        gaps = self.gaps()
+        return quantiles(
             {
-                "user": self.user_ids[self.user],
-                "trace": self.trace,
-                "instant": self.instant,
-                "place": self.places.ids[self.place],
+                "events per user": self._events_per_user(),
+                "traces per user": counts_per_user(self.user[begins], self.n_users),
+                "events per trace and day": np.diff(np.flatnonzero(begins_day), append=self.n_events),
+                "places per user": places_of_user,
+                "users per place": users_of_place,
+                "events per slot": np.bincount(self.slot, minlength=self.time_grid.n_slots),
+                "steps to the next event": gaps,
+                "next event is one step on": gaps == 1,
             }
         )
+
+    def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
+        """A table with columns user, trace, instant, place; ids are the user's own.
+
+        Parameters
+        ----------
+        with_time_and_coordinates : bool
+            Also columns time, latitude and longitude. Times are local ones with their zone, see
+            `TimeGrid.local_times`. Of synthetic traces their day is nominal: each is a trace of one period, such as a
+            day, and all have the date of the first period of the training data, or, in a release, a date that only has
+            the same day of the week. A place of which the coordinates are not known has NaN.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> frame = toy_city(n_users=2, n_days=1, seed=0).traces.to_frame(with_time_and_coordinates=True)
+        >>> list(frame)
+        ['user', 'trace', 'instant', 'place', 'time', 'latitude', 'longitude']
+        >>> str(frame["time"][1])
+        '2024-03-04 01:00:00+00:00'
+        """
+        columns: dict[str, object] = {
+            "user": self.user_ids[self.user],
+            "trace": self.trace,
+            "instant": self.instant,
+            "place": self.places.ids[self.place],
+        }
+        if with_time_and_coordinates:
+            columns |= {
+                "time": self.time_grid.local_times()[self.instant],
+                "latitude": self.places.latitude[self.place],
+                "longitude": self.places.longitude[self.place],
+            }
+        return pd.DataFrame(columns)
 
     def friendship_frame(self) -> pd.DataFrame | None:
         """A table with columns user, friend; None where friendships are not known."""
@@ -352,6 +442,10 @@ class Traces:
             events = slice(event_of[first], event_of[stop])
             yield replace(self, **{name: getattr(self, name)[events] for name in EVENT_COLUMNS})
             first = stop
+
+    def gaps(self) -> np.ndarray:
+        """Instants from each event to the next one of its trace; the last of each trace has none."""
+        return np.diff(self.instant)[~self._begins_trace()[1:]]
 
     def is_step(self) -> np.ndarray:
         """For each event, whether the event before it is of the same trace and the instant before.

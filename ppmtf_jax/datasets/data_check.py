@@ -112,7 +112,7 @@ def check_imported(imported: Imported) -> DataCheck:
     sets = list(imported.sets.values())
     grid = sets[0].time_grid
     per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
-    gaps = np.concatenate([_gaps(traces) for traces in sets])
+    gaps = np.concatenate([traces.gaps() for traces in sets])
     visited = np.unique(np.concatenate([traces.place for traces in sets]))
     return DataCheck(
         report=imported.report,
@@ -128,12 +128,6 @@ def check_imported(imported: Imported) -> DataCheck:
         n_in_traces=len(gaps),
         refusal="" if imported.refusal is None else str(imported.refusal).rstrip("."),
     )
-
-
-def _gaps(traces: Traces) -> np.ndarray:
-    """Steps from each event of a trace to its next."""
-    same = np.diff(traces.trace_of_event()) == 0
-    return np.diff(traces.instant)[same]
 
 
 def _events_of_hour(traces: Traces) -> np.ndarray:

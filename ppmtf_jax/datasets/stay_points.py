@@ -72,6 +72,14 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
         Columns user, trace where there is one, latitude, longitude (means of the fixes), arrival, departure (UTC),
         users and traces in the order of their first rows.
 
+    Notes
+    -----
+    trackintel's sliding search differs at the same thresholds, in four rules and no others. Where fixes are no stay it
+    goes on from the first that is further away, and so does not find stays that begin before that. The next fix counts
+    for the duration, as in the algorithm of Li et al. A group that a gap ends is no stay. And the place is the mean of
+    the distinct positions. Of four users of Geolife it finds 342 stays where there are 269 here: 140 of its stays last
+    long enough only with the next fix.
+
     Examples
     --------
     >>> minutes = pd.Timestamp("2024-01-01") + pd.to_timedelta([0, 10, 20, 30, 40], unit="min")

@@ -151,7 +151,7 @@ def _from_texts(column: pd.Series, times: TextTimes) -> _Written:
     notes = tuple(f"dates are read as {layout}" for layout in times.layouts)
     way_out = (
         "Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are "
-        "written, such as time_format='%d.%m.%y %H:%M'"
+        "written, such as time_format='%d.%m.%Y %H:%M'"
     )
     return _Written(times.wall, times.offset_s, times.has_offset, dates_only, problems, notes, way_out)
 

@@ -4,16 +4,66 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console, ConsoleOptions
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from ppmtf_jax.data.measurement import Reading
 from ppmtf_jax.evaluation.evaluation import Evaluation, Row, remarks
 
 MIN_TITLE_WIDTH = 12
+UNBOUNDED = 1000
+
+
+class TableOrList:
+    """The table of `format_table`, or its numbers below each other where the terminal is too narrow for it.
+
+    Examples
+    --------
+    >>> from rich.console import Console
+    >>> from ppmtf_jax.data.measurement import Quantity
+    >>> quantity = Quantity("a", "A long title", "What it is.", "", "lower", "near Training")
+    >>> row = Row(quantity, "utility", [0.25, 0.5, 0.75, 1.0], Reading())
+    >>> evaluation = Evaluation.of_rows(["released", "all", "training", "uniform"], [row])
+    >>> Console(width=32).print(TableOrList(evaluation))
+    Utility and privacy: lower is
+    better
+    <BLANKLINE>
+    A long title (near Training)
+      Released    0.2500
+      All         0.5000
+      Training    0.7500
+      Uniform     1.0000
+    """
+
+    def __init__(self, evaluation: Evaluation, *, note: str = ""):
+        self.evaluation = evaluation
+        self.table = format_table(evaluation, note=note)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        """Whichever fits."""
+        unbounded = options.update(width=UNBOUNDED)
+        yield (
+            self.table if Measurement.get(console, unbounded, self.table).minimum <= options.max_width else self._list()
+        )
+
+    def _list(self) -> Text:
+        names = [str(column.header) for column in self.table.columns][1:-1]
+        titles, *columns, goods = ([str(cell) for cell in column.cells] for column in self.table.columns)
+        name_width, width = max(map(len, names)), max(len(text) for column in columns for text in column)
+        lines = [str(self.table.title)]
+        for row, (title, good) in enumerate(zip(titles, goods, strict=True)):
+            lines += ["", f"{title} ({good})"]
+            lines += [
+                f"  {name:<{name_width}} {column[row]:>{width + 2}}"
+                for name, column in zip(names, columns, strict=True)
+            ]
+        return Text("\n".join([*lines, *(["", str(self.table.caption)] if self.table.caption else [])]))
 
 
 def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:

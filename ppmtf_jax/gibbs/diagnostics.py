@@ -28,6 +28,7 @@ from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
 
 # Of these a single number is reported and the chains are not compared.
 HELD_OUT_ERRORS = ("held_out", "held_out_average")
+MIN_CHAINS, MIN_SWEEPS = 2, 20
 # Thresholds of Vehtari et al. 2021.
 MAX_R_HAT = 1.01
 MIN_ESS_PER_CHAIN = 100
@@ -166,9 +167,16 @@ def diagnose(
     >>> diagnosis.trace[Quantity("log_joint")].shape
     (2, 20)
     """
-    if n_chains < 2 or n_sweeps < 20 or not 0 < held_out < 1:
-        found = f"{n_chains} chains, {n_sweeps} sweeps, {held_out} held out"
-        raise InputError("diagnose", [Problem("at least 2 chains and 20 sweeps, a held-out share in (0, 1)", found)])
+    problems = []
+    if n_chains < MIN_CHAINS:
+        problems.append(Problem(f"at least {MIN_CHAINS} chains", f"{n_chains}"))
+    if n_sweeps < MIN_SWEEPS:
+        way_out = "Ask for more with n_sweeps (--sweeps) than the model was fitted with"
+        problems.append(Problem(f"at least {MIN_SWEEPS} sweeps", f"{n_sweeps}", way_out=way_out))
+    if not 0 < held_out < 1:
+        problems.append(Problem("a held-out share between 0 and 1", repr(held_out)))
+    if problems:
+        raise InputError("diagnose", problems)
     shown, hidden = hold_out(counts, held_out, seed=seed)
     hidden_cells = {tensor: each.index for tensor, each in hidden.items()}
     cells = observe(shown, zeros, n_zeros, seed=seed, hidden=hidden_cells)

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
 
+from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
@@ -32,7 +33,7 @@ from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
-from ppmtf_jax.synthesizers.synthesis import SMALL_CONSTANT_BYTES
+from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
@@ -122,6 +123,15 @@ class PlausibleDeniability:
     plausible_users: np.ndarray
     threshold: np.ndarray
     table: pd.DataFrame
+
+    def __repr__(self) -> str:
+        n_traces, n_passed = len(self.threshold), int(self.passed.sum())
+        parts = {
+            "model": self.system,
+            "settings": f"k = {self.settings.k}, eta = {self.settings.eta:g}",
+            "asked": f"{counted(self.n_verifiers, 'user')} beside the input user",
+        }
+        return in_lines(f"PlausibleDeniability: {n_passed:,} of {counted(n_traces, 'trace')} passed", parts)
 
     @property
     def passed(self) -> np.ndarray:

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.comparable import ids_of_nobody
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
@@ -78,6 +79,10 @@ class Release(NamedTuple):
     key: pd.DataFrame
     seed: Seed
     origin: Origin
+
+    def __repr__(self) -> str:
+        """What can be shown to anyone."""
+        return f"Release of {counted(len(self.key), 'trace')}; its key, seed and origin are secret"
 
 
 def make_release(

@@ -29,6 +29,7 @@ from ppmtf_jax.bridge.tuning import (
     n_clusterings,
 )
 from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slot_kernel
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -154,8 +155,9 @@ class ClusterBridge(ScoredTraceModel):
         sizes = np.sort(np.bincount(np.asarray(self.cluster)))
         chosen = dict(zip(CHOSEN, np.asarray(self.chosen).tolist(), strict=True))
         least, most = sizes[0], sizes[-1]
+        users = f"{least} users" if least == most else f"{least} to {most} users"
         lines = [
-            f"{len(sizes)} clusters of {least} to {most} users: traces pass the privacy test up to k = {least}",
+            f"{counted(len(sizes), 'cluster')} of {users}: traces pass the privacy test up to k = {least}",
             "chosen by held-out likelihood of training users: "
             + ", ".join(f"{name} {value:g}" for name, value in chosen.items()),
         ]

@@ -15,22 +15,27 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
-from ppmtf_jax.streams import check_seed
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.streams import Seed, Stage, check_seed, draw_seed, jax_stream, numpy_stream
+from ppmtf_jax.synthesizers.memory import require_memory_to_sample
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
+from ppmtf_jax.trace_models.sampling import sample_traces
 
 MODEL = "model"
 MODEL_FORMAT = 2
 ABOUT_FILE, GRID_FILE, PARAMETERS_FILE = "model.json", "time_grid.json", "parameters.npz"
 USERS_FILE, PLACES_FILE = "users.parquet", "places.parquet"
 MODEL_FILES = (ABOUT_FILE, GRID_FILE, USERS_FILE, PLACES_FILE, PARAMETERS_FILE)
+PACKAGE = __name__.partition(".")[0]
 WAY_OUT = "Fit the model again"
 
 
@@ -52,6 +57,16 @@ class FittedModel:
     trace_model : TraceModel
     seed_given : bool
         Whether somebody chose the seed; otherwise it came from the operating system.
+
+    Examples
+    --------
+    >>> from ppmtf_jax import fit, toy_city
+    >>> fit(toy_city(n_users=20, n_days=1, seed=0).traces, "sgd")
+    FittedModel: sgd, learned from 20 users at 100 places
+      settings  n_copied=0
+      traces    24 instants of 1 h from 2024-03-04 00:00 to 2024-03-04 23:00, UTC;
+                12 slots
+      privacy   secret like its training data; test its traces before release
     """
 
     system: str
@@ -66,6 +81,29 @@ class FittedModel:
     @property
     def n_users(self) -> int:
         return len(self.user_ids)
+
+    def __repr__(self) -> str:
+        """What it is, in a few lines, of which none tells anything of a single user; at once, however many."""
+        grid = self.time_grid.summary()
+        parts = {
+            "settings": ", ".join(f"{name}={value!r}" for name, value in self.settings.items()) or "none",
+            "traces": f"{grid['time']}; {counted(self.time_grid.n_slots, 'slot')}",
+            "fitted": "; ".join(self.summary()),
+            "privacy": "secret like its training data; test its traces before release",
+            "leaks": "; ".join(self._unprotected()),
+        }
+        users, places = counted(self.n_users, "user"), counted(len(self.places), "place")
+        return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
+
+    def _unprotected(self) -> list[str]:
+        """What the synthesizer says, beyond what holds for all, that its traces do not protect."""
+        if self.system not in SYNTHESIZERS:
+            return []
+        synthesizer = SYNTHESIZERS[self.system]
+        try:
+            return synthesizer.unprotected(synthesizer.settings(**self.settings))
+        except (InputError, TypeError):  # settings of another version: no reason to show nothing of the model
+            return []
 
     @property
     def sizes(self) -> Sizes:
@@ -99,6 +137,87 @@ class FittedModel:
             raise InputError("users", [problem])
         return index
 
+    def sample(
+        self,
+        n_traces: int | np.ndarray,
+        *,
+        seed: int | Seed | None = None,
+        batch_users: int = 4096,
+        progress: bool = False,
+    ) -> Traces:
+        """Draw synthetic traces of training users drawn at random with replacement, or so many of each user.
+
+        A trace depends on the seed, its user and its number alone, as in `synthesize`, which calls this: with one seed,
+        number 3 of a user is the same trace however many are drawn. The more traces, the more users, of the same ones
+        that fewer had. Several processes share the traces, and all get the same; see `join_processes`.
+
+        Parameters
+        ----------
+        n_traces : int, or int array of shape (users,)
+            In all; or of each user of the model.
+        seed : int or Seed, optional
+            Reproduces the traces. It is part of the secret, and comes from the operating system where none is given.
+        batch_users : int
+            Users at a time, at least 1, which bounds the memory.
+        progress : bool
+            Show a progress bar where there is a terminal.
+
+        Returns
+        -------
+        Traces
+            With the ids of those users who were drawn, in their order, and traces numbered from 0 of each; so they can
+            be tested and attacked like those of `synthesize`. They are not fit for release: test them.
+
+        Raises
+        ------
+        InputError
+            No trace is asked for, or more than fit into the memory.
+
+        Examples
+        --------
+        >>> from ppmtf_jax import fit, plausible_deniability_test, toy_city
+        >>> model = fit(toy_city(n_users=20, seed=0).traces, "sgd", seed=0)
+        >>> traces = model.sample(100, seed=1)
+        >>> len(traces.trace_table()[0]), plausible_deniability_test(model, traces, k=20).passed.all()
+        (100, np.True_)
+        """
+        if batch_users < 1:
+            raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
+        own_seed = seed_of_first_process(draw_seed(seed))
+        of_user = self._traces_of_user(n_traces, own_seed.value)
+        n_instants = self.time_grid.n_instants
+        require_memory_to_sample(int(of_user.sum()), n_instants)
+        key = jax_stream(own_seed.value, Stage.SYNTHESIS)
+        place = sample_traces(key, self.trace_model, of_user, n_instants, batch_users=batch_users, progress=progress)
+        drawn = np.flatnonzero(of_user)
+        of_user = of_user[drawn]
+        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user)
+        number = np.arange(len(user)) - np.repeat(np.cumsum(of_user) - of_user, of_user)
+        return Traces(
+            np.repeat(user, n_instants),
+            np.repeat(number.astype(np.int32), n_instants),
+            np.tile(np.arange(n_instants, dtype=np.int32), len(user)),
+            place.ravel(),
+            self.user_ids[drawn],
+            self.places,
+            self.time_grid,
+            origin=Origin(self.checksum, own_seed.value, self.seed_given or own_seed.given),
+        )
+
+    def _traces_of_user(self, n_traces: int | np.ndarray, seed: int) -> np.ndarray:
+        """How many traces of each user, shape (users,)."""
+        number = np.asarray(n_traces)
+        is_whole = np.issubdtype(number.dtype, np.integer) and number.shape in ((), (self.n_users,))
+        if not is_whole or (number < 0).any() or not number.any():
+            expected = f"a number of traces of at least 1, or {self.n_users} of at least 0, one a user"
+            found = repr(n_traces) if not number.shape else f"{number.dtype} array of shape {number.shape}"
+            raise InputError("sample", [Problem(expected, found)])
+        if number.shape:
+            return number.astype(np.int64)
+        require_memory_to_sample(int(number), self.time_grid.n_instants)
+        drawn = numpy_stream(seed, Stage.SAMPLED_USERS).integers(self.n_users, size=int(number))
+        return np.bincount(drawn, minlength=self.n_users)
+
     def claim(self, traces: Traces, *, seed: int = 0) -> Traces:
         """The same traces, said to be made by this model; for traces that were made elsewhere, as by official programs.
 
@@ -114,6 +233,7 @@ class FittedModel:
         about = {
             "format": MODEL_FORMAT,
             "system": self.system,
+            "module": self._module(),
             "settings": self.settings,
             "seed": self.seed,
             "seed_given": self.seed_given,
@@ -125,6 +245,12 @@ class FittedModel:
             np.savez(partial / PARAMETERS_FILE, **self.trace_model.to_arrays())  # type: ignore[arg-type]
             write_text(partial / ABOUT_FILE, json.dumps(about, indent=1) + "\n")
 
+    def _module(self) -> str:
+        """The module of the synthesizer, or the package where nothing of it is from elsewhere."""
+        kinds: list[type] = [SYNTHESIZERS[self.system].settings] if self.system in SYNTHESIZERS else []
+        modules = [kind.__module__ for kind in (*kinds, type(self.trace_model))]
+        return next((module for module in modules if module.partition(".")[0] != PACKAGE), PACKAGE)
+
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> FittedModel:
         """Read a model folder.
@@ -132,8 +258,10 @@ class FittedModel:
         Raises
         ------
         InputError
-            It is no model folder or of another format; a file is missing, damaged or was changed; or its parts do not
-            fit each other: shapes, types and finiteness of the parameters against the tables of users and places.
+            It is no model folder or of another format; a file is missing, damaged or was changed; its parts do not
+            fit each other: shapes, types and finiteness of the parameters against the tables of users and places; or
+            nobody has registered its synthesizer: import the module that does, which is named, before you load it. It
+            is not imported unasked, for a folder could then run anything.
         """
         folder = Path(folder)
         absent = [name for name in MODEL_FILES if not (folder / name).is_file()]
@@ -146,7 +274,8 @@ class FittedModel:
         places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE))
         time_grid = TimeGrid.load(folder / GRID_FILE)
         sizes = Sizes(len(user_ids), len(places), time_grid.n_slots, time_grid.n_instants)
-        trace_model = _read_parameters(folder / PARAMETERS_FILE, SYNTHESIZERS[about["system"]].model, sizes)
+        model = _synthesizer_of(about, folder / ABOUT_FILE).model
+        trace_model = _read_parameters(folder / PARAMETERS_FILE, model, sizes)
         system, settings, seed, given = (about[name] for name in ("system", "settings", "seed", "seed_given"))
         return cls(system, settings, check_seed(seed), user_ids, places, time_grid, trace_model, given)
 
@@ -163,6 +292,18 @@ def _read_about(file: Path) -> dict[str, Any]:
     if absent:
         raise InputError(str(file), [Problem("all of a model.json", f"no {', '.join(absent)}", way_out=WAY_OUT)])
     return about
+
+
+def _synthesizer_of(about: dict[str, Any], file: Path) -> Synthesizer:
+    """The synthesizer of a model, whose module has to be imported where it is none of the package."""
+    system, module = about["system"], about.get("module", PACKAGE)
+    if system in SYNTHESIZERS:
+        return SYNTHESIZERS[system]
+    unnamed = {PACKAGE: "the module that registers it", "__main__": "the script or notebook that registers it"}
+    what = unnamed.get(module, f"module {module}, which registers it")
+    way_out = f"Import or run {what}, before the model is loaded"
+    known = ", ".join(SYNTHESIZERS)
+    raise InputError(str(file), [Problem(f"a synthesizer among {known}", repr(system), way_out=way_out)])
 
 
 def _read_users(file: Path) -> np.ndarray:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
+import jax
+
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.base import TraceModel
@@ -34,6 +37,11 @@ class Synthesizer:
         Of the trace model.
     unprotected : function of the settings, giving a list of str
         What a release has to say, beyond what holds for all, that it does not protect.
+
+    Raises
+    ------
+    InputError
+        The settings are no dataclass.
     """
 
     name: str
@@ -43,8 +51,32 @@ class Synthesizer:
     model: type[TraceModel]
     unprotected: Callable[[Any], list[str]] = no_notes
 
+    def __post_init__(self) -> None:
+        if not is_dataclass(self.settings):
+            problem = Problem("a dataclass as settings", self.settings.__name__, way_out="An empty one will do")
+            raise InputError(f"synthesizer {self.name!r}", [problem])
+
 
 DEFAULT_SYSTEM = "bridge"
 """What `fit` learns where nothing is said: see benchmarks/README.md for why."""
 
 SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers")
+
+
+def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
+    """Refuse what a synthesizer's `fit` gave if it could not be synthesized from, or not be loaded once it is saved.
+
+    Raises
+    ------
+    InputError
+        It is of another class than was registered, or JAX does not know the class.
+    """
+    problems: list[Problem | str] = []
+    expected = synthesizer.model
+    if not isinstance(trace_model, expected):
+        problems.append(Problem(f"a {expected.__name__}, as registered, from its fit", type(trace_model).__name__))
+    elif jax.tree_util.all_leaves([trace_model]):
+        way_out = f"Decorate class {expected.__name__} with @jax.tree_util.register_dataclass"
+        problems.append(Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out))
+    if problems:
+        raise InputError(f"synthesizer {synthesizer.name!r}", problems)

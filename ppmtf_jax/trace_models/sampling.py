@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.runtime.devices import gather_rows, own_share
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import TraceModel
 
 # Users are generated in tiles of this size whatever the batch, so that the products have one shape and the traces do
@@ -21,16 +24,87 @@ def sample_tiles(
     key: Key[Array, ""],
     model: TraceModel,
     tiles: Int[Array, "tile user"],
-    number: int | Int[Array, ""],
+    numbers: Int[Array, " tile"],
     n_instants: int,
 ) -> Int[Array, "tile user instant"]:
-    """Draw one trace, of the given number, of each user of some tiles, one tile after the other."""
+    """Draw one trace, of the number that its tile has, of each user of some tiles, one tile after the other."""
 
-    def sample_trace(user: Array) -> Array:
-        own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
-        return model.sample_trace(own_key, user, n_instants)
+    def sample_tile(tile: tuple[Array, Array]) -> Array:
+        users, number = tile
 
-    return jax.lax.map(jax.vmap(sample_trace), tiles)
+        def sample_trace(user: Array) -> Array:
+            own_key = jax.random.fold_in(jax.random.fold_in(key, user), number)
+            return model.sample_trace(own_key, user, n_instants)
+
+        return jax.vmap(sample_trace)(users)
+
+    return jax.lax.map(sample_tile, (tiles, numbers))
+
+
+def sample_traces(
+    key: Key[Array, ""],
+    model: TraceModel,
+    traces_of_user: Int[np.ndarray, " user"],
+    n_instants: int,
+    *,
+    batch_users: int,
+    progress: bool = False,
+) -> Int[np.ndarray, "trace instant"]:
+    """Draw some traces of each user.
+
+    A trace depends on the key, its user and its number alone. Several processes share the traces, and all get the same.
+
+    Parameters
+    ----------
+    traces_of_user : int array, shape (users,)
+        How many of each user, numbered from 0; at least one in all.
+    n_instants : int
+        Events of each.
+    batch_users : int
+        Users at a time.
+    progress : bool
+        Show a progress bar where there is a terminal.
+
+    Returns
+    -------
+    int32 array, shape (traces, instants)
+        Places; traces in the order of their users and numbers.
+    """
+    n_users, n_traces = len(traces_of_user), int(traces_of_user.sum())
+    share = own_share(n_traces)
+    user = np.repeat(np.arange(n_users), traces_of_user)[share]
+    first = np.cumsum(traces_of_user) - traces_of_user
+    number = np.arange(n_traces)[share] - first[user]
+    # What is drawn at once is a whole tile, whoever of it is wanted: how a user's numbers are rounded can depend on her
+    # place in the tile.
+    tile_and_number = user // TILE * (1 + int(number.max())) + number
+    order = np.argsort(tile_and_number, kind="stable")
+    draw_of_trace = np.cumsum(np.diff(tile_and_number[order], prepend=-1) != 0) - 1
+    n_draws = 1 + int(draw_of_trace[-1])
+    # Batches of one size, so that one program is compiled.
+    n_tiles = -(-n_users // TILE)
+    n_batches = -(-n_users // batch_users)
+    batch = -(-n_tiles // n_batches)
+    place = np.empty((len(user), n_instants), np.int32)
+    local_copy = on_each_device(model)
+
+    def draw(begin: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = slice(*np.searchsorted(draw_of_trace, [begin, begin + batch]))
+        wanted, drawn_as = order[rows], draw_of_trace[rows] - begin
+        # The last batch draws its last tile several times.
+        last = np.searchsorted(drawn_as, np.minimum(np.arange(batch), drawn_as[-1]))
+        tiles = user[wanted[last]] // TILE
+        users = np.minimum(tiles[:, None] * TILE + np.arange(TILE), n_users - 1)
+        drawn = sample_tiles(
+            key, local_copy(), jnp.asarray(users), jnp.asarray(number[wanted[last]], jnp.int32), n_instants
+        )
+        return wanted, np.asarray(drawn)[drawn_as, user[wanted] % TILE]
+
+    with progress_bar("synthesizing", len(user), show=progress) as advance:
+        for wanted, drawn in map_in_threads(draw, range(0, n_draws, batch)):
+            place[wanted] = drawn
+            advance(len(wanted))
+    return gather_rows(place, n_traces)
 
 
 def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:

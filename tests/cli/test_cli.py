@@ -56,6 +56,7 @@ COMMANDS = [
     "test",
     "release",
     "evaluate",
+    "export",
     "attack",
 ]
 READERS = [
@@ -70,6 +71,7 @@ READERS = [
 ]
 EVERY_COMMAND = [[name] for name in COMMANDS if name != "import"] + [["import", name] for name in READERS]
 EVERY_COMMAND += [["attack", name] for name in ("reidentify", "membership", "unicity")]
+EVERY_COMMAND += [["export", name] for name in ("population", "traces")]
 
 
 def call(*words: object) -> Result:

@@ -186,3 +186,32 @@ def test_cyclic_slots_need_a_step():
 
 def test_start_is_a_local_time():
     assert problems_of(TimeGrid, "2024-01-01T00:00:00+09:00", 3600, np.array([0]))
+
+
+def test_local_times_follow_the_clocks_of_the_zone():
+    """The hour from 2 comes twice on 27 October 2024 in Paris: the first is meant, so that it seems to jump by two."""
+    grid = TimeGrid.each_instant("20241027T010000", 3600, 4, "Europe/Paris")
+    assert [str(each) for each in grid.local_times()] == [
+        "2024-10-27 01:00:00+02:00",
+        "2024-10-27 02:00:00+02:00",
+        "2024-10-27 03:00:00+01:00",
+        "2024-10-27 04:00:00+01:00",
+    ]
+    whole = TimeGrid.each_instant("2024-03-30T00:00:00", 1800, 96, "Europe/Paris")
+    wall = [each.replace(tzinfo=None) for each in whole.local_times().to_pydatetime()]
+    # The clocks skip 02:00 and 02:30 of the second day.
+    assert [i for i in range(96) if wall[i] != whole.time_of(i)] == [48 + 4, 48 + 5]
+
+
+def test_days_begin_at_local_midnight():
+    grid = TimeGrid.each_instant("2024-01-01T22:30:00", 3600, 28)
+    assert grid.day().tolist() == [(grid.time_of(i).date() - grid.time_of(0).date()).days for i in range(28)]
+    assert grid.day()[[0, 1, 2, 25, 26]].tolist() == [0, 0, 1, 1, 2]
+
+
+@pytest.mark.parametrize("n", [1, 30])
+def test_a_grid_is_shown_on_a_line(n):
+    shown = repr(TimeGrid.each_instant("2024-01-01T09:00:00", 1200, n, "Asia/Tokyo"))
+    last = {1: "09:00", 30: "18:40"}[n]
+    instants = {1: "1 instant", 30: "30 instants"}[n]
+    assert shown == f"TimeGrid: {instants} of 20 min from 2024-01-01 09:00 to 2024-01-01 {last}, Asia/Tokyo; slots: {n}"

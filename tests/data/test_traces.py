@@ -7,6 +7,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from pyarrow import parquet
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, PpmtfError
 from ppmtf_jax.runtime.files import atomic_file, write_text
 from ppmtf_jax.runtime.folders import output_folder
@@ -103,6 +104,25 @@ def test_table_and_traces_are_the_same_thing():
     assert_same(traces(frame), traces())
 
 
+def test_times_are_local_ones_with_their_zone():
+    frame = traces().to_frame(with_time_and_coordinates=True)
+    assert list(frame) == ["user", "trace", "instant", "place", "time", "latitude", "longitude"]
+    assert [time.isoformat() for time in frame["time"]] == [
+        f"2024-01-01T{hour:02d}:00:00+09:00" for hour in (9, 10, 11)
+    ]
+    assert frame["latitude"].tolist() == [35, 36, 35]
+    assert frame["longitude"].tolist() == [139, 140, 139]
+    pd.testing.assert_frame_equal(frame[list(table())], traces().to_frame())
+
+
+def test_a_place_of_unknown_position_has_none_in_a_table():
+    unknown = PlaceTable(np.array(list("abc"), object), np.array([35, np.nan, 37]), np.array([139, np.nan, 141]))
+    frame = replace(traces(), places=unknown).to_frame(with_time_and_coordinates=True)
+    assert frame["latitude"].isna().tolist() == frame["longitude"].isna().tolist() == [False, True, False]
+    assert "1 without coordinates" in repr(unknown)
+    assert repr(PlaceTable(np.array([1]), np.array([np.nan]), np.array([np.nan]))).endswith("1, 1 without coordinates")
+
+
 def test_only_the_next_instant_of_the_same_trace_is_a_step():
     frame = pd.DataFrame(
         {
@@ -120,6 +140,90 @@ def test_trace_table_names_each_trace_once():
     found = traces(table(trace=[0, 5, 2]))
     user, trace = found.trace_table()
     assert (user.tolist(), trace.tolist(), found.trace_of_event().tolist()) == ([0, 0, 1], [0, 5, 2], [0, 1, 2])
+
+
+# What a person sees
+
+
+def test_traces_are_shown_in_a_few_lines():
+    friends = pd.DataFrame({"user": [7], "friend": [9]})
+    assert repr(replace(traces(friends=friends), of_nobody=True)).splitlines() == [
+        "Traces: 3 events of 2 users at 3 places",
+        "  time     4 instants of 1 h from 2024-01-01 09:00 to 2024-01-01 12:00,",
+        "           Asia/Tokyo",
+        "  slots    4",
+        "  places   3, latitude 35.00 to 37.00, longitude 139.00 to 141.00",
+        "  friends  1 pair of users",
+        "  users    invented, none stands for a real one",
+    ]
+
+
+def test_neither_ids_nor_seeds_are_shown():
+    secret = 987_654_321_123
+    ids = np.array(["alice of 5 Elm Street", "bob"], object)
+    hidden = PlaceTable(np.array(["Dr. Smith's clinic", "b", "c"], object), np.zeros(3), np.zeros(3))
+    origin = Origin(model="0123abcd" * 8, seed=secret, seeds_given=True)
+    shown = repr(replace(traces(), user_ids=ids, places=hidden, origin=origin))
+    assert "synthetic" in shown
+    assert not any(text in shown for text in ("alice", "bob", "Smith", str(secret), "0123abcd"))
+
+
+def test_many_traces_are_shown_at_once_and_narrowly():
+    """An array that costs nothing until it is looked at: a second would say that it was."""
+    n = 10**12
+    one = np.broadcast_to(np.int32(0), n)
+    zone = "America/Argentina/ComodRivadavia"
+    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 60, 60 * 24 * 366, slot_s=60, time_zone=zone)
+    friends = np.zeros((10**6, 2), np.int32)
+    large = Traces(one, one, one, one, np.arange(10**6), places(), grid, friends, Origin("m", 1, False), True)
+    began = time.perf_counter()
+    lines = repr(large).splitlines()
+    assert time.perf_counter() - began < 1
+    assert lines[0] == "Traces: 1,000,000,000,000 events of 1,000,000 users at 3 places"
+    assert len(lines) <= 10
+    assert max(map(len, lines)) < 80
+
+
+def test_a_description_counts_everything():
+    """Two traces of user 1, of which the first has a gap and goes into the next day; one event of user 2."""
+    frame = pd.DataFrame(
+        {
+            "user": [1, 1, 1, 1, 1, 2],
+            "trace": [0, 0, 0, 0, 3, 0],
+            "instant": [0, 1, 3, 4, 3, 2],
+            "place": list("aabbac"),
+        }
+    )
+    grid = TimeGrid.each_instant("2024-01-01T21:00:00", 3600, 5)
+    found = Traces.from_frame(frame, places(("a", "b", "c", "nowhere")), grid).describe()
+    expected = {
+        #                              count sum  mean    min median max
+        "events per user":            (2, 6, 6 / 2, 1, 3, 5),
+        "traces per user":            (2, 3, 3 / 2, 1, 1.5, 2),
+        "events per trace and day":   (4, 6, 6 / 4, 1, 1.5, 2),  # 2 before and 2 after midnight; 1; 1
+        "places per user":            (2, 3, 3 / 2, 1, 1.5, 2),
+        "users per place":            (4, 3, 3 / 4, 0, 1, 1),
+        "events per slot":            (5, 6, 6 / 5, 1, 1, 2),
+        "steps to the next event":    (3, 4, 4 / 3, 1, 1, 2),
+        "next event is one step on":  (3, 2, 2 / 3, 0, 1, 1),
+    }  # fmt: skip
+    assert list(found) == ["count", "sum", "mean", "min", "median", "max"]
+    assert found.index.tolist() == list(expected)
+    for name, numbers in expected.items():
+        assert found.loc[name].tolist() == pytest.approx(numbers), name
+
+
+def test_a_description_of_single_events_says_that_there_are_no_gaps():
+    found = traces(table(trace=[0, 1, 0])).describe()
+    assert found.loc["next event is one step on", ["count", "sum"]].tolist() == [0, 0]
+    assert found.loc["steps to the next event", ["mean", "min", "median", "max"]].isna().all()
+
+
+def test_a_description_does_not_depend_on_pieces(monkeypatch):
+    whole = traces(random_table(1, 12, text=False))
+    expected = whole.describe()
+    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 3)
+    pd.testing.assert_frame_equal(whole.describe(), expected)
 
 
 # Pieces

@@ -154,7 +154,7 @@ def test_every_problem_of_a_table_at_once(tmp_path):
         "expected 5 fields in every row of checkins.csv; found others (1 row), first: '5,6' (row 7).",
         "expected times that can be parsed; found others (3 rows), first: '2024-13-01T00:00:00Z' (row 3), "
         "'yesterday' (row 5), nothing (row 6). Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in "
-        "seconds since 1970, or tell how they are written, such as time_format='%d.%m.%y %H:%M'",
+        "seconds since 1970, or tell how they are written, such as time_format='%d.%m.%Y %H:%M'",
         "expected a user for every check-in; found missing ones (1 row), first: row 3.",
         "expected a place for every check-in; found missing ones (1 row), first: row 5.",
         "expected latitude as a number; found others (1 row), first: 'abc' (row 3).",

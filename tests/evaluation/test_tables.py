@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -12,6 +13,7 @@ from rich.console import Console
 from ppmtf_jax.data.measurement import Measurement, Quantity, Reading
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
 from ppmtf_jax.evaluation.registry import METRICS, ONE_PERIOD, PUBLISHED
+from ppmtf_jax.evaluation.tables import TableOrList
 from tests.support import evaluation_of
 
 QUANTITIES = list(EvaluationSettings().quantities().values())
@@ -112,6 +114,20 @@ def test_a_number_worse_than_chance_is_marked_and_told_below() -> None:
     assert "! 0.3000 0.9000 0.4000" in " ".join(text.split())
     assert "! Too high: TP-TV (released 0.3000, to be 0.25 at most). These traces tell" in " ".join(text.split())
     assert "!" not in printed(evaluation_of(columns, [(QUANTITIES[0], [0.25, 0.9, 0.4])], readings), 120)
+
+
+@pytest.mark.parametrize("width", [30, 40, 80, 120])
+def test_no_number_is_cut_off_on_a_narrow_terminal(width: int) -> None:
+    evaluation = full("released", "all", "ppmtf", vf_tv=math.nan)
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(TableOrList(evaluation, note="All: before."))
+    lines = console.export_text().splitlines()
+    assert max(map(len, lines)) <= width
+    text = " ".join(" ".join(lines).split())
+    n_numbers = sum(len(row.values) for row in evaluation.rows())
+    assert len(re.findall(r"\d\.\d{4}| -(?= )", text)) >= n_numbers
+    assert "All: before. Undefined, shown as -." in text
+    assert ("─" in text) == (width >= 80)
 
 
 def test_a_reason_of_several_undefined_numbers_stands_below_once() -> None:

@@ -259,9 +259,16 @@ def test_chains_differ_and_each_is_the_same_however_many_there_are(counts):
     assert len(np.unique(second[:, -1])) == 3
 
 
-@pytest.mark.parametrize("options", [{"n_chains": 1}, {"n_sweeps": 5}, {"held_out": 0.0}])
-def test_impossible_diagnoses(counts, options):
-    with pytest.raises(InputError, match="at least 2 chains"):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n_chains": 1}, "at least 2 chains; found 1"),
+        ({"n_sweeps": 5}, r"at least 20 sweeps; found 5\. Ask for more with n_sweeps"),
+        ({"held_out": 0.0}, r"a held-out share between 0 and 1; found 0\.0"),
+    ],
+)
+def test_impossible_diagnoses(counts, options, message):
+    with pytest.raises(InputError, match=message):
         diagnose(counts, SHARED, GibbsSettings(rank=2), seed=0, **options)
 
 

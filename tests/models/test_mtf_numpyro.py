@@ -18,10 +18,9 @@ import pytest
 from numpyro.infer import SVI, Predictive, Trace_ELBO
 from numpyro.infer.autoguide import AutoNormal
 from numpyro.infer.util import log_density
+from ppmtf_jax.models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
 from scipy import stats
 
-from models import mtf_numpyro
-from models.mtf_numpyro import Cells, NormalWithPrecisionRoot, expected_cells, list_cells, mtf
 from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
@@ -34,6 +33,7 @@ from ppmtf_jax.gibbs.conditionals import (
     row_conditional,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings
+from ppmtf_jax.models import mtf_numpyro
 from ppmtf_jax.synthesizers.itf import UNSHARED
 from tests.tensors import sparse
 

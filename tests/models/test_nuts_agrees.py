@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from numpyro.diagnostics import effective_sample_size
 from numpyro.infer import MCMC, NUTS
+from ppmtf_jax.models.mtf_numpyro import Cells, expected_cells, mtf
 
-from models.mtf_numpyro import Cells, expected_cells, mtf
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import lay_out_cells
 from ppmtf_jax.gibbs.conditionals import HyperPrior, hyper_conditional

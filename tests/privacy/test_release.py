@@ -112,6 +112,15 @@ def test_a_release_names_nobody_and_tells_no_secret(made, train, model, syntheti
     assert list(pd.read_parquet(made[0] / "traces.parquet")) == ["user", "trace", "instant", "place"]
 
 
+def test_what_is_printed_names_nobody(synthetic, verdicts):
+    release = make_release(synthetic, verdicts)
+    assert repr(release) == f"Release of {verdicts.passed.sum()} traces; its key, seed and origin are secret"
+    shown = repr(verdicts)
+    assert shown.startswith(f"PlausibleDeniability: {verdicts.passed.sum()} of {len(verdicts.passed)} traces passed")
+    assert not any(str(user) in shown for user in synthetic.user_ids)
+    assert str(verdicts.seed.value) not in shown
+
+
 def test_the_search_finds_what_was_released_before(tmp_path, synthetic, verdicts, train):
     """Twin: the traces that passed, as they are, name everybody, and in order."""
     synthetic.select_traces(verdicts.passed).save(tmp_path / "release")

@@ -27,8 +27,9 @@ from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.runtime import devices
 from ppmtf_jax.runtime.devices import gather_rows, join_processes, own_share, seed_of_first_process, use_all_cores
 from ppmtf_jax.streams import Seed
-from ppmtf_jax.synthesizers import synthesis
+from ppmtf_jax.synthesizers import fitted_model
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.trace_models import sampling
 
 
 def test_devices_are_chosen_before_jax_is_used(monkeypatch):
@@ -142,8 +143,10 @@ def test_noise_is_drawn_once_for_all_processes(monkeypatch):
 def model(monkeypatch) -> FittedModel:
     """Of 11 users, whose shares among three processes are 4, 4 and 3. Formulas stand for what has to be compiled."""
 
-    def sample(key: Any, model: Any, tiles: Any, number: int, n_instants: int) -> np.ndarray:
-        return (31 * np.asarray(tiles)[..., None] + 7 * number + np.arange(n_instants) ** 2) % 12
+    def sample(key: Any, model: Any, tiles: Any, numbers: Any, n_instants: int) -> np.ndarray:
+        return (
+            31 * np.asarray(tiles)[..., None] + 7 * np.asarray(numbers)[:, None, None] + np.arange(n_instants) ** 2
+        ) % 12
 
     def log_probabilities(model: Any, users: np.ndarray, places: np.ndarray, **_: Any) -> np.ndarray:
         return -1 / (1 + users[:, None] + places)
@@ -161,8 +164,8 @@ def model(monkeypatch) -> FittedModel:
         assert len(users) in (3, 4, 11), "not a share"
         return users + (1000 * own).astype(int), places.sum(axis=1) + stop_at
 
-    monkeypatch.setattr(synthesis, "TILE", 2)
-    monkeypatch.setattr(synthesis, "sample_tiles", sample)
+    monkeypatch.setattr(sampling, "TILE", 2)
+    monkeypatch.setattr(sampling, "sample_tiles", sample)
     monkeypatch.setattr(plausible_deniability, "step_log_probabilities", log_probabilities)
     monkeypatch.setattr(plausible_deniability, "count_plausible_users", count)
     return fit(toy_city(n_users=11, n_places=12, n_days=1, seed=0).traces, "uniform")
@@ -172,12 +175,17 @@ def test_synthesis_does_not_depend_on_the_number_of_processes(model, monkeypatch
     def traces() -> Traces:
         return synthesize(model, traces_per_user=2)
 
-    whole = traces().place
+    def sampled() -> Traces:
+        return model.sample(25, seed=0)
+
+    whole, some = traces().place, sampled().place
     together = Together(3, monkeypatch)
     for each in together.run(traces):
         np.testing.assert_array_equal(each.place, whole)
+    for each in together.run(sampled):
+        np.testing.assert_array_equal(each.place, some)
     # The planted bug: every share is the first one.
-    monkeypatch.setattr(synthesis, "own_share", lambda n_rows, block: slice(0, 4))
+    monkeypatch.setattr(sampling, "own_share", lambda n_rows: slice(0, 8))
     assert not any(np.array_equal(each.place, whole) for each in together.run(traces))
 
 
@@ -187,7 +195,7 @@ def test_a_drawn_seed_is_that_of_the_first_process(model, monkeypatch):
     seeds = Together(3, monkeypatch).run(lambda: seed_of_first_process(next(drawn)))
     assert len(set(seeds)) == 1
     assert seeds[0].value in (2**127 + 1, 2, 3)
-    monkeypatch.setattr(synthesis, "draw_seed", lambda _: Seed(secrets.randbits(128), given=False))
+    monkeypatch.setattr(fitted_model, "draw_seed", lambda _: Seed(secrets.randbits(128), given=False))
     origins = {traces.origin for traces in Together(3, monkeypatch).run(lambda: synthesize(model))}
     assert len(origins) == 1
 

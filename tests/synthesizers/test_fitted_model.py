@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
 import stat
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pandas as pd
@@ -17,6 +23,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.runtime.folders import MARKER, checksum
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.trace_models.examples import (
@@ -184,6 +191,34 @@ def test_a_checksum_is_that_of_everything_that_decides(chains):
     assert changed() == chains.checksum
 
 
+# What a person sees
+
+
+def test_a_model_is_shown_in_a_few_lines(chains):
+    assert repr(chains).splitlines() == [
+        "FittedModel: ppmtf, learned from 70 users at 6 places",
+        "  settings  rank=3",
+        "  traces    4 instants of 1 min from 2024-01-01 00:00 to 2024-01-01 00:03, UTC;",
+        "            3 slots",
+        "  privacy   secret like its training data; test its traces before release",
+    ]
+
+
+@pytest.mark.parametrize("system", ["sgd", "tpm", "training", "uniform"])
+def test_every_model_is_shown_briefly_and_without_ids(train, system):
+    model = fit(train, system, seed=987_654_321_123)
+    shown = repr(model)
+    assert len(shown.splitlines()) <= 10
+    assert max(map(len, shown.splitlines())) < 80
+    assert not any(text in shown for text in (*IDS, str(model.seed), "array", "Array"))
+    assert ("leaks     EVERYTHING" in shown) == (system == "training")
+
+
+def test_a_model_of_an_unknown_synthesizer_or_settings_is_shown_too(chains):
+    assert repr(replace(chains, system="magic", settings={"wand": 1})).startswith("FittedModel: magic, learned")
+    assert "wand=1" in repr(replace(chains, settings={"wand": 1}))
+
+
 def test_missing_folder_and_files_are_named(folder, tmp_path):
     with pytest.raises(InputError, match=r"nowhere.*model\.json.*parameters\.npz"):
         FittedModel.load(tmp_path / "nowhere")
@@ -240,3 +275,91 @@ def test_traces_that_do_not_fit_the_model_are_refused_with_every_reason(chains):
     strangers = frame.assign(user=frame["user"].str.replace("user", "guest"))
     with pytest.raises(InputError, match="guest 000"):
         complete_places(chains, Traces.from_frame(strangers, TABLE, GRID))
+
+
+# Synthesizers of somebody else
+
+SCRIPT = """
+import sys
+from dataclasses import dataclass
+import jax, jax.numpy as jnp, numpy as np
+from ppmtf_jax import FittedModel, fit, toy_city
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.trace_models.base import StoredArray, TraceModel
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Stay(TraceModel):
+    place: jax.Array
+
+    def sample_trace(self, key, user, n_instants):
+        return jnp.full(n_instants, self.place[user])
+
+    def to_arrays(self):
+        return {"place": np.asarray(self.place)}
+
+    @classmethod
+    def from_arrays(cls, arrays):
+        return cls(jnp.asarray(arrays["place"]))
+
+    @classmethod
+    def stored_arrays(cls, sizes):
+        return {"place": StoredArray((sizes.users,), "int", 0, sizes.places - 1)}
+
+@dataclass(frozen=True)
+class StaySettings:
+    pass
+
+def learn(train, settings, seed, progress, checkpoints):
+    first = np.unique(train.user, return_index=True)[1]
+    return Stay(jnp.asarray(train.place[first]))
+
+SYNTHESIZERS.register(Synthesizer("stay", "Everybody stays", StaySettings, learn, Stay))
+if __name__ == "__main__":
+    fit(toy_city(n_users=5, n_days=1, seed=0).traces, "stay", seed=0).save(sys.argv[1])
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch) -> Iterator[ModuleType]:
+    """The script as a module, which registers its synthesizer when it is imported."""
+    (tmp_path / "own_module.py").write_text(SCRIPT)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("own_module")
+    if "stay" in SYNTHESIZERS:
+        SYNTHESIZERS.remove("stay")
+    del sys.modules["own_module"]
+
+
+def test_a_model_of_a_script_is_loaded_once_the_script_is_imported(tmp_path):
+    """It was learned by a process that ran the script."""
+    script = tmp_path / "own_script.py"
+    script.write_text(SCRIPT)
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, script, tmp_path / "model"], env=os.environ | {"PYTHONPATH": root}, check=True)
+    with pytest.raises(InputError, match=r"found 'stay'\. Import or run the script or notebook that registers it"):
+        FittedModel.load(tmp_path / "model")
+    try:
+        exec(compile(SCRIPT, script, "exec"), {"__name__": "own_script"})
+        model = FittedModel.load(tmp_path / "model")
+        places = model.sample(7, seed=0).place.reshape(7, -1)
+        np.testing.assert_array_equal(places, np.repeat(places[:, :1], places.shape[1], axis=1))
+    finally:
+        SYNTHESIZERS.remove("stay")
+
+
+def test_a_model_of_a_module_names_it(tmp_path, train, own_module):
+    """Nothing is imported because a folder says so."""
+    fit(train, "stay", seed=0).save(tmp_path / "model")
+    assert type(FittedModel.load(tmp_path / "model").trace_model) is own_module.Stay
+    SYNTHESIZERS.remove("stay")
+    with pytest.raises(InputError, match=r"found 'stay'\. Import or run module own_module, which registers it"):
+        FittedModel.load(tmp_path / "model")
+
+
+def test_a_model_folder_that_does_not_name_the_module_is_read(folder):
+    about = json.loads((folder / "model.json").read_text())
+    assert about.pop("module") == "ppmtf_jax"
+    (folder / "model.json").write_text(json.dumps(about))
+    mark_anew(folder)
+    assert FittedModel.load(folder).system == "sgd"

@@ -6,8 +6,9 @@ import pytest
 
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.synthesizers.memory import require_memory_to_sample, require_memory_to_synthesize
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
-from ppmtf_jax.synthesizers.synthesis import fit, require_memory_to_synthesize
+from ppmtf_jax.synthesizers.synthesis import fit
 from tests.machine import with_gigabytes
 
 
@@ -20,10 +21,23 @@ def test_a_fit_is_refused_before_it_begins(monkeypatch):
 
 
 def test_the_number_of_traces_that_is_named_fits(monkeypatch):
-    with_gigabytes(monkeypatch, 10)
-    with pytest.raises(InputError, match=r"synthesize: expected 10\.8 GB .*found 10\.0 GB .*Set traces_per_user=9"):
+    """A trace takes five numbers of 8 bytes, and an event of it 16 bytes."""
+    with_gigabytes(monkeypatch, 4)
+    # 1e7 * (40 + 24 * 16) bytes, and 0.2 GB: 4.4 GB.
+    with pytest.raises(InputError, match=r"synthesize: expected 4\.4 GB .*found 4\.0 GB .*Set traces_per_user=8"):
         require_memory_to_synthesize(1_000_000, 10, 24)
-    require_memory_to_synthesize(1_000_000, 9, 24)
-    with_gigabytes(monkeypatch, 1)
+    require_memory_to_synthesize(1_000_000, 8, 24)
+    most = int((4e9 - 200 * 2**20) // (40 + 24 * 16))
+    with pytest.raises(InputError, match=rf"sample: expected .*Ask for at most {most:,} traces"):
+        require_memory_to_sample(10_000_000, 24)
+    require_memory_to_sample(most, 24)
+    with_gigabytes(monkeypatch, 0.5)
     with pytest.raises(InputError, match="Take a model of fewer users"):
         require_memory_to_synthesize(1_000_000, 1, 24)
+
+
+def test_a_sample_is_refused_before_it_begins(monkeypatch):
+    model = fit(toy_city(20, n_days=1, seed=0).traces, "uniform")
+    with_gigabytes(monkeypatch, 1)
+    with pytest.raises(InputError, match="Ask for at most"):
+        model.sample(10**12)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import jax
 import jax.numpy as jnp
@@ -12,14 +12,15 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError
+from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.uniform import UniformSettings
-from ppmtf_jax.trace_models.base import MarkovModel, ScoredTraceModel, StoredArray
+from ppmtf_jax.trace_models.base import MarkovModel, ScoredTraceModel, StoredArray, TraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
     GRID,
@@ -161,6 +162,81 @@ def test_at_least_one_trace_and_user_at_a_time(chains, wrong, message):
         synthesize(chains, **wrong)
 
 
+# Sampling
+
+
+def as_set(traces: Traces) -> set[tuple]:
+    """User, trace number and places of each trace."""
+    users, numbers = traces.trace_table()
+    places = traces.place.reshape(-1, INSTANTS)
+    return {(traces.user_ids[u], n, *row) for u, n, row in zip(users, numbers.tolist(), places.tolist(), strict=True)}
+
+
+def test_a_sample_is_part_of_what_is_synthesized(chains):
+    some = chains.sample(150, seed=2)
+    assert len(as_set(some)) == 150
+    most = int(some.trace.max()) + 1
+    assert as_set(some) <= as_set(synthesize(chains, traces_per_user=most, seed=2))
+    assert as_set(some) <= as_set(chains.sample(151, seed=2))
+    assert as_set(chains.sample(150, seed=2, batch_users=7)) == as_set(some)
+    assert not as_set(some) <= as_set(chains.sample(1000, seed=3))
+    # Each user's traces are numbered from 0, and events are in order.
+    frame = some.to_frame()
+    assert (frame.groupby("user")["trace"].max() + 1).sum() == 150
+    pd.testing.assert_frame_equal(frame, frame.sort_values(["user", "trace", "instant"], ignore_index=True))
+
+
+def chi_square(counts: np.ndarray) -> float:
+    return float(((counts - counts.mean()) ** 2 / counts.mean()).sum())
+
+
+def test_users_are_drawn_at_random_with_replacement(chains):
+    """Counts of users are multinomial: chi-square with 69 degrees of freedom, mean 69 and variance 138."""
+    counts = np.bincount(chains.sample(20_000, seed=0).trace_table()[0], minlength=USERS)
+    assert abs(chi_square(counts) - (USERS - 1)) < 5 * math.sqrt(2 * (USERS - 1))
+    # The planted bugs: everybody as often, and the first of them twice as often.
+    assert abs(chi_square(np.full(USERS, 20_000 / USERS)) - (USERS - 1)) > 5 * math.sqrt(2 * (USERS - 1))
+    assert abs(chi_square(counts + (np.arange(USERS) < 2) * counts) - (USERS - 1)) > 5 * math.sqrt(2 * (USERS - 1))
+
+
+def test_so_many_of_each_user(chains):
+    of_user = np.arange(USERS) % 3
+    found = chains.sample(of_user, seed=2)
+    assert found.user_ids.tolist() == IDS[of_user > 0].tolist()
+    np.testing.assert_array_equal(np.bincount(found.trace_table()[0]), of_user[of_user > 0])
+    everything = synthesize(chains, traces_per_user=2, seed=2)
+    number = everything.trace_table()[1]
+    expected = everything.select_traces(number < np.repeat(of_user, 2))
+    pd.testing.assert_frame_equal(found.to_frame(), expected.to_frame())
+
+
+@pytest.mark.usefixtures("walk")
+def test_a_sample_is_tested_like_what_is_synthesized(train, tmp_path):
+    """Its users are fewer than the model's, so that their indices are others; origins say which model made them."""
+    model = fit(train, "walk", jump=0.25, seed=3)
+    model.sample(40, seed=2).save(tmp_path / "some")
+    some = Traces.load(tmp_path / "some")
+    assert some.n_users < USERS
+    assert some.origin == synthesize(model, seed=2).origin
+    result = plausible_deniability_test(model, some, k=12, count_all=True)
+    user = np.searchsorted(IDS, result.table["user"].to_numpy())
+    np.testing.assert_array_equal(result.plausible_users, np.bincount(np.arange(USERS) % PLACES)[user % PLACES])
+    # The planted bug: traces of the model's first users.
+    shifted = replace(some, user_ids=IDS[: some.n_users])
+    with pytest.raises(NumericalError, match="impossible under their own input user"):
+        plausible_deniability_test(model, shifted, k=12)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [0, -1, True, np.zeros(USERS, int), np.ones(USERS - 1, int), np.ones(USERS), np.full(USERS, -1)],
+    ids=str,
+)
+def test_at_least_one_trace_is_sampled(chains, wrong):
+    with pytest.raises(InputError, match=f"a number of traces of at least 1, or {USERS} of at least 0"):
+        chains.sample(wrong)
+
+
 # Seeds and origins
 
 
@@ -181,6 +257,7 @@ def test_no_secret_is_shown(train):
     synthetic = synthesize(model)
     verdicts = plausible_deniability_test(model, synthetic, k=2)
     shown = f"{model!r} {synthetic!r} {verdicts!r}"
+    assert not any(user in f"{model!r} {synthetic!r}" for user in IDS)
     assert not any(str(seed) in shown for seed in (model.seed, synthetic.origin.seed, verdicts.seed.value))
 
 
@@ -260,5 +337,68 @@ def test_unknown_system_lists_the_known(train):
 
 
 def test_settings_of_another_system(train):
-    with pytest.raises(InputError, match=r"SGDSettings for sgd.*UniformSettings"):
+    with pytest.raises(InputError, match=r"SGDSettings or a dict for sgd.*UniformSettings"):
         fit(train, "sgd", UniformSettings())
+
+
+def test_settings_are_an_object_a_dict_or_named(train):
+    models = [
+        fit(train, "sgd", SGDSettings(n_copied=2), seed=0),
+        fit(train, "sgd", {"n_copied": 2}, seed=0),
+        fit(train, "sgd", seed=0, n_copied=2),
+    ]
+    assert len({model.checksum for model in models}) == 1
+    assert models[0].checksum != fit(train, "sgd", {}, seed=0).checksum
+    with pytest.raises(InputError, match="as a dict or by name; found a dict and n_copied"):
+        fit(train, "sgd", {"n_copied": 2}, n_copied=2)
+
+
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_an_unknown_setting_is_told_with_the_nearest(train, as_dict):
+    wrong = {"n_copies": 2}
+    with pytest.raises(InputError, match=r"sgd: expected settings among n_copied; found 'n_copies'. .*n_copied\?"):
+        fit(train, "sgd", wrong) if as_dict else fit(train, "sgd", **wrong)
+
+
+# Synthesizers that do not fit
+
+
+@dataclass(frozen=True)
+class Plain(TraceModel):
+    """A model that JAX does not know."""
+
+    def sample_trace(self, key, user, n_instants):
+        return jnp.zeros(n_instants, jnp.int32)
+
+    def to_arrays(self):
+        return {}
+
+    @classmethod
+    def from_arrays(cls, arrays):
+        return cls()
+
+    @classmethod
+    def stored_arrays(cls, sizes):
+        return {}
+
+
+@pytest.mark.parametrize(
+    ("registered", "given", "message"),
+    [
+        (Plain, Plain(), "expected a trace model that is a JAX pytree.*class Plain with @jax.tree_util"),
+        (Walk, Plain(), "expected a Walk, as registered, from its fit; found Plain"),
+        (Walk, None, "expected a Walk, as registered, from its fit; found NoneType"),
+    ],
+)
+def test_what_could_not_be_sampled_or_loaded_is_refused_after_the_fit(train, registered, given, message):
+    SYNTHESIZERS.register(Synthesizer("own", "Own", WalkSettings, lambda *_: given, registered))
+    try:
+        with pytest.raises(InputError, match=message):
+            fit(train, "own")
+    finally:
+        SYNTHESIZERS.remove("own")
+
+
+def test_settings_of_a_synthesizer_are_a_dataclass():
+    with pytest.raises(InputError, match="synthesizer 'own': expected a dataclass as settings; found int"):
+        Synthesizer("own", "Own", int, lambda *_: None, Walk)

@@ -1,4 +1,4 @@
-"""Pictures of synthetic trace sets: population, transitions, jumps, flows, friends, metrics, user clusters, pass rates.
+"""Pictures of trace sets and what is measured of them: maps, matrices, flows, distributions, clusters, curves.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
 `save_figure`, or let `save_pictures` write them all. Those named `draw_` fill the axes that they are given instead.
@@ -22,6 +22,7 @@ from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
 from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
+from ppmtf_jax.evaluation.plots.visit_fractions import draw_visit_fractions, visit_fraction_panels
 
 __all__ = [
     "Factors",
@@ -30,6 +31,7 @@ __all__ = [
     "draw_meeting_categories",
     "draw_meeting_hours",
     "draw_pair_meetings",
+    "draw_visit_fractions",
     "flow_maps",
     "friend_panels",
     "is_own_picture",
@@ -44,4 +46,5 @@ __all__ = [
     "transition_matrices",
     "user_clusters",
     "utility_bars",
+    "visit_fraction_panels",
 ]

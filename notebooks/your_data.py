@@ -1,0 +1,126 @@
+# %% [markdown]
+# # Your own data
+#
+# Tables of check-ins and of GPS fixes come in every form. This notebook takes two of them from a file to traces, looks
+# at what was made of them, and shows what happens when something is wrong.
+
+# %%
+# Only in Google Colab: install the library.
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+if "google.colab" in sys.modules:
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "ppmtf_jax"], check=True)
+
+# %%
+# %matplotlib inline
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax import InputError, evaluate, fit, read_checkins, synthesize, toy_city
+from ppmtf_jax.datasets import Discretization, GridPlaces, StayPoints
+from ppmtf_jax.evaluation.plots import population_maps
+
+# %% [markdown]
+# ## 1. A file as it comes
+#
+# Somebody exported check-ins from a spreadsheet, in German: semicolons between the columns, commas in the numbers,
+# dates with the day first, date and time apart. We make such a file from a simulated city.
+
+# %%
+city = toy_city(n_users=150, n_places=60, seed=0).traces
+events = city.to_frame().merge(city.places.to_frame(), on="place")
+when = pd.Timestamp("2024-05-13") + pd.to_timedelta(events["instant"], unit="h")
+table = pd.DataFrame(
+    {
+        "uid": events["user"],
+        "date": when.dt.strftime("%d.%m.%Y"),
+        "time": when.dt.strftime("%H:%M"),
+        "Latitude": events["latitude"],
+        "Longitude": events["longitude"],
+        "venue": events["place"],
+    }
+)
+folder = Path(tempfile.mkdtemp())
+file = folder / "checkins.csv"
+table.to_csv(file, sep=";", decimal=",", index=False, encoding="latin-1")
+print(file.read_text("latin-1")[:200])
+
+# %% [markdown]
+# ## 2. Read it
+#
+# Only the time zone must be said: no file tells by whose clocks it is. The report says what each column was taken for,
+# and what became of the rows. Read it once; what was taken wrongly can be named with `columns=`.
+
+# %%
+traces, report = read_checkins(file, time_zone="Europe/Berlin")
+print(report)
+
+# %% [markdown]
+# On the command line, `ppmtf import checkins checkins.csv --time-zone Europe/Berlin --check` says the same and writes
+# nothing. It counts the events of each hour of the day: if people seem to be up at night, the zone is wrong.
+#
+# ## 3. When something is wrong
+#
+# Nothing is guessed, and nothing is dropped in silence. A time that is none, a latitude off the globe, a user without a
+# name: all is told at once, with the rows as they are in the file. `drop_bad_rows=True` leaves such rows out, and says
+# so.
+
+# %%
+wrong = table.astype({"uid": object})
+wrong.loc[5, "time"] = "noon"
+wrong.loc[7, "Latitude"] = 520.0
+wrong.loc[9, "uid"] = None
+try:
+    read_checkins(wrong, time_zone="Europe/Berlin")
+except InputError as error:
+    print(error)
+
+# %% [markdown]
+# ## 4. GPS
+#
+# A fix a minute is no visit. *Stay points* are where somebody stayed within some metres for some minutes; places are
+# the cells of a grid, its sides in metres. Here is one person: at home, on her way, at work.
+
+# %%
+rng = np.random.default_rng(0)
+minutes = np.arange(0, 600)
+at_work = np.clip((minutes - 240) / 40, 0, 1)  # on her way from minute 240 to 280
+fixes = pd.DataFrame(
+    {
+        "user": "anna",
+        "time": pd.Timestamp("2024-05-06 06:00") + pd.to_timedelta(minutes, unit="min"),
+        "latitude": 52.50 + 0.05 * at_work + rng.normal(0, 1e-4, len(minutes)),
+        "longitude": 13.40 + 0.02 * at_work + rng.normal(0, 1e-4, len(minutes)),
+    }
+)
+grid = Discretization(places=GridPlaces.of_cells(52.4, 52.6, 13.3, 13.5, cell_m=500))
+stays, report = read_checkins(fixes, time_zone="Europe/Berlin", stay_points=StayPoints(), discretization=grid)
+print(report)
+stays.to_frame()
+
+# %% [markdown]
+# 600 fixes became two stays, and her places are cells of 500 m. A stay is an event at each hour of it.
+#
+# ## 5. And on to synthetic traces
+#
+# From here on all data are alike: users to learn from and users to compare with, a model, traces, numbers, a picture.
+
+# %%
+train, test = traces.split_users(0.8, seed=0)
+synthetic = synthesize(fit(train), traces_per_user=1)
+evaluation = evaluate(synthetic, train, test)
+print(evaluation["tp_tv"], evaluation.value("tp_tv", "training"), evaluation.value("tp_tv", "uniform"))
+population_maps({"synthetic": synthetic}, train, test)
+
+# %% [markdown]
+# ## 6. What may surprise
+#
+# * A synthetic trace is one abstract day: it has a place for each hour, of no particular date, however rarely the real
+#   users checked in. Compare shares, not numbers of events.
+# * Times without an offset are taken as local times of the zone that you name. `times_in="UTC"` says that they are not.
+# * Fewer, larger places give better traces than many that nobody visits twice: `--check` tells when there are too many.
+#
+# `quickstart` goes on with the privacy test and the release.

@@ -1,0 +1,113 @@
+"""Commands that write files for maps: `ppmtf export population` and `traces`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppmtf_jax.cli.console import tell
+from ppmtf_jax.cli.group import FriendlyGroup
+from ppmtf_jax.cli.options import Quiet, example
+from ppmtf_jax.exports.registry import EXPORT_FORMATS
+from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported, export_population, export_traces
+from ppmtf_jax.streams import check_seed
+
+OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; the name must be free.")]
+BY_ENDING = "By default told by the ending of the file's name."
+TraceFormat = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", help=f"Of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")
+]
+OF_POINTS = [name for name, entry in EXPORT_FORMATS.items() if not entry.of_traces_alone]
+PopulationFormat = Annotated[
+    str | None, typer.Option("--format", metavar="NAME", help=f"Of {', '.join(OF_POINTS)}. {BY_ENDING}")
+]
+Replace = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")]
+
+WORDS = {
+    RELEASED: "They are from a release: anyone may read the file.",
+    UNTESTED: "They are synthetic and not tested for release: only you can read the file.",
+    OF_NOBODY: "Their users were invented; see PRIVACY.txt beside them. Only you can read the file.",
+    REAL: "REAL DATA: the file shows where real people were. Only you can read it: hand it to nobody.",
+}
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add `export` to the commands."""
+    group = typer.Typer(cls=FriendlyGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None)
+    group.command(epilog=example("ppmtf export population released --real city/train --out population.geojson"))(
+        population
+    )
+    group.command(epilog=example("ppmtf export traces released --sample 100 --out traces.geojson"))(traces)
+    app.add_typer(
+        group,
+        name="export",
+        help="Write a population or traces for maps: kepler.gl, QGIS and others.",
+        epilog=example("ppmtf export traces released --out traces.geojson"),
+    )
+
+
+def population(
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released, synthetic or real traces.")],
+    out: OutFile,
+    real: Annotated[
+        Path | None, typer.Option("--real", metavar="TRACES", help="Real traces to compare them with, place by place.")
+    ] = None,
+    format_name: PopulationFormat = None,
+    overwrite: Replace = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write how many people are at each place in each hour, in synthetic and in real traces.
+
+    A row for each place and hour with its events, and its share of all events of the hour; of a grid of several days,
+    all days together. Times are nominal, those of the first day of the grid: they are for time sliders. Counts of real
+    people are not protected by anything.
+    """
+    made = export_population(traces, out, format_name, real=real, overwrite=overwrite, progress=not quiet)
+    rows = made.layer.rows
+    tell(f"{len(rows)} rows, of {rows['place'].nunique()} places in {rows['time'].nunique()} hours, in {out}")
+    _tell_of(made)
+
+
+def traces(
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released or synthetic traces.")],
+    out: OutFile,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", help="So many traces, drawn at random. By default all.")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed draws the same traces.")
+    ] = 0,
+    of_real_people: Annotated[
+        bool, typer.Option("--of-real-people", help="Write them though they are traces of real people.")
+    ] = False,
+    format_name: TraceFormat = None,
+    overwrite: Replace = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write traces event by event, with times and coordinates.
+
+    Times are nominal, those of the time grid: all synthetic traces are of the same day, and only its hour has a
+    meaning.
+    """
+    made = export_traces(
+        traces,
+        out,
+        format_name,
+        n_traces=sample,
+        seed=seed,
+        of_real_people=of_real_people,
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+    n_all = made.layer.about["traces_in_all"]
+    which = f"all {n_all}" if made.layer.n_traces == n_all else f"{made.layer.n_traces} of {n_all}"
+    tell(f"{which} traces, {len(made.layer.rows)} events, in {out}")
+    _tell_of(made)
+
+
+def _tell_of(made: Exported) -> None:
+    tell(f"Times are nominal, by the clocks of {made.layer.about['time_zone']}.")
+    # Real data decides, whatever stands beside it.
+    tell(WORDS[REAL if REAL in made.whose else made.whose[0]])

@@ -1,0 +1,67 @@
+"""What a person sees of large things: a few lines of text, and tables of counts and quantiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from textwrap import wrap
+
+import numpy as np
+import pandas as pd
+
+WIDTH, MOST_LINES, MOST_LINES_EACH = 79, 10, 3
+
+
+def counted(number: int, what: str) -> str:
+    """How many of something, in words.
+
+    Examples
+    --------
+    >>> counted(1, "user"), counted(2500, "user")
+    ('1 user', '2,500 users')
+    """
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
+
+
+def in_lines(title: str, parts: Mapping[str, str]) -> str:
+    """A title and named texts below it, at most ten lines in all; what is too long ends in "...".
+
+    Examples
+    --------
+    >>> print(in_lines("Traces: 3 events of 2 users", {"slots": "24 a day", "friends": "", "zone": "UTC"}))
+    Traces: 3 events of 2 users
+      slots  24 a day
+      zone   UTC
+    """
+    shown = {name: text for name, text in parts.items() if text}
+    margin = max(map(len, shown), default=0) + 2
+    lines = wrap(title, WIDTH, max_lines=MOST_LINES_EACH, placeholder=" ...")
+    for name, text in shown.items():
+        left = max(0, min(MOST_LINES_EACH, MOST_LINES - len(lines)))
+        wrapped = wrap(text, WIDTH - 2 - margin, max_lines=left, placeholder=" ...") if left else []
+        lines += [f"  {head:<{margin}}{line}" for head, line in zip([name, *[""] * left], wrapped, strict=False)]
+    return "\n".join(lines)
+
+
+def quantiles(samples: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Count, sum, mean, least, median and greatest of several samples of whole numbers, a row each.
+
+    Examples
+    --------
+    >>> quantiles({"events per user": np.array([1, 2, 6]), "steps to the next event": np.array([], int)})
+                             count  sum  mean   min  median   max
+    events per user              3    9   3.0     1     2.0     6
+    steps to the next event      0    0   NaN  <NA>     NaN  <NA>
+    """
+    rows = [
+        {
+            "count": len(sample),
+            "sum": int(sample.sum(dtype=np.int64)),
+            "mean": float(sample.mean()) if len(sample) else np.nan,
+            "min": int(sample.min()) if len(sample) else pd.NA,
+            "median": float(np.median(sample)) if len(sample) else np.nan,
+            "max": int(sample.max()) if len(sample) else pd.NA,
+        }
+        for sample in samples.values()
+    ]
+    whole = dict.fromkeys(("count", "sum", "min", "max"), "Int64")
+    return pd.DataFrame(rows, index=list(samples)).astype(whole)

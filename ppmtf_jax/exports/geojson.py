@@ -1,0 +1,47 @@
+"""GeoJSON (RFC 7946): a point for each row, for kepler.gl, QGIS and most others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from ppmtf_jax.exports.json_texts import joined, json_objects, json_texts, write_collection
+from ppmtf_jax.exports.layers import Layer
+from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
+
+
+def write_geojson(layer: Layer, path: Path) -> None:
+    """Write a feature collection of points; what the layer is about is its member "about".
+
+    The property time has the offset of its zone, and makes the time slider of kepler.gl and the temporal controller of
+    QGIS work.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> from ppmtf_jax.exports.layers import trace_layer
+    >>> file = Path(tempfile.mkdtemp()) / "traces.geojson"
+    >>> write_geojson(trace_layer(toy_city(n_users=5, seed=0).traces), file)
+    >>> feature = json.loads(file.read_text(encoding="utf-8"))["features"][0]
+    >>> feature["geometry"]["type"], feature["properties"]["time"]
+    ('Point', '2024-03-04T01:00:00+00:00')
+    """
+    write_collection(path, {"about": layer.about}, _features(layer))
+
+
+def _features(layer: Layer) -> Iterator[pa.Array]:
+    for piece in layer.in_pieces():
+        texts = {name: json_texts(piece.rows[name]) for name in piece.rows}
+        longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
+        point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")
+        yield joined(*point, ',"properties":', json_objects(texts), "}")
+
+
+EXPORT_FORMATS.register(
+    ExportFormat(
+        "geojson", "GeoJSON points with times, for kepler.gl, QGIS and most others.", (".geojson",), write_geojson
+    )
+)

@@ -1,0 +1,253 @@
+"""What a map shows: the events of traces, or how many people are where at each hour, as a table of points in time.
+
+Times are nominal. Traces know a grid of instants, and one synthetic trace is one period of it, such as a day; the table
+has the moments that the grid gives its instants, in its time zone. So all synthetic traces are of the same day, and
+nothing but its hour, and perhaps its day of the week, has a meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax.data.comparable import check_same_places
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.exports.nominal_times import clocks_skip, wall_clock, zoned_times
+from ppmtf_jax.streams import Stage, numpy_stream
+
+ROWS_AT_A_TIME = 2**18
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A table of points in time.
+
+    Build it with `trace_layer` or `population_layer`.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        Columns time (with zone), latitude, longitude (degrees, WGS 84) and others, which are the points' properties.
+    about : dict
+        What the table is, and what its times mean; values as in JSON.
+    trace_of_row : int array, shape (rows,), or None
+        Number of the trace of each row, from 0, in rising order; None where rows are no events of traces.
+    step_s : int
+        Seconds that a row stands for.
+    """
+
+    rows: pd.DataFrame
+    about: dict[str, Any]
+    trace_of_row: np.ndarray | None
+    step_s: int
+
+    @property
+    def n_traces(self) -> int:
+        return 0 if self.trace_of_row is None else int(self.trace_of_row[-1]) + 1
+
+    def in_pieces(self) -> Iterator[Layer]:
+        """The rows in pieces of whole traces, to bound what is made of them."""
+        first = 0
+        while first < len(self.rows):
+            stop = min(first + ROWS_AT_A_TIME, len(self.rows))
+            trace = self.trace_of_row
+            if trace is not None and stop < len(self.rows):
+                begin = int(np.searchsorted(trace, trace[stop]))
+                stop = begin if begin > first else int(np.searchsorted(trace, trace[stop], side="right"))
+            yield Layer(
+                self.rows.iloc[first:stop],
+                self.about,
+                None if trace is None else trace[first:stop] - trace[first],
+                self.step_s,
+            )
+            first = stop
+
+
+def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -> Layer:
+    """Every event of some traces, in their order.
+
+    Parameters
+    ----------
+    traces : Traces
+    n_traces : int, optional
+        How many, drawn at random; all where there are no more than that, and by default.
+    seed : int
+        The same seed draws the same traces.
+
+    Returns
+    -------
+    Layer
+        With columns time, latitude, longitude, user, trace, place and, where known, category.
+
+    Raises
+    ------
+    InputError
+        The number is none, or a place has no coordinates.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> layer = trace_layer(toy_city(n_users=5, n_days=1, seed=0).traces, 2)
+    >>> layer.n_traces, list(layer.rows)
+    (2, ['time', 'latitude', 'longitude', 'user', 'trace', 'place', 'category'])
+    >>> layer.rows["time"].iloc[0].isoformat()
+    '2024-03-04T00:00:00+00:00'
+    """
+    n_all = len(traces.trace_table()[0])
+    if n_traces is not None and n_traces < 1:
+        raise InputError("sample", [Problem("a number of traces of at least 1", repr(n_traces))])
+    if n_traces is not None and n_traces < n_all:
+        chosen = numpy_stream(seed, Stage.EXPORT).choice(n_all, n_traces, replace=False)
+        traces = traces.select_traces(np.isin(np.arange(n_all), chosen))
+    rows = event_rows(traces)
+    local = wall_clock(traces.time_grid, traces.instant)
+    rows.insert(0, "time", zoned_times(local, traces.time_grid.time_zone))
+    about = _about("traces", traces.time_grid, local) | {
+        "traces": len(traces.trace_table()[0]), "traces_in_all": n_all,
+    }  # fmt: skip
+    return Layer(rows, about, traces.trace_of_event(), traces.time_grid.step_s)
+
+
+def event_rows(traces: Traces) -> pd.DataFrame:
+    """Every event with the position of its place.
+
+    Returns
+    -------
+    DataFrame
+        Columns latitude, longitude, user, trace, place and, where known, category.
+
+    Raises
+    ------
+    InputError
+        A place where somebody is has no coordinates.
+    """
+    places = traces.places
+    _check_coordinates(places, np.unique(traces.place))
+    columns = {
+        "latitude": places.latitude[traces.place],
+        "longitude": places.longitude[traces.place],
+        "user": traces.user_ids[traces.user],
+        "trace": traces.trace,
+        "place": places.ids[traces.place],
+    }
+    if places.category is not None:
+        columns["category"] = places.category[traces.place]
+    return pd.DataFrame(columns)
+
+
+def population_layer(sets: Mapping[str, Traces]) -> Layer:
+    """How many events are at each place in each hour of a period, in one trace set or in several side by side.
+
+    All traces are taken together, and so are all periods of a grid that has several: the hour from 9 is that of all
+    days. Of a step longer than an hour there is a row where it begins. Places where nobody is in an hour have no row.
+
+    Parameters
+    ----------
+    sets : mapping of names to Traces
+        With the same places in the same order, and grids of the same period, by the same clocks.
+
+    Returns
+    -------
+    Layer
+        With columns time (at which the hour begins in the first period of the first set), latitude, longitude, place,
+        where known category, and for each set its events and its share of its events of the hour, missing where it has
+        none in that hour. Of two sets there is the difference too, the first share less the second.
+
+    Raises
+    ------
+    InputError
+        Places or grids differ, or a place has no coordinates.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> traces = toy_city(n_users=5, n_days=2, seed=0).traces
+    >>> rows = population_layer({"synthetic": traces, "real": traces}).rows
+    >>> list(rows)[-5:]
+    ['synthetic_events', 'synthetic_share', 'real_events', 'real_share', 'difference']
+    >>> bool(np.isclose(rows.groupby("time")["real_share"].sum(), 1).all()), rows["time"].nunique()
+    (True, 24)
+    """
+    check_same_places(**sets)
+    _check_same_clocks(sets)
+    first = next(iter(sets.values()))
+    grid, places = first.time_grid.one_period(), first.places
+    hours, hour = np.unique(wall_clock(grid, np.arange(grid.n_instants)).astype("datetime64[h]"), return_inverse=True)
+    counted = {
+        name: np.unique(hour[each.instant % grid.period] * len(places) + each.place, return_counts=True)
+        for name, each in sets.items()
+    }
+    cell = np.unique(np.concatenate([cells for cells, _ in counted.values()]))
+    hour_of_cell, place = np.divmod(cell, len(places))
+    _check_coordinates(places, np.unique(place))
+    local = hours.astype("datetime64[ms]")[hour_of_cell]
+    rows = pd.DataFrame(
+        {
+            "time": zoned_times(local, grid.time_zone),
+            "latitude": places.latitude[place],
+            "longitude": places.longitude[place],
+            "place": places.ids[place],
+        }
+    )
+    if places.category is not None:
+        rows["category"] = places.category[place]
+    for name, (cells, n_events) in counted.items():
+        count = np.zeros(len(cell), np.int64)
+        count[np.searchsorted(cell, cells)] = n_events
+        total = np.bincount(hour_of_cell, weights=count)[hour_of_cell]
+        rows[f"{name}_events"] = count
+        rows[f"{name}_share"] = np.divide(count, total, out=np.full(len(cell), np.nan), where=total > 0)
+    if len(sets) == 2:
+        one, other = sets
+        rows["difference"] = rows[f"{one}_share"] - rows[f"{other}_share"]
+    about = _about("population", grid, local) | {"sets": list(sets)}
+    return Layer(rows, about, None, max(3600, grid.step_s))
+
+
+def _about(content: str, grid: TimeGrid, local: np.ndarray) -> dict[str, Any]:
+    skipped = clocks_skip(local, grid.time_zone)
+    return {
+        "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
+        "content": content,
+        "time": "nominal: the moments that the time grid gives its instants, by the clocks of its time zone"
+        + (", all with the offset of the first, since these clocks skip some of the times" if skipped else ""),
+        "time_zone": grid.time_zone,
+        "step_s": grid.step_s,
+    }
+
+
+def _check_coordinates(places: PlaceTable, used: np.ndarray) -> None:
+    known = np.isfinite(places.latitude[used]) & np.isfinite(places.longitude[used])
+    if known.all():
+        return
+    examples = first_examples(places.ids[used[~known]].tolist())
+    way_out = (
+        "Give them some in the place table, or leave their events out: traces.select_events("
+        "np.isfinite(traces.places.latitude + traces.places.longitude)[traces.place])"
+    )
+    found = f"{int((~known).sum())} of {len(used)} without"
+    raise InputError("places", [Problem("coordinates of all places where somebody is", found, 0, examples, way_out)])
+
+
+def _check_same_clocks(sets: Mapping[str, Traces]) -> None:
+    """The instants of a period have to mean the same: else an hour would be compared with another."""
+    told = {name: _clock(traces.time_grid) for name, traces in sets.items()}
+    if len(set(told.values())) > 1:
+        found = "; ".join(f"{name}: {clock}" for name, clock in told.items())
+        way_out = "Take the trace set that the synthetic traces were learned from, or one imported like it"
+        raise InputError("trace sets", [Problem("periods of the same clocks", found, way_out=way_out)])
+
+
+def _clock(grid: TimeGrid) -> str:
+    # The day of the week has a meaning only where a period is of several days.
+    form = "%A %H:%M:%S" if grid.period * grid.step_s > DAY_S else "%H:%M:%S"
+    start = grid.time_of(0).strftime(form)
+    return f"{grid.period} instants of {grid.step_s} s from {start} in {grid.time_zone}"

@@ -1,0 +1,128 @@
+"""The steps that write traces and populations for maps: who may read the file depends on whose traces they are."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
+from ppmtf_jax.exports.registry import check_export, write_layer
+from ppmtf_jax.jobs.steps import load_released
+from ppmtf_jax.privacy.release import RELEASE
+from ppmtf_jax.runtime.folders import marked, read_marker
+
+RELEASED, UNTESTED, OF_NOBODY, REAL = "released", "synthetic", "of nobody", "real"
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class Exported:
+    """What was written.
+
+    Parameters
+    ----------
+    layer : Layer
+    whose : tuple of str
+        Whose traces it is made of: "released" to anyone, "synthetic" and not tested, "of nobody", or "real" people's.
+    """
+
+    layer: Layer
+    whose: tuple[str, ...]
+
+    @property
+    def public(self) -> bool:
+        """Whether others than the owner of the file may read it."""
+        return set(self.whose) == {RELEASED}
+
+
+def export_traces(
+    traces: PathLike,
+    out: PathLike,
+    format_name: str | None = None,
+    *,
+    n_traces: int | None = None,
+    seed: int = 0,
+    of_real_people: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Exported:
+    """Write the events of traces, or of a sample of them.
+
+    Parameters
+    ----------
+    traces : path
+        Released, synthetic or, if that is said, real traces.
+    n_traces, seed
+        See `trace_layer`.
+    of_real_people : bool
+        Whether traces of real people may be written.
+
+    Raises
+    ------
+    InputError
+        The traces are those of real people, and it was not said; or see `write_layer`.
+    """
+    check_export(out, format_name, of_traces=True, overwrite=overwrite)
+    loaded, whose = _load(traces, progress)
+    if whose == REAL and not of_real_people:
+        way_out = (
+            "Each trace would show where somebody was, and when. Export a release or synthetic traces; or say that you "
+            "want it (--of-real-people)"
+        )
+        raise InputError(str(traces), [Problem("released or synthetic traces", "real ones", way_out=way_out)])
+    exported = Exported(trace_layer(loaded, n_traces, seed=seed), (whose,))
+    write_layer(exported.layer, out, format_name, public=exported.public, overwrite=overwrite)
+    return exported
+
+
+def export_population(
+    traces: PathLike,
+    out: PathLike,
+    format_name: str | None = None,
+    *,
+    real: PathLike | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Exported:
+    """Write how many events are at each place in each hour.
+
+    Parameters
+    ----------
+    traces : path
+        Released, synthetic or real traces.
+    real : path, optional
+        Trace set of real users to compare them with, with the same places.
+
+    Raises
+    ------
+    InputError
+        Places or grids differ; or see `write_layer`.
+    """
+    check_export(out, format_name, of_traces=False, overwrite=overwrite)
+    loaded, whose = _load(traces, progress)
+    # Real traces alone are not to be taken for synthetic ones.
+    sets, of_whom = {"real" if whose == REAL and real is None else "synthetic": loaded}, (whose,)
+    if real is not None:
+        compared = Traces.load(real, progress=progress)
+        sets = {"synthetic": load_released(traces, compared, None) if whose == RELEASED else loaded, "real": compared}
+        of_whom = (whose, REAL)
+    exported = Exported(population_layer(sets), of_whom)
+    write_layer(exported.layer, out, format_name, public=exported.public, overwrite=overwrite)
+    return exported
+
+
+def _load(folder: PathLike, progress: bool) -> tuple[Traces, str]:
+    """Traces, and whose they are."""
+    traces = Traces.load(folder, progress=progress)
+    marker = read_marker(Path(folder))
+    if marker is not None and marker.kind == RELEASE:
+        # What was changed since is no release any more.
+        marked(folder, RELEASE, way_out="Release the traces again")
+        return traces, RELEASED
+    if traces.of_nobody:
+        return traces, OF_NOBODY
+    return traces, REAL if traces.origin is None else UNTESTED

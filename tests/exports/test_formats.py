@@ -1,0 +1,227 @@
+"""Files of each format, read by something else than what wrote them."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import struct
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyarrow import parquet
+
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.exports import layers
+from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
+from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat, write_layer
+from tests.exports.examples import PLACES, ROWS, by_hand
+
+TIMES = [f"2024-01-0{1 + (22 + i) // 24}T{(22 + i) % 24:02d}:00:00+12:00" for _, _, i, _ in ROWS]
+EVERY = [
+    (name, kind)
+    for name, entry in EXPORT_FORMATS.items()
+    for kind in ("traces", "population")[: 2 - entry.of_traces_alone]
+]
+
+
+def layer_of(kind: str) -> Layer:
+    return trace_layer(by_hand()) if kind == "traces" else population_layer({"synthetic": by_hand(), "real": by_hand()})
+
+
+def written(folder: Path, name: str, layer: Layer | None = None, **how: bool) -> Path:
+    path = folder / f"made{EXPORT_FORMATS[name].suffixes[0]}"
+    write_layer(layer or trace_layer(by_hand()), path, name, **how)
+    return path
+
+
+def as_json(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def test_geojson_of_traces(tmp_path):
+    content = as_json(written(tmp_path, "geojson"))
+    assert content["type"] == "FeatureCollection"
+    assert content["about"]["time_zone"] == "Pacific/Fiji"
+    expected = [
+        {
+            "type": "Feature",
+            "geometry": {"type": "Point", "coordinates": [PLACES.longitude[place], PLACES.latitude[place]]},
+            "properties": {
+                "time": time,
+                "user": user,
+                "trace": trace,
+                "place": str(PLACES.ids[place]),
+                "category": PLACES.category[place],
+            },
+        }
+        for (user, trace, _, place), time in zip(ROWS, TIMES, strict=True)
+    ]
+    assert content["features"] == expected
+
+
+def test_geojson_of_a_population(tmp_path):
+    layer = layer_of("population")
+    features = as_json(written(tmp_path, "geojson", layer))["features"]
+    assert len(features) == len(layer.rows)
+    assert features[0]["properties"]["synthetic_share"] == 0.5
+    assert features[0]["properties"]["difference"] == 0
+
+
+def test_numbers_that_are_missing_are_null(tmp_path):
+    layer = trace_layer(by_hand())
+    rows = layer.rows.assign(share=[np.nan, 1e-9, 0.1, 2, 3, 4, 1e22])
+    features = as_json(written(tmp_path, "geojson", Layer(rows, {}, layer.trace_of_row, 60)))["features"]
+    assert [each["properties"]["share"] for each in features] == [None, 1e-9, 0.1, 2, 3, 4, 1e22]
+
+
+def test_csv(tmp_path):
+    table = pd.read_csv(written(tmp_path, "csv"), keep_default_na=False)
+    assert list(table) == ["time", "latitude", "longitude", "user", "trace", "place", "category"]
+    assert table["time"].tolist() == TIMES
+    assert table["category"].tolist() == [PLACES.category[place] or "" for *_, place in ROWS]
+    assert table["longitude"].tolist() == [PLACES.longitude[place] for *_, place in ROWS]
+
+
+def test_geoparquet_is_what_its_specification_says(tmp_path):
+    table = parquet.read_table(written(tmp_path, "geoparquet"))
+    geo = json.loads(table.schema.metadata[b"geo"])
+    assert geo["columns"][geo["primary_column"]]["encoding"] == "WKB"
+    points = [struct.unpack("<BIdd", each) for each in table["geometry"].to_pylist()]
+    assert points == [(1, 1, PLACES.longitude[place], PLACES.latitude[place]) for *_, place in ROWS]
+    assert str(table.schema.field("time").type) == "timestamp[ms, tz=Pacific/Fiji]"
+    assert json.loads(table.schema.metadata[b"about"])["content"] == "traces"
+
+
+def test_geopandas_reads_what_is_written(tmp_path):
+    geopandas = pytest.importorskip("geopandas", reason="needs GeoPandas (extra interop)")
+    table = geopandas.read_parquet(written(tmp_path, "geoparquet"))
+    assert (table.crs.to_string(), table.geometry.x.tolist()) == ("OGC:CRS84", table["longitude"].tolist())
+    # Of GeoJSON the reader takes the offsets into account.
+    points = geopandas.read_file(written(tmp_path, "geojson"))
+    assert points["time"].tolist() == trace_layer(by_hand()).rows["time"].tolist()
+    assert points.geometry.y.tolist() == [PLACES.latitude[place] for *_, place in ROWS]
+
+
+def test_mf_json_of_traces(tmp_path):
+    features = as_json(written(tmp_path, "mf-json"))["features"]
+    assert [each["properties"] for each in features] == [
+        {"trajectory": 0, "user": 1, "trace": 0},
+        {"trajectory": 1, "user": 1, "trace": 2},
+        {"trajectory": 2, "user": 7, "trace": 0},
+    ]
+    moving = features[0]["temporalGeometry"]
+    assert moving["coordinates"] == [[179, -17.5], [179, -17.5], [179.5, -17]]
+    # In UTC, twelve hours before Fiji.
+    assert moving["datetimes"] == [f"2024-01-01T{hour}:00:00+00:00" for hour in (10, 11, 13)]
+    assert (moving["type"], moving["interpolation"]) == ("MovingPoint", "Discrete")
+    (group,) = features[2]["temporalProperties"]
+    assert group["place"]["values"] == ["c", "d", "c"]
+    assert group["datetimes"] == features[2]["temporalGeometry"]["datetimes"]
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword", "ignore:Time zone information dropped")
+def test_movingpandas_reads_mf_json(tmp_path):
+    pytest.importorskip("geopandas", reason="needs GeoPandas (extra interop)")
+    io = pytest.importorskip("movingpandas.io", reason="needs MovingPandas (extra interop)")
+    # It takes no trajectory of one point.
+    traces = by_hand().select_traces(np.array([True, False, True]))
+    read = io.read_mf_json(written(tmp_path, "mf-json", trace_layer(traces)), "trajectory")
+    assert [(each.id, each.size()) for each in read.trajectories] == [(0, 3), (1, 3)]
+    assert read.trajectories[1].df["place"].tolist() == ["c", "d", "c"]
+
+
+def test_kepler_trips(tmp_path):
+    features = as_json(written(tmp_path, "kepler-trips"))["features"]
+    start = int(pd.Timestamp("2024-01-01T22:00+12:00").timestamp())
+    lines = [each["geometry"]["coordinates"] for each in features]
+    hours = [[(point[3] - start) / 3600 for point in line] for line in lines]
+    # Each ends a step after its last event begins; one event is a line, too.
+    assert hours == [[0, 1, 3, 4], [1, 2], [0, 1, 2, 3]]
+    # Over the 180th meridian and back, the short way.
+    assert [point[:3] for point in lines[2]] == [[179.5, -17, 0], [180.5, -17, 0], [179.5, -17, 0], [179.5, -17, 0]]
+    assert lines[1][0][0] == -179.5
+
+
+@pytest.mark.parametrize("name", list(EXPORT_FORMATS))
+def test_pieces_make_the_same_file(tmp_path, monkeypatch, name):
+    whole = written(tmp_path, name).read_bytes()
+    monkeypatch.setattr(layers, "ROWS_AT_A_TIME", 2)
+    assert written(tmp_path, name, overwrite=True).read_bytes() == whole
+
+
+@pytest.mark.parametrize(("name", "kind"), EVERY)
+def test_only_the_owner_may_read_what_is_not_public(tmp_path, name, kind):
+    path = written(tmp_path, name, layer_of(kind))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = path.read_bytes()
+    written(tmp_path, name, layer_of(kind), overwrite=True, public=True)
+    assert path.read_bytes() == before
+    assert stat.S_IMODE(path.stat().st_mode) != 0o600
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("name", list(EXPORT_FORMATS))
+def test_what_somebody_else_wrote_is_never_replaced(tmp_path, name):
+    path = tmp_path / f"made{EXPORT_FORMATS[name].suffixes[0]}"
+    for content in ("", "mine", "time,latitude,longitude,altitude\n1,2,3,4\n"):
+        path.write_text(content)
+        with pytest.raises(InputError, match="a file that this program did not write"):
+            written(tmp_path, name, overwrite=True)
+        assert path.read_text() == content
+    path.unlink()
+    written(tmp_path, name)
+    with pytest.raises(InputError, match="a name that is free"):
+        written(tmp_path, name)
+
+
+def test_nothing_is_left_of_a_write_that_failed(tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setitem(EXPORT_FORMATS._entries, "csv", ExportFormat("csv", "", (".csv",), fail))
+    with pytest.raises(InputError, match="No space left"):
+        written(tmp_path, "csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_tell_the_format(tmp_path):
+    for name, ending in (("geojson", ".GeoJSON"), ("mf-json", ".json"), ("geoparquet", ".geoparquet")):
+        write_layer(trace_layer(by_hand()), tmp_path / f"x{ending}")
+        assert re.search(EXPORT_FORMATS[name].mark, (tmp_path / f"x{ending}").read_bytes())
+    for path, how, message in (
+        ("x", None, r"ends in \.geojson, .*\.csv, .*; found none of them"),
+        ("x.txt", None, r"found \.txt"),
+        ("x.csv", "geojson", r"ends in \.geojson for geojson; found \.csv"),
+        ("x.csv", "cvs", "found 'cvs'. Did you mean csv"),
+    ):
+        with pytest.raises(InputError, match=message):
+            write_layer(trace_layer(by_hand()), tmp_path / path, how)
+
+
+@pytest.mark.parametrize("name", ["mf-json", "kepler-trips"])
+def test_a_population_does_not_move(tmp_path, name):
+    with pytest.raises(InputError, match=r"expected traces; found a population\. Choose one of geojson, geop"):
+        written(tmp_path, name, layer_of("population"))
+
+
+def test_a_format_is_added_by_registering_it(tmp_path):
+    def write(layer: Layer, path: Path) -> None:
+        path.write_text(f"{len(layer.rows)} rows")
+
+    EXPORT_FORMATS.register(ExportFormat("count", "How many.", (".count",), write, mark=b" rows"))
+    try:
+        assert written(tmp_path, "count").read_text() == "7 rows"
+        written(tmp_path, "count", overwrite=True)
+    finally:
+        EXPORT_FORMATS.remove("count")
+
+
+@pytest.mark.parametrize("ids", [np.array([2**64 - 1], np.uint64), ["日本"], ['"a"\\'], [True], [-7]], ids=str)
+def test_ids_of_any_type_are_written(tmp_path, ids):
+    layer = trace_layer(by_hand().select_traces(np.array([False, True, False])))
+    layer = Layer(layer.rows.assign(user=ids), layer.about, layer.trace_of_row, layer.step_s)
+    (feature,) = as_json(written(tmp_path, "kepler-trips", layer))["features"]
+    assert feature["properties"]["user"] == ids[0]
