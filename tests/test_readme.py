@@ -46,3 +46,8 @@ def test_files_in_backticks_are_there():
     files = [name for name in re.findall(r"`([\w.]+/[\w./]*)`", text_of(README)) if name.split("/")[0] in folders]
     # What `make demo` writes is not in the repository.
     assert [name for name in files if not (ROOT / name).exists() and name != "demo/"] == []
+
+
+def test_every_notebook_is_linked():
+    linked = re.findall(r"\]\(notebooks/(\w+)\.ipynb\)", text_of(README))
+    assert sorted(linked) == sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
