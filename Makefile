@@ -6,7 +6,7 @@ WORKERS ?= 2
 
 BIN := $(VENV)/bin
 
-.PHONY: help demo test lint types notebooks check dev format sync clean
+.PHONY: help demo test lint types docs notebooks check dev format sync clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(firstword $(MAKEFILE_LIST)) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -24,6 +24,9 @@ lint: $(VENV)/.installed-dev ## style of the code
 types: $(VENV)/.installed-dev ## static types
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
+docs: $(VENV)/.installed-docs ## documentation site in build/site; warnings are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 notebooks: $(VENV)/.installed-notebook ## pairs agree, and every notebook runs
 	@set -e; for notebook in notebooks/*.ipynb; do \
 	    $(BIN)/jupytext --quiet --to py:percent --output - $$notebook | diff -u $${notebook%.ipynb}.py - \
@@ -31,23 +34,23 @@ notebooks: $(VENV)/.installed-notebook ## pairs agree, and every notebook runs
 	done
 	$(BIN)/python -m pytest -qq --override-ini addopts= --override-ini filterwarnings= --nbmake notebooks
 
-check: lint types notebooks test ## all of it
+check: lint types docs notebooks test ## all of it
 
-dev: $(VENV)/.installed-test $(VENV)/.installed-dev $(VENV)/.installed-notebook ## all tools, for working on the code
+dev: $(VENV)/.installed-test $(VENV)/.installed-dev $(VENV)/.installed-docs $(VENV)/.installed-notebook ## all tools, for working on the code
 
 format: $(VENV)/.installed-dev ## format, and repair what can be
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 
-sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts, and the README's tables
+sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts, and the tables of docs/lists.md
 	$(BIN)/jupytext --sync notebooks/*.py
 	@$(BIN)/python -c "from pathlib import Path; from ppmtf_jax.cli.whole import markdown_tables; \
-	    readme = Path('README.md'); before, begin, rest = readme.read_text('utf-8').partition('<!-- list -->'); \
+	    page = Path('docs/lists.md'); before, begin, rest = page.read_text('utf-8').partition('<!-- list -->'); \
 	    tables = '\n\n' + markdown_tables() + '\n\n'; end = '<!-- /list -->'; \
-	    readme.write_text(before + begin + tables + end + rest.partition(end)[2], 'utf-8')"
+	    page.write_text(before + begin + tables + end + rest.partition(end)[2], 'utf-8')"
 
 clean: ## remove the environment and caches
-	rm -rf .venv .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build/site
 
 # The stamp, and not the folder, says that the environment is whole: a failed creation is tried again.
 $(VENV)/.created:

@@ -1,0 +1,159 @@
+"""What the pages of the documentation show works as it stands there, and the site has all of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+import ppmtf_jax
+from ppmtf_jax.cli.group import COMMANDS
+from ppmtf_jax.cli.whole import markdown_tables
+from ppmtf_jax.jobs.config import JobConfig
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of
+
+DOCS = ROOT / "docs"
+# Pages whose Python blocks are run; that of the README takes longer and is run by test_readme.py.
+WITH_PYTHON = [page for page in PAGES if page.parent == DOCS and blocks(page, "python")]
+LINES = [words for page in PAGES for words in command_lines(text_of(page))]
+YAML_FILES = [ROOT / "mkdocs.yml", *sorted((ROOT / ".github").rglob("*.yml"))]
+
+
+def site():
+    """The module that makes pages when the site is built; it needs nothing of the site's builder to be loaded."""
+    spec = importlib.util.spec_from_file_location("docs_site", DOCS / "site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_runs(page, tmp_path, monkeypatch):
+    """The blocks of a page one after the other, as a reader types them."""
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, page.name, "exec"), names)
+
+
+def test_most_pages_have_python():
+    assert {page.stem for page in WITH_PYTHON} >= {"start", "own-data", "synthesizers", "surprises", "attacks"}
+
+
+@pytest.mark.parametrize("words", LINES, ids=" ".join)
+def test_command_line_is_known(words):
+    assert exit_code_of_help(words) == 0
+
+
+def test_make_targets_are_there():
+    makefile = text_of(ROOT / "Makefile")
+    targets = [name for page in [*PAGES, ROOT / "CONTRIBUTING.md"] for name in make_targets(page)]
+    assert set(targets) >= {"demo", "test", "check", "docs"}
+    assert [name for name in targets if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)] == []
+
+
+def test_links_lead_to_files():
+    """Inside the repository; the site's builder checks those of the site, made pages included."""
+    missing = []
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CODE_OF_CONDUCT.md"]:
+        for link in re.findall(r"\]\(([^)#\s]+)", text_of(page)):
+            is_made = link.startswith("reference/") or link == "commands.md"
+            if not is_made and not link.startswith("https://") and not (page.parent / link).exists():
+                missing.append((page.name, link))
+    assert missing == []
+
+
+def test_job_is_a_configuration(tmp_path):
+    (content,) = blocks(DOCS / "start.md", "toml")
+    file = tmp_path / "job.toml"
+    file.write_text(content, encoding="utf-8")
+    config = JobConfig.load(file)
+    assert (config.source, config.system, config.seed) == ("foursquare", "bridge", None)
+    assert config.compared["ppmtf"].zeros == "weighted"
+    assert (config.testing.k, config.testing.eta) == (10, 1.0)
+
+
+def test_tables_are_those_of_what_is_registered():
+    (tables,) = re.findall(r"<!-- list -->\n\n(.*?)\n\n<!-- /list -->", text_of(DOCS / "lists.md"), flags=re.DOTALL)
+    assert tables == markdown_tables(), "make sync"
+
+
+def test_every_synthesizer_is_explained():
+    # ITF, the twin of PPMTF, serves to compare with it.
+    headings = re.findall(r"^## (.*)", text_of(DOCS / "synthesizers.md"), flags=re.MULTILINE)
+    explained = {word for heading in headings for word in heading.split()}
+    assert set(SYNTHESIZERS) - explained <= {"itf"}
+
+
+def test_what_processes_say_to_each_other_is_not_protected():
+    said = text_of(DOCS / "scaling.md")
+    assert "without authentication or encryption" in said
+    assert "trusted\nnetworks only" in said
+
+
+@pytest.mark.parametrize("file", YAML_FILES, ids=lambda file: file.name)
+def test_yaml_is_yaml(file):
+    assert isinstance(yaml.safe_load(text_of(file)), dict)
+
+
+def test_workflow_runs_what_a_developer_runs():
+    workflow = yaml.safe_load(text_of(ROOT / ".github" / "workflows" / "ci.yml"))
+    (job,) = workflow["jobs"].values()
+    (step,) = (step for step in job["steps"] if "run" in step)
+    assert (ROOT / step["run"]).stat().st_mode & 0o100
+    # Oldest and newest are those that the package says it is for.
+    classified = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', text_of(ROOT / "pyproject.toml"))
+    assert job["strategy"]["matrix"]["python"] == classified
+
+
+def pages_of(navigation: list) -> list[str]:
+    found = []
+    for entry in navigation:
+        (value,) = entry.values()
+        found += [value] if isinstance(value, str) else pages_of(value)
+    return found
+
+
+def test_navigation_has_every_page():
+    made = site()
+    navigation = pages_of(yaml.safe_load(text_of(ROOT / "mkdocs.yml"))["nav"])
+    written = [page.name for page in DOCS.glob("*.md")]
+    assert sorted(navigation) == sorted([*written, *made.PAGES.values(), "commands.md"])
+    assert [name for name in made.PAGES if not (ROOT / name).exists()] == []
+
+
+def test_pages_are_made_of_the_program():
+    made = site()
+    commands = made.commands_page()
+    examples = command_lines(commands)
+    assert {words[0] for words in examples} >= set(COMMANDS)
+    assert [words for words in examples if exit_code_of_help(words)] == []
+    assert [name for name in COMMANDS if f"\n## ppmtf {name}\n" not in commands] == []
+    assert "\n`--system NAME`\n:   What to learn" in commands
+    names = made.names_page()
+    assert [name for name in ppmtf_jax.__all__ if f"| [{name}][ppmtf_jax." not in names] == []
+
+
+@pytest.mark.parametrize(
+    ("link", "source", "page", "in_site"),
+    [
+        ("docs/privacy.md", "README.md", "index.md", "privacy.md"),
+        ("benchmarks/README.md", "README.md", "index.md", "benchmarks.md"),
+        ("../CONTRIBUTING.md", "docs/lists.md", "lists.md", "contributing.md"),
+        ("../notebooks/quickstart.ipynb", "docs/start.md", "start.md", "notebooks/quickstart.ipynb"),
+        ("reference/data.md", "docs/own-data.md", "own-data.md", "reference/data.md"),
+        ("data.md", "docs/reference/index.md", "reference/index.md", "data.md"),
+    ],
+)
+def test_links_of_the_repository_are_links_of_the_site(link, source, page, in_site):
+    assert site().in_site(link, source, page) == in_site
+
+
+def test_pictures_are_small():
+    pictures = [path for path in (DOCS / "pictures").iterdir() if path.suffix in (".png", ".svg")]
+    assert Path(DOCS / "pictures" / "population.png") in pictures
+    assert max(path.stat().st_size for path in pictures) < 150_000
