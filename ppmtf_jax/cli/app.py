@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from ppmtf_jax.cli import attacking, colocating, importing, modelling, releasing, whole
+from ppmtf_jax.cli import attacking, colocating, importing, modelling, releasing, reporting, whole
 from ppmtf_jax.cli.console import console
 from ppmtf_jax.cli.group import FriendlyGroup
 
@@ -32,7 +32,7 @@ def main(
         console.print(f"ppmtf_jax {version('ppmtf_jax')}", highlight=False)
 
 
-for commands in (whole, importing, modelling, colocating, releasing, attacking):
+for commands in (whole, importing, modelling, colocating, releasing, attacking, reporting):
     commands.add_to(app)
 
 if __name__ == "__main__":

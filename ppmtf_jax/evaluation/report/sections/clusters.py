@@ -1,0 +1,194 @@
+"""Groups of people who are alike: whether traces made from them are where and when they are (Figs. 8 and 12)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from ppmtf_jax.data.comparable import index_of_ids
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.plots import Factors, user_clusters
+from ppmtf_jax.evaluation.plots.clusters import oriented_factors, top_users
+from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, share_scale
+from ppmtf_jax.evaluation.plots.style import styled
+from ppmtf_jax.evaluation.report.content import Block, Content, Details, Gauges, Light, Picture, Table, Text
+from ppmtf_jax.evaluation.report.drawing import draw_lines
+from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
+from ppmtf_jax.evaluation.report.material import SYNTHETIC, TRAINING, Material
+from ppmtf_jax.evaluation.report.registry import GROUPS, SECTIONS, SectionMaker
+
+N_CLUSTERS = 3
+LEAST_USERS = 5
+"""Fewer people are no group: their map would show what single ones do."""
+N_TOP_PLACES = 5
+
+
+@runtime_checkable
+class ClustersOfUsers(Protocol):
+    """A trace model of which every user belongs to one cluster."""
+
+    cluster: Any
+
+
+class Cluster(NamedTuple):
+    """Users who are alike, and how far they are from everybody.
+
+    Attributes
+    ----------
+    title : str
+    train, synthetic : Traces
+        Of these users.
+    strength : float
+        Total variation between where they and all training users are.
+    """
+
+    title: str
+    train: Traces
+    synthetic: Traces
+    strength: float
+
+
+def make(material: Material) -> Content:
+    """Group fidelity, and the clusters that differ most from everybody."""
+    gauges = gauges_of(material, {"group_fidelity": "Where and when the people of each neighbourhood are"})
+    blocks: list[Block] = [gauges] if gauges.items else []
+    if not material.users_known or material.synthetic.of_nobody:
+        blocks.append(Text(("No clusters: nobody knows from whom each trace was made.",)))
+        return Content(blocks, _lights(gauges))
+    found, reason = strongest_clusters(material)
+    if not found:
+        blocks.append(Text((reason,)))
+    for cluster in found:
+        blocks += [_picture(material, cluster), _top_places(material, cluster)]
+    model = material.model
+    if found and model is not None and isinstance(model.trace_model, Factors) and material.has_map:
+        figure = user_clusters(model.trace_model, material.synthetic, material.train, n_clusters=len(found))
+        alt = "For each cluster maps of its training and synthetic events and of its place factor, and its slot factor."
+        caption = "The same clusters with the columns of the place and slot factors that the model learned of them."
+        blocks.append(Details("What the factors of the model say", (Picture(figure, alt, caption),)))
+    return Content(blocks, _lights(gauges))
+
+
+def strongest_clusters(material: Material) -> tuple[list[Cluster], str]:
+    """The clusters of the model that differ most from everybody; if there is none, why."""
+    model, train = material.model, material.train
+    if model is None:
+        return [], "The model is not in the folder, so that its clusters cannot be shown."
+    if not np.array_equal(model.user_ids, train.user_ids):
+        return [], "The model was learned from other users than these, so that its clusters cannot be shown."
+    if isinstance(model.trace_model, Factors):
+        user, _, _ = oriented_factors(model.trace_model, train)
+        members = [top_users(column) for column in user.T]
+        what = "the tenth with the largest values in a column of the user factor"
+    elif isinstance(model.trace_model, ClustersOfUsers):
+        cluster = np.asarray(model.trace_model.cluster)[: train.n_users]
+        members = [np.flatnonzero(cluster == number) for number in range(int(cluster.max()) + 1)]
+        what = "a cluster of the model"
+    else:
+        return [], f"{model.system} knows no groups of people, so that there are no clusters to show."
+    strength = np.array([_distance(train, users) for users in members])
+    found = []
+    for number in np.argsort(-strength, kind="stable").tolist():
+        users = members[number]
+        own = index_of_ids(material.synthetic.user_ids, train.user_ids[users]) >= 0
+        if len(users) >= LEAST_USERS and own.sum() >= LEAST_USERS and len(found) < N_CLUSTERS:
+            title = f"Cluster {number + 1}: {len(users):,} people, {what}"
+            parts = train.select_users(users), material.synthetic.select_users(own)
+            found.append(Cluster(title, *parts, float(strength[number])))
+    return found, f"No cluster has {LEAST_USERS} people with synthetic traces: fewer are no group, but single people."
+
+
+def share_at_top_places(traces: Traces, top: np.ndarray) -> np.ndarray:
+    """Share of the events of each slot that are at some places, shape (slots,); NaN for a slot without events."""
+    n_slots = traces.time_grid.n_slots
+    at_top = np.bincount(traces.slot, np.isin(traces.place, top), minlength=n_slots)
+    n_events = np.bincount(traces.slot, minlength=n_slots)
+    return np.divide(at_top, n_events, out=np.full(n_slots, np.nan), where=n_events > 0)
+
+
+def _distance(train: Traces, users: np.ndarray) -> float:
+    """Total variation between where some users and all are."""
+    return float(np.abs(_shares(train.select_users(users)) - _shares(train)).sum() / 2) if len(users) else 0.0
+
+
+def _shares(traces: Traces) -> np.ndarray:
+    return counts_to_shares(np.bincount(traces.place, minlength=traces.n_places))
+
+
+def _top(cluster: Cluster) -> np.ndarray:
+    share = _shares(cluster.train)
+    most = np.argsort(-share, kind="stable")[:N_TOP_PLACES]
+    return most[share[most] > 0]
+
+
+def _picture(material: Material, cluster: Cluster) -> Picture:
+    figure = _draw(material, cluster, _top(cluster))
+    maps = "maps of the training and the synthetic events, and " if material.has_map else ""
+    alt = f"{cluster.title}: {maps}the share of the events at its five most visited places over the day."
+    caption = (
+        f"{cluster.title}. They are {100 * cluster.strength:.0f} % away from where everybody is. The maps, and the two "
+        "curves, should be alike: then the traces made from these people are where they are."
+    )
+    return Picture(figure, alt, caption)
+
+
+@styled
+def _draw(material: Material, cluster: Cluster, top: np.ndarray) -> Any:
+    from matplotlib.figure import Figure
+
+    sets = {"training": cluster.train, "synthetic": cluster.synthetic}
+    width, height = panel_inches(material.places, 2.4) if material.has_map else (0.0, 2.4)
+    n_maps = len(sets) if material.has_map else 0
+    figure = Figure(figsize=(n_maps * width + 3.2, max(height, 2.2) + 0.3), layout="constrained")
+    axes = figure.subplots(1, n_maps + 1, squeeze=False, width_ratios=[*[width] * n_maps, 3.0])[0]
+    shares = [100 * _shares(traces) for traces in sets.values()]
+    for ax, name, share in zip(axes[:-1], sets, shares, strict=False):
+        draw_map(ax, material.places, share, share_scale(np.array(shares)))
+        ax.set_title(f"{name} events")
+    if material.has_map:
+        draw_scale_bar(axes[0], material.places)
+    _draw_hours(axes[-1], cluster, top)
+    return figure
+
+
+def _draw_hours(ax: Any, cluster: Cluster, top: np.ndarray) -> None:
+    sets = {TRAINING: cluster.train, SYNTHETIC: cluster.synthetic}
+    labels = cluster.train.time_grid.slot_labels()
+    slots = np.arange(len(labels))
+    draw_lines(ax, slots, {name: 100 * share_at_top_places(traces, top) for name, traces in sets.items()})
+    every = -(-len(labels) // 5)
+    ax.set_xticks(slots[::every], labels[::every])
+    ax.set(title=f"at its {len(top)} top places, percent", ylim=(0, None))
+    ax.legend(frameon=False, fontsize=7)
+
+
+def _top_places(material: Material, cluster: Cluster) -> Table:
+    top = _top(cluster)
+    shares = [100 * _shares(traces)[top] for traces in (cluster.train, cluster.synthetic)]
+    others = 100 * _shares(material.train)[top]
+    rows = [
+        [name, *(f"{value:.1f} %" for value in values)]
+        for name, *values in zip(material.place_names(top), *shares, others, strict=True)
+    ]
+    caption = f"{cluster.title.partition(':')[0]}: its {len(top)} most visited places, and their share of the events"
+    return Table(caption, ("Place", "These people", "Synthetic", "Everybody"), rows)
+
+
+def _lights(gauges: Gauges) -> list[Light]:
+    question = "Are groups of people kept apart?"
+    return [utility_light(question, gauges.items)] if gauges.items else []
+
+
+SECTIONS.register(
+    SectionMaker(
+        "clusters",
+        GROUPS,
+        "People who are alike",
+        "Students are at other places and hours than nurses. Traces of an average person would have the right totals, "
+        "and be of no use to whoever asks about one part of the town. The number is held against the floor, what the "
+        "people of a group differ by among themselves.",
+        make,
+    )
+)

@@ -1,0 +1,86 @@
+"""Where people are at each hour."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.plots import population_maps
+from ppmtf_jax.evaluation.report.content import Block, Content, Picture, Text
+from ppmtf_jax.evaluation.report.drawing import draw_lines, panels
+from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
+from ppmtf_jax.evaluation.report.material import SYNTHETIC, TRAINING, UNIFORM, Material
+from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
+
+N_LABELS = 8
+
+
+def make(material: Material) -> Content:
+    """How far the population of each slot is off, and maps of it."""
+    n_top = next((name for name in material.evaluation.metrics if name.startswith("tp_tv_top")), "")
+    gauges = gauges_of(material, {"tp_tv": "Where people are", n_top: "Where people are, the busiest places alone"})
+    blocks: list[Block] = [gauges, _by_hour(material)]
+    if material.has_map:
+        blocks.append(_maps(material))
+    else:
+        blocks.append(Text(("No maps: the places have no coordinates that tell them apart.",)))
+    return Content(blocks, [utility_light("Are people at the right places at the right hours?", gauges.items)])
+
+
+def distance_by_slot(material: Material, name: str) -> np.ndarray:
+    """Total variation of a set from the test users in each slot, shape (slots,); NaN where these have no event.
+
+    Averaged over trace numbers, as TP-TV is: that is its mean over the slots, where test users have events in all.
+    """
+    test = material.test
+    expected = population_by_slot(test)
+    parts = [population_by_slot(part.traces) for part in material.comparison(name).parts()]
+    distance = np.mean([np.abs(part - expected).sum(axis=1) / 2 for part in parts], axis=0)
+    return np.where(np.bincount(test.slot, minlength=test.time_grid.n_slots) > 0, distance, np.nan)
+
+
+def _by_hour(material: Material) -> Picture:
+    lines = {name: distance_by_slot(material, name) for name in (TRAINING, SYNTHETIC, UNIFORM)}
+    figure = panels([partial(_draw, lines=lines, traces=material.train)], size=(5.4, 2.6))
+    alt = "Curves over the day: how far training, synthetic and random traces are from where other people are."
+    caption = (
+        "How far off, time by time: the share of people who would have to be moved to another place to match real "
+        "people. The synthetic curve should be near that of the training users, who are real people too: two groups of "
+        "people are never quite alike."
+    )
+    return Picture(figure, alt, caption)
+
+
+def _draw(ax: Any, *, lines: dict[str, np.ndarray], traces: Traces) -> None:
+    labels = traces.time_grid.slot_labels()
+    slots = np.arange(len(labels))
+    marker = {"marker": "o", "markersize": 3} if len(labels) < 3 else {}
+    draw_lines(ax, slots, {name: 100 * line for name, line in lines.items()}, **marker)
+    every = -(-len(labels) // N_LABELS)
+    ax.set_xticks(slots[::every], labels[::every])
+    ax.set(ylim=(0, 101), xlabel="time from", ylabel="at another place, percent")
+
+
+def _maps(material: Material) -> Picture:
+    figure = population_maps({"synthetic": material.synthetic}, material.train, material.test)
+    alt = "Maps of the share of events at each place, at some times of the day, for training, test and synthetic traces."
+    caption = (
+        "Where people are at some times of the day. All maps have one scale, so that the rows can be compared: the row "
+        "of synthetic traces should look like the two above it."
+    )
+    return Picture(figure, alt, caption)
+
+
+SECTIONS.register(
+    SectionMaker(
+        "population",
+        UTILITY,
+        "Where people are, hour by hour",
+        "Whoever plans shops, buses or cell towers asks how many people are where at which time.",
+        make,
+    )
+)

@@ -1,0 +1,127 @@
+"""How many are in some part of town at some hours: the error of random range queries."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.evaluation.plots.style import DIM
+from ppmtf_jax.evaluation.report.content import Content, Gauges, Picture
+from ppmtf_jax.evaluation.report.drawing import LOOKS, panels
+from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
+from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Material
+from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
+
+N_QUERIES = 500
+SEED = 0
+SMALLEST_SIDE, LARGEST_SIDE = 0.1, 0.5
+"""Side of the box, as a share of that of the box around all places."""
+SANITY_BOUND = 0.01
+"""What a true answer is at least taken for, as a share of all events: errors of tiny answers must not outweigh all."""
+ERROR = Quantity(
+    "range_query_error",
+    "Range-query error",
+    f"Mean relative error of {N_QUERIES} random questions: which share of the events is in this box, at these hours?",
+    "relative error",
+    "lower",
+    "near Training",
+)
+
+
+class Queries(NamedTuple):
+    """Random boxes, each with a range of hours.
+
+    Attributes
+    ----------
+    south, north, west, east : float arrays, shape (queries,)
+        On the plane of the places, km.
+    first, after : int arrays, shape (queries,)
+        Instants of the period.
+    """
+
+    south: np.ndarray
+    north: np.ndarray
+    west: np.ndarray
+    east: np.ndarray
+    first: np.ndarray
+    after: np.ndarray
+
+
+def make(material: Material) -> Content:
+    """The mean error of random queries, and true against synthetic answers."""
+    material.need_map()
+    windows = material.windows
+    position_km = material.places.position_km()
+    queries = random_queries(position_km, material.test.time_grid.one_period().n_instants)
+    answers = {name: answer(each, queries, position_km) for name, each in windows.items()}
+    errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
+    gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of an answer"),))
+    figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6))
+    alt = "A dot for each question: its true answer against that from synthetic traces."
+    caption = (
+        "A dot for each question. On the line the synthetic traces give the true answer; real training users, who are "
+        "other people, do not give it exactly either."
+    )
+    light = utility_light("Are counts in a part of town right?", gauges.items)
+    return Content([gauges, Picture(figure, alt, caption)], [light])
+
+
+def random_queries(position_km: np.ndarray, n_instants: int, n_queries: int = N_QUERIES) -> Queries:
+    """Boxes around random places, with sides of a tenth to a half of the town's, and random ranges of hours."""
+    rng = np.random.default_rng(SEED)
+    centre = position_km[rng.integers(len(position_km), size=n_queries)]
+    half = np.ptp(position_km, axis=0) * rng.uniform(SMALLEST_SIDE, LARGEST_SIDE, (n_queries, 2)) / 2
+    length = rng.integers(1, max(1, n_instants // 2), size=n_queries, endpoint=True)
+    first = rng.integers(0, n_instants - length, endpoint=True)
+    (south, west), (north, east) = (centre - half).T, (centre + half).T
+    return Queries(south, north, west, east, first, first + length)
+
+
+def answer(windows: Windows, queries: Queries, position_km: np.ndarray) -> np.ndarray:
+    """Share of the events in each box at its hours, shape (queries,)."""
+    n_places, n_instants = len(position_km), windows.time_grid.n_instants
+    cell = windows.phase.astype(np.int64) * n_places + windows.place
+    count = np.bincount(cell, minlength=n_instants * n_places).reshape(n_instants, n_places)
+    before = np.concatenate([np.zeros((1, n_places), np.int64), np.cumsum(count, axis=0)])
+    north, east = position_km.T
+    found = np.empty(len(queries.first))
+    for number, (low, high, left, right, first, after) in enumerate(zip(*queries, strict=True)):
+        inside = (north >= low) & (north <= high) & (east >= left) & (east <= right)
+        found[number] = (before[after] - before[first])[inside].sum()
+    return found / len(windows.place)
+
+
+def mean_error(answers: np.ndarray, true: np.ndarray) -> float:
+    """Mean relative error, with a sanity bound on true answers.
+
+    Examples
+    --------
+    >>> round(mean_error(np.array([0.3, 0.0]), np.array([0.2, 0.001])), 6)
+    0.3
+    """
+    return float(np.mean(np.abs(answers - true) / np.maximum(true, SANITY_BOUND)))
+
+
+def _draw(ax: Any, *, answers: dict[str, np.ndarray]) -> None:
+    true = 100 * answers[REAL]
+    highest = max(100 * max(each.max() for each in (answers[REAL], answers[SYNTHETIC])), 1e-3)
+    ax.plot([0, highest], [0, highest], color=DIM, linewidth=1)
+    for name, marker in ((TRAINING, "x"), (SYNTHETIC, "o")):
+        look = {"color": LOOKS[name]["color"], "label": LOOKS[name]["label"]}
+        ax.plot(true, 100 * answers[name], marker, markersize=3.5, markerfacecolor="none", linestyle="none", **look)
+    ax.set(xlabel="true answer (test users), percent of the events", ylabel="answer, percent", xlim=(0, None))
+
+
+SECTIONS.register(
+    SectionMaker(
+        "range-queries",
+        UTILITY,
+        "Counts in a part of town",
+        "How many people are in this district between these hours? Asked of many random districts and hours.",
+        make,
+    )
+)
