@@ -115,9 +115,7 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
     )
 
 
-def _evaluation(
-    file: Path, column: str, synthetic: Traces, train: Traces, test: Traces, progress: bool
-) -> Evaluation:
+def _evaluation(file: Path, column: str, synthetic: Traces, train: Traces, test: Traces, progress: bool) -> Evaluation:
     """What the job measured; measured now where it did not."""
     if file.is_file():
         found = Evaluation.from_json(file.read_text(encoding="utf-8"), subject=str(file))

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 
+PIXELS_PER_INCH = 96
+NARROW_PX = 530
+
+
 class Status(Enum):
     """How good something is: each has a word and a symbol of its own, so that no colour is needed to tell them apart.
 
@@ -23,7 +27,7 @@ class Status(Enum):
     GOOD = ("Good", "✓")
     FAIR = ("Fair", "~")
     POOR = ("Poor", "✕")
-    UNKNOWN = ("Not known", "–")
+    UNKNOWN = ("Not known", "?")
 
     @property
     def word(self) -> str:
@@ -117,10 +121,15 @@ class Picture:
     kind: Literal["picture"] = "picture"
 
     @property
+    def width_px(self) -> int:
+        """How wide it is where its text is as large as that of the page."""
+        drawn: matplotlib.figure.Figure = self.figure
+        return round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
+
+    @property
     def is_wide(self) -> bool:
         """Whether its text would be too small on a narrow screen."""
-        drawn: matplotlib.figure.Figure = self.figure
-        return float(drawn.get_size_inches()[0]) > 5.5
+        return self.width_px > NARROW_PX
 
 
 @dataclass(frozen=True)
@@ -195,6 +204,17 @@ class Details:
     kind: Literal["details"] = "details"
 
 
+def percent(share: float, digits: int = 0) -> str:
+    r"""A share in percent, which no line break parts from its sign.
+
+    Examples
+    --------
+    >>> percent(0.125, 1)
+    '12.5\xa0%'
+    """
+    return f"{100 * share:.{digits}f}\u00a0%"
+
+
 Block = Text | Table | Picture | Gauges | Details
 
 
@@ -256,6 +276,22 @@ class Report:
     def lights(self) -> list[tuple[Section, Light]]:
         """All lights, with the section that each comes from."""
         return [(section, light) for section in self.sections for light in section.content.lights]
+
+    def lights_of(self, part: str) -> list[Light]:
+        """The lights of a part."""
+        return [light for section, light in self.lights() if section.part == part]
+
+    def rules(self) -> dict[str, list[str]]:
+        """The questions that each rule answers."""
+        found: dict[str, list[str]] = {}
+        for _, light in self.lights():
+            found.setdefault(light.rule, []).append(light.question)
+        return found
+
+    def rule_of(self, part: str) -> str:
+        """The rule that all lights of a part have in common, or ""."""
+        rules = {light.rule for light in self.lights_of(part)}
+        return rules.pop() if len(rules) == 1 else ""
 
     def parts(self) -> dict[str, list[Section]]:
         """Sections by part."""

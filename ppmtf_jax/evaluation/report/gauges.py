@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Row
-from ppmtf_jax.evaluation.report.content import Gauge, Gauges, Light, Status
+from ppmtf_jax.evaluation.report.content import Gauge, Gauges, Light, Status, percent
 from ppmtf_jax.evaluation.report.material import Material
 from ppmtf_jax.evaluation.tables import references_text
 
@@ -61,7 +61,8 @@ def gauge(
     """
     caveat, position = reading.caveat.splitlines(), None
     best, own, worst = (_loss(quantity, value) for value in (training, synthetic, uniform))
-    best = max(best, _loss(quantity, reading.references.get(FLOOR, -math.inf)))
+    if FLOOR in reading.references:
+        best = max(best, _loss(quantity, reading.references[FLOOR]))
     if not math.isfinite(own):
         caveat = caveat or [_sentence(f"It is undefined here: {quantity.undefined}")]
     elif not caveat and not worst - best > LEAST_GAP * abs(worst):
@@ -73,7 +74,9 @@ def gauge(
         quantity.title,
         quantity.meaning,
         DIRECTIONS.get(quantity.better, quantity.better),
-        *(quantity.text(value) for value in (synthetic, training, uniform)),
+        quantity.text(synthetic),
+        quantity.text(training),
+        quantity.text(uniform),
         position,
         _status(position),
         " ".join(_sentence(reason) for reason in caveat),
@@ -88,14 +91,14 @@ def gauges_of(material: Material, titles: Mapping[str, str]) -> Gauges:
 
 
 def utility_light(question: str, gauges: Sequence[Gauge]) -> Light:
-    """The light of some numbers: the least good one that counts decides.
+    r"""The light of some numbers: the least good one that counts decides.
 
     Examples
     --------
     >>> far = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training")
     >>> light = utility_light("How far?", [gauge(far, each, 1.0, 5.0, title="Way") for each in (1.2, 4.0)])
     >>> light.status.word, light.answer
-    ('Poor', 'Way: 75 % of the way from real traces to random places.')
+    ('Poor', 'Way: 75\xa0% of the way from real traces to random places.')
     """
     known = [each for each in gauges if each.position is not None]
     if not known:
@@ -112,7 +115,7 @@ def way(each: Gauge) -> str:
         return "as near as real traces of other people"
     if each.position > 1:
         return "further off than random places"
-    return f"{100 * each.position:.0f} % of the way from real traces to random places"
+    return f"{percent(each.position)} of the way from real traces to random places"
 
 
 def _gauge_of_row(material: Material, row: Row, title: str) -> Gauge:

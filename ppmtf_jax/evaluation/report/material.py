@@ -153,7 +153,7 @@ class Material:
         """
         grid = self.test.time_grid
         if not all(same_period(traces.time_grid, grid) for traces in (self.train, self.synthetic)):
-            raise Unavailable("Synthetic and real traces do not have the same hours of the day, and cannot be compared.")
+            raise Unavailable("Synthetic and real traces have other hours of the day, and cannot be compared.")
         found = {name: Windows.of(self.sets[name]).with_events(MIN_EVENTS) for name in (REAL, TRAINING)}
         for name in (SYNTHETIC, UNIFORM) if found[REAL].n_windows else ():
             whole = Windows.of(self.sets[name])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ppmtf_jax.evaluation.report.content import Light, Report, Status
+from ppmtf_jax.evaluation.report.content import Light, Picture, Report, Status
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -36,15 +36,13 @@ def render(report: Report) -> str:
     )
     numbered = _Pictures()
     style, _, _ = loader.get_source(environment, STYLE_SHEET)
-    lights = report.lights()
     return environment.get_template(TEMPLATE).render(
         report=report,
-        style=Markup(style),  # noqa: S704
+        style=Markup(style),
         maker=MAKER,
         version=version("ppmtf_jax"),
         statuses=list(Status),
-        lights=lights,
-        tally=tally([light for _, light in lights]),
+        tally=tally,
         svg=numbered.svg,
     )
 
@@ -78,28 +76,28 @@ class _Pictures:
     def __init__(self) -> None:
         self.n_drawn = 0
 
-    def svg(self, figure: matplotlib.figure.Figure, alt: str) -> Markup:
-        """A figure as an SVG element that scales with the page."""
+    def svg(self, picture: Picture) -> Markup:
+        """A picture as an SVG element that scales with the page."""
         import matplotlib
 
         self.n_drawn += 1
+        figure: matplotlib.figure.Figure = picture.figure
         _draw_many_as_pixels(figure)
         stream = io.StringIO()
         settings = {"svg.hashsalt": MAKER, "svg.fonttype": "none"}
         with matplotlib.rc_context(settings):
             figure.savefig(stream, format="svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
-        return Markup(_as_element(stream.getvalue(), f"picture{self.n_drawn}-", alt))  # noqa: S704
+        return Markup(_as_element(stream.getvalue(), f"picture{self.n_drawn}-", picture))
 
 
 def _draw_many_as_pixels(figure: matplotlib.figure.Figure) -> None:
     for ax in figure.axes:
         for drawn in ax.collections:
-            sizes = (len(drawn.get_offsets()), len(drawn.get_paths()), len(drawn.get_array() or ()) if False else 0)
-            if max(sizes) > MANY_MARKS:
+            if max(len(drawn.get_offsets()), len(drawn.get_paths())) > MANY_MARKS:
                 drawn.set_rasterized(True)
 
 
-def _as_element(svg: str, prefix: str, alt: str) -> str:
+def _as_element(svg: str, prefix: str, picture: Picture) -> str:
     """What stands between the tags of a file, its ids with a prefix, under a tag that says what can be seen."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
@@ -110,6 +108,6 @@ def _as_element(svg: str, prefix: str, alt: str) -> str:
     box = view[1] if view else "0 0 1 1"
     opening = (
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
-        f'viewBox="{box}" aria-label="{Markup.escape(alt)}">'
+        f'viewBox="{box}" style="max-width: {picture.width_px}px" aria-label="{Markup.escape(picture.alt)}">'
     )
     return opening + svg[begin:]

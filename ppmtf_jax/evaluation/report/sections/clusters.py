@@ -13,7 +13,7 @@ from ppmtf_jax.evaluation.plots import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.clusters import oriented_factors, top_users
 from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, share_scale
 from ppmtf_jax.evaluation.plots.style import styled
-from ppmtf_jax.evaluation.report.content import Block, Content, Details, Gauges, Light, Picture, Table, Text
+from ppmtf_jax.evaluation.report.content import Block, Content, Details, Gauges, Light, Picture, Table, Text, percent
 from ppmtf_jax.evaluation.report.drawing import draw_lines
 from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
 from ppmtf_jax.evaluation.report.material import SYNTHETIC, TRAINING, Material
@@ -128,7 +128,7 @@ def _picture(material: Material, cluster: Cluster) -> Picture:
     maps = "maps of the training and the synthetic events, and " if material.has_map else ""
     alt = f"{cluster.title}: {maps}the share of the events at its five most visited places over the day."
     caption = (
-        f"{cluster.title}. They are {100 * cluster.strength:.0f} % away from where everybody is. The maps, and the two "
+        f"{cluster.title}. They are {percent(cluster.strength)} away from where everybody is. The maps, and the two "
         "curves, should be alike: then the traces made from these people are where they are."
     )
     return Picture(figure, alt, caption)
@@ -166,10 +166,10 @@ def _draw_hours(ax: Any, cluster: Cluster, top: np.ndarray) -> None:
 
 def _top_places(material: Material, cluster: Cluster) -> Table:
     top = _top(cluster)
-    shares = [100 * _shares(traces)[top] for traces in (cluster.train, cluster.synthetic)]
-    others = 100 * _shares(material.train)[top]
+    shares = [_shares(traces)[top] for traces in (cluster.train, cluster.synthetic)]
+    others = _shares(material.train)[top]
     rows = [
-        [name, *(f"{value:.1f} %" for value in values)]
+        [name, *(percent(value, 1) for value in values)]
         for name, *values in zip(material.place_names(top), *shares, others, strict=True)
     ]
     caption = f"{cluster.title.partition(':')[0]}: its {len(top)} most visited places, and their share of the events"

@@ -8,18 +8,21 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.attacks.alarms import Alarms, BesideHeldOut, find_alarms
-from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Status, Table
+from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Status, Table, percent
 from ppmtf_jax.evaluation.report.drawing import draw_cumulative, draw_lines, panels
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, Material
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
 
 SEED = 0
 FEW_FAR, SOME_FAR = 0.075, 0.15
-COPIED = {"copied_run": "Longest run that a training trace has too, events", "nearest_share": "Share of events that the nearest training trace has too"}
+COPIED = {
+    "copied_run": "Longest run that a training trace has too, events",
+    "nearest_share": "Share of events that the nearest training trace has too",
+}
 QUESTION = "Are real traces copied?"
 RULE = (
     "Traces that share more with a training trace than 95 % of other people's traces do: 5 % by chance. Good: at most "
-    f"{FEW_FAR:.1%}; fair: at most {SOME_FAR:.0%}; poor: more. The greater of both numbers decides."
+    f"{percent(FEW_FAR, 1)}; fair: at most {percent(SOME_FAR)}; poor: more. The greater of both numbers decides."
 )
 
 
@@ -33,9 +36,9 @@ def make(material: Material) -> Content:
     ]
     alt = "Curves of the lengths of copied runs, and of the share of people who are known by so many points."
     caption = (
-        "Left: how long a piece of a trace is also in a training trace. People who were not used share such pieces too, "
-        "by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how many people alone "
-        "were at so many places and times of their own. Of real traces this is why names alone do not protect; of "
+        "Left: how long a piece of a trace is also in a training trace. People who were not used share such pieces "
+        "too, by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how many people "
+        "alone were at so many places and times of their own. Of real traces this is why names alone do not protect; of "
         "synthetic ones it is neither good nor bad."
     )
     return Content([_table(found), Picture(panels(draws), alt, caption), _unicity_table(found)], [_light(found)])
@@ -45,7 +48,10 @@ def _light(found: Alarms) -> Light:
     far = {title: getattr(found, name).share_far for name, title in COPIED.items()}
     title, share = max(far.items(), key=lambda each: each[1])
     status = Status.GOOD if share <= FEW_FAR else Status.FAIR if share <= SOME_FAR else Status.POOR
-    answer = f"{share:.1%} of the traces share more with the training data than 95 % of other people do ({title.lower()})."
+    answer = (
+        f"{percent(share, 1)} of the traces share more with the training data than 95 % of other people do "
+        f"({title[:1].lower() + title[1:]})."
+    )
     return Light(QUESTION, status, answer, RULE)
 
 
@@ -53,10 +59,10 @@ def _table(found: Alarms) -> Table:
     rows = []
     for name, title in COPIED.items():
         each: BesideHeldOut = getattr(found, name)
-        rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", f"{each.share_far:.1%}"])
+        rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (
-        "Mean of the synthetic traces and of people who were not used; and the share of the synthetic traces above 95 % "
-        "of these people (5 % by chance). At most 2,000 periods of each are looked at, drawn at random"
+        "Mean of the synthetic traces and of people who were not used; and the share of the synthetic traces above "
+        "95 % of these people (5 % by chance). At most 2,000 periods of each are looked at, drawn at random"
     )
     return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
 
@@ -64,8 +70,8 @@ def _table(found: Alarms) -> Table:
 def _unicity_table(found: Alarms) -> Table:
     points = [f"{n} point{'s' * (n > 1)}" for n in range(1, len(found.unicity) + 1)]
     rows = [
-        ["Synthetic", *(f"{share:.0%}" for share in found.unicity)],
-        ["Real, training users", *(f"{share:.0%}" for share in found.training_unicity)],
+        ["Synthetic", *(percent(share) for share in found.unicity)],
+        ["Real, training users", *(percent(share) for share in found.training_unicity)],
     ]
     return Table("Share of people who alone were at so many places and times of their own", ("Traces", *points), rows)
 

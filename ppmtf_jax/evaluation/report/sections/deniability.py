@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ppmtf_jax.evaluation.plots import pass_rate_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
 from ppmtf_jax.evaluation.report.material import Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
@@ -20,8 +20,8 @@ TESTED_RULE = (
     "a smaller k, or with noise; poor: some did not pass, or there was no test."
 )
 SAMPLE_RULE = (
-    f"Good: at least {FAIR_SHARE:.0%} of the traces passed; fair: at least {FEW:.0%}; poor: fewer. Those that pass are "
-    "special of nobody: a few of them are no fair sample of people."
+    f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
+    "that pass are special of nobody: a few of them are no fair sample of people."
 )
 
 
@@ -39,7 +39,8 @@ def make(material: Material) -> Content:
             (
                 f"A trace passes if at least k = {settings.k} people of the training data, the one it was made from "
                 f"among them, could have led to it with nearly the same probability (within a factor of e to the "
-                f"power of eta = {settings.eta:g}). So whoever sees it cannot tell which of them was behind it.",
+                f"power of eta = {settings.eta:g}). So whoever sees this trace, and nothing else, finds them about "
+                "equally plausible.",
             )
         )
     ]
@@ -49,7 +50,7 @@ def make(material: Material) -> Content:
         blocks.append(Text((str(reason),)))
     rows = [
         ["Traces tested", f"{len(verdicts.passed):,}"],
-        ["passed", f"{int(verdicts.passed.sum()):,} ({share:.1%})"],
+        ["passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
         ["People asked for each trace, beside the one it was made from", f"{verdicts.n_verifiers:,}"],
     ]
     blocks.append(Table("Outcome of the test", ("What", "Number"), rows))
@@ -64,7 +65,7 @@ def _curve(verdicts: PlausibleDeniability) -> Picture:
     rates = verdicts.pass_rates(np.arange(1, last + 1))
     figure = pass_rate_curves({f"eta = {settings.eta:g}": rates})
     figure.axes[0].axvline(settings.k, color="#333333", linewidth=1, linestyle="--")
-    alt = f"Share of the traces that pass for each k up to {last}; {rates[settings.k - 1 if settings.k <= last else -1]:.0%} pass at the k of the test."
+    alt = f"A falling curve: the share of the traces that pass for each k up to {last}."
     counted = "" if np.isinf(verdicts.counted_to) else f" Counting stopped at k = {last}; more is known with count_all."
     return Picture(
         figure,
@@ -89,7 +90,7 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
 
 def _light_of_sample(share: float) -> Light:
     status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
-    answer = f"{share:.0%} of the traces passed."
+    answer = f"{percent(share)} of the traces passed."
     if status is Status.POOR:
         answer += " Those left are no fair sample of people; a system that smooths more, such as bridge, passes more."
     return Light(FAIR_SAMPLE, status, answer, SAMPLE_RULE)

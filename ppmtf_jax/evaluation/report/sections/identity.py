@@ -7,7 +7,7 @@ import math
 from ppmtf_jax.attacks.audit import Linkage, Reidentified, reidentification_attacks
 from ppmtf_jax.attacks.splits import targets_of
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
 from ppmtf_jax.evaluation.report.material import Material
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
 
@@ -16,8 +16,8 @@ SEED = 0
 FEW, SOME, TIMES_CHANCE = 0.02, 0.1, 2.0
 QUESTION = "Can traces be traced back to people?"
 RULE = (
-    f"Good: the strongest attack names the right person for at most {FEW:.0%} of the traces, or at most "
-    f"{TIMES_CHANCE:g} times as often as a guess; fair: for at most {SOME:.0%}; poor: for more."
+    f"Good: the strongest attack names the right person for at most {percent(FEW)} of the traces, or at most "
+    f"{TIMES_CHANCE:g} times as often as a guess; fair: for at most {percent(SOME)}; poor: for more."
 )
 
 
@@ -44,7 +44,8 @@ def make(material: Material) -> Content:
     if math.isfinite(known):
         notes.append(
             f"The attack of the PPMTF paper, on all {material.n_synthetic:,} traces, names the right one of "
-            f"{material.train.n_users:,} people for {known:.1%} of them (a guess: {1 / material.train.n_users:.2%})."
+            f"{material.train.n_users:,} people for {percent(known, 1)} of them (a guess: "
+            f"{percent(1 / material.train.n_users, 2)})."
         )
     if notes:
         blocks.append(Text(tuple(notes)))
@@ -64,7 +65,10 @@ def _light(attacks: list[Reidentified], known: float, n_users: int) -> Light:
     rate, chance = max(rates)
     good = rate <= max(FEW, TIMES_CHANCE * chance)
     status = Status.GOOD if good else Status.FAIR if rate <= SOME else Status.POOR
-    answer = f"The strongest attack names the right person for {rate:.1%} of the traces; a guess: {chance:.1%}."
+    answer = (
+        f"The strongest attack names the right person for {percent(rate, 1)} of the traces; a guess: "
+        f"{percent(chance, 1)}."
+    )
     return Light(QUESTION, status, answer, RULE)
 
 
@@ -76,9 +80,9 @@ def _table(attacks: list[Reidentified]) -> Table:
     ]
     first = attacks[0].each
     caption = (
-        f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often she names the "
-        f"right one of these (a guess: {1 / first.n_targets:.2%}). AUC: how often a person's own trace looks more like "
-        "hers than another one; a guess: 0.5. Found: share of own traces found with 1 % false alarms"
+        f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often she names "
+        f"the right one of these (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a person's own trace "
+        "looks more like hers than another one; a guess: 0.5. Found: share of own traces found with 1 % false alarms"
     )
     return Table(caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %"), rows, n_words=2)
 
@@ -86,7 +90,7 @@ def _table(attacks: list[Reidentified]) -> Table:
 def _cells(linkage: Linkage) -> list[str]:
     low, high = linkage.auc_interval
     rates = linkage.true_positive_rate
-    return [f"{linkage.accuracy:.1%}", f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}", f"{rates[0.01]:.1%}"]
+    return [percent(linkage.accuracy, 1), f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}", percent(rates[0.01], 1)]
 
 
 def _curves(attacks: list[Reidentified]) -> Picture:

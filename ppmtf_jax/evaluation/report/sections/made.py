@@ -9,17 +9,13 @@ from typing import Any
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.evaluation.report.content import Block, Content, Details, Light, Status, Table
+from ppmtf_jax.evaluation.report.content import Block, Content, Details, Table
 from ppmtf_jax.evaluation.report.material import Material
 from ppmtf_jax.evaluation.report.registry import MADE, SECTIONS, SectionMaker
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.settings import help_of_fields
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-SEED_RULE = (
-    "Good: all seeds were drawn from the operating system; fair: somebody chose one; not known: the traces do not say. "
-    "A seed is like a password, and is not on this page."
-)
 DAY_S = 86_400
 
 
@@ -35,7 +31,7 @@ def make(material: Material) -> Content:
             blocks.append(Details(caption, (Table(caption, ("Sentence",), [[each] for each in model.summary()]),)))
     if verdicts is not None:
         blocks.append(_settings_table("Settings of the privacy test", asdict(verdicts.settings), PrivacyTestSettings))
-    return Content(blocks, [_light_of_seed(material.seeds_given)])
+    return Content(blocks)
 
 
 def _facts(material: Material) -> list[list[str]]:
@@ -67,8 +63,8 @@ def _synthetic_in_words(material: Material) -> str:
         made = f"{n:,}, made from {n_users:,} people"
     if not material.is_release:
         return f"{made}. None of them is a release: they are not to be handed out"
-    total = "" if material.verdicts is None else f" of {len(material.verdicts.passed):,} that were made"
-    return f"{made}; released{total}"
+    total = "" if material.verdicts is None else f" of {len(material.verdicts.passed):,} traces that were made"
+    return f"{made}: what was released{total}"
 
 
 def _test_in_words(settings: PrivacyTestSettings) -> str:
@@ -80,7 +76,7 @@ def _test_in_words(settings: PrivacyTestSettings) -> str:
 def _time_in_words(grid: TimeGrid) -> str:
     first, last = (grid.time_of(instant).date() for instant in (0, grid.n_instants - 1))
     days = f"{first}" if first == last else f"{first} to {last}"
-    return f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} times of the day or week"
+    return f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} times are told apart"
 
 
 def _duration_in_words(grid: TimeGrid) -> str:
@@ -103,16 +99,6 @@ def _settings_table(caption: str, values: Mapping[str, Any], kind: type) -> Deta
     help_texts = help_of_fields(kind)
     rows = [[name, "-" if value is None else str(value), help_texts.get(name, "")] for name, value in values.items()]
     return Details(caption, (Table(caption, ("Setting", "Value", "What it is"), rows, n_words=3),))
-
-
-def _light_of_seed(given: bool | None) -> Light:
-    question = "Is the randomness secret?"
-    if given is None:
-        return Light(question, Status.UNKNOWN, "The traces do not say where their seed came from.", SEED_RULE)
-    if given:
-        answer = "Somebody chose a seed: whoever knows or guesses it can repeat what was drawn."
-        return Light(question, Status.FAIR, answer, SEED_RULE)
-    return Light(question, Status.GOOD, "All seeds came from the operating system, and nobody chose one.", SEED_RULE)
 
 
 SECTIONS.register(

@@ -6,7 +6,7 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membersh
 from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
 from ppmtf_jax.evaluation.report.material import Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
 from ppmtf_jax.settings import parse_choice
@@ -22,8 +22,8 @@ GOOD_AUC, FAIR_AUC, FEW_FOUND = 0.55, 0.65, 0.05
 QUESTION = "Can one tell whose data was used?"
 RULE = (
     f"Of the strongest attack. Good: its AUC is at most {GOOD_AUC:g}, or its 95 % interval reaches 0.5, a guess; fair: "
-    f"at most {FAIR_AUC:g}, and at most {FEW_FOUND:.0%} of the training users are found with 1 % false alarms; poor: "
-    "more."
+    f"at most {FAIR_AUC:g}, and at most {percent(FEW_FOUND)} of the training users are found with 1 % false alarms; "
+    "poor: more."
 )
 
 
@@ -60,7 +60,7 @@ def _light(summaries: dict[str, MembershipSummary]) -> Light:
         status = Status.FAIR if auc.value <= FAIR_AUC and rate <= FEW_FOUND else Status.POOR
     answer = (
         f"Of a training user and another, the strongest attack ({title.lower()}) points at the right one in "
-        f"{auc.value:.0%} of cases (a guess: 50 %)."
+        f"{percent(auc.value)} of cases (a guess: 50 %)."
     )
     return Light(QUESTION, status, answer, RULE)
 
@@ -74,9 +74,9 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
     rows = []
     for title, each in summaries.items():
         shares = ((0.01, each.tpr_at_1_percent), (0.001, each.tpr_at_01_percent))
-        rates = [f"{share.value:.1%}" if each.n_others * rate >= 1 else "-" for rate, share in shares]
-        interval = f"{each.auc.low:.2f}-{each.auc.high:.2f}"
-        rows.append([title, f"{each.auc.value:.2f}", interval, f"{each.advantage.value:.2f}", f"{each.chance:.2f}", *rates])
+        rates = [percent(share.value, 1) if each.n_others * rate >= 1 else "-" for rate, share in shares]
+        numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
+        rows.append([title, f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}", *numbers, *rates])
     first = next(iter(summaries.values()))
     caption = (
         f"{first.n_members:,} training users and up to {max(each.n_others for each in summaries.values()):,} others. "
@@ -93,8 +93,8 @@ def _curves(found: dict[str, MembershipScores]) -> Picture:
     figure = roc_curves(curves, title="Membership inference", logarithmic=True)
     alt = "Curves of the share of training users found against the share of false alarms, for each attack."
     caption = (
-        "How many training users an attacker finds (up) against how many others she accuses wrongly (right). What is at "
-        "the left matters most: people found with hardly a false alarm."
+        "How many training users an attacker finds (up) against how many others she accuses wrongly (right). What is "
+        "at the left matters most: people found with hardly a false alarm."
     )
     return Picture(figure, alt, caption)
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from ppmtf_jax.data.measurement import Quantity
-from ppmtf_jax.evaluation.report.content import Content, Gauges, Table
+from ppmtf_jax.evaluation.report.content import Content, Gauges, Table, percent
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
@@ -54,20 +54,20 @@ def rank_correlation(count: np.ndarray, other: np.ndarray) -> float:
     known = (count > 0) | (other > 0)
     if known.sum() < 2 or np.ptp(count[known]) == 0 or np.ptp(other[known]) == 0:
         return math.nan
-    return float(stats.spearmanr(count[known], other[known]).statistic)
+    return float(np.corrcoef(stats.rankdata(count[known]), stats.rankdata(other[known]))[0, 1])
 
 
 def _table(material: Material, counts: dict[str, np.ndarray]) -> Table:
     most = np.argsort(-counts[REAL], kind="stable")[:N_SHOWN]
     most = most[counts[REAL][most] > 0]
-    share = {name: 100 * count / count.sum() for name, count in counts.items()}
+    share = {name: count / count.sum() for name, count in counts.items()}
     rank = {name: stats.rankdata(-count, method="min").astype(int) for name, count in counts.items()}
     rows = [
         [
             name,
-            f"{share[REAL][place]:.2f} %",
-            f"{share[TRAINING][place]:.2f} %",
-            f"{share[SYNTHETIC][place]:.2f} %",
+            percent(share[REAL][place], 2),
+            percent(share[TRAINING][place], 2),
+            percent(share[SYNTHETIC][place], 2),
             f"{rank[SYNTHETIC][place]} of {len(material.places):,}",
         ]
         for name, place in zip(material.place_names(most), most.tolist(), strict=True)

@@ -67,7 +67,7 @@ def _draw(ax: Any, *, lines: dict[str, np.ndarray], traces: Traces) -> None:
 
 def _maps(material: Material) -> Picture:
     figure = population_maps({"synthetic": material.synthetic}, material.train, material.test)
-    alt = "Maps of the share of events at each place, at some times of the day, for training, test and synthetic traces."
+    alt = "Maps of the share of events at each place, at some times of the day, of real and synthetic traces."
     caption = (
         "Where people are at some times of the day. All maps have one scale, so that the rows can be compared: the row "
         "of synthetic traces should look like the two above it."

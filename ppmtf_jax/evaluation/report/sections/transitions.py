@@ -25,8 +25,8 @@ def make(material: Material) -> Content:
     if material.has_map:
         alt = "Two maps with arrows for the largest flows of people, of training and of synthetic traces."
         caption = (
-            "The largest flows between parts of the town. Arrows should be the same on both maps, and as wide: width is "
-            "the share of all moves."
+            "The largest flows between parts of the town. Arrows should be the same on both maps, and as wide: width "
+            "is the share of all moves."
         )
         figure = flow_maps({"training": real, "synthetic": synthetic}, n_flows=20)
         blocks.append(Picture(figure, alt, caption))

@@ -28,8 +28,8 @@ def make(material: Material) -> Content:
         draw = partial(draw_cumulative, samples=shares, label="time at the most visited place, percent")
         alt = "Cumulative curves of the share of a period at the most visited place, for real and synthetic traces."
         caption = (
-            "Which share of a period, such as a day, people are at the place where they are most. A curve that begins to "
-            "rise further left is of people who are more restless. The solid curve should lie on the dotted one."
+            "Which share of a period, such as a day, people are at the place where they are most. A curve that begins "
+            "to rise further left is of people who are more restless. The solid curve should lie on the dotted one."
         )
         blocks.append(Picture(panels([draw], size=(5.4, 2.8)), alt, caption))
     except Unavailable as reason:
