@@ -18,7 +18,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(rich_help_panel=WHOLE, epilog=example("ppmtf report demo --out report.html"))(report)
 
 
-@with_settings(ReportSettings)
+@with_settings(ReportSettings, without=("estimators",))
 def report(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `ppmtf run` or `ppmtf demo` made.")],
     settings: ReportSettings,

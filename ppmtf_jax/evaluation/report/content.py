@@ -154,6 +154,8 @@ class Gauge:
     status : Status
     caveat : str
         Why the number says little on these data, or "".
+    floor : str
+        What no synthesizer can be better than, as printed, where the way begins there and not at Training; or "".
     reference : str
         What else to hold it against, or "".
     """
@@ -168,6 +170,7 @@ class Gauge:
     position: float | None
     status: Status
     caveat: str = ""
+    floor: str = ""
     reference: str = ""
 
     @property

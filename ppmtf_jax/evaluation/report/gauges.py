@@ -61,8 +61,9 @@ def gauge(
     """
     caveat, position = reading.caveat.splitlines(), None
     best, own, worst = (_loss(quantity, value) for value in (training, synthetic, uniform))
-    if FLOOR in reading.references:
-        best = max(best, _loss(quantity, reading.references[FLOOR]))
+    floor = reading.references.get(FLOOR, math.nan)
+    begins_at_floor = _loss(quantity, floor) > best
+    best = _loss(quantity, floor) if begins_at_floor else best
     if not math.isfinite(own):
         caveat = caveat or [_sentence(f"It is undefined here: {quantity.undefined}")]
     elif not caveat and not worst - best > LEAST_GAP * abs(worst):
@@ -80,6 +81,7 @@ def gauge(
         position,
         _status(position),
         " ".join(_sentence(reason) for reason in caveat),
+        quantity.text(floor) if begins_at_floor else "",
         references_text(reading),
     )
 

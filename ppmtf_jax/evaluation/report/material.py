@@ -39,18 +39,24 @@ class ReportSettings:
     ----------
     n_users : int
         Most training users, and most others, who are attacked; a random part of them where there are more.
+    estimators : tuple of str, optional
+        How an attacker learns users' moves, see `reidentification_attacks`; all there are where not given.
 
     Raises
     ------
     InputError
-        Fewer than two.
+        Fewer than two users, or no estimator.
     """
 
     n_users: int = N_USERS
+    estimators: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.n_users < 2:
-            raise InputError("report", [Problem("n_users of at least 2", repr(self.n_users))])
+        problems = [] if self.n_users >= 2 else [Problem("n_users of at least 2", repr(self.n_users))]
+        if self.estimators == ():
+            problems.append(Problem("at least one estimator", "none"))
+        if problems:
+            raise InputError("report", problems)
 
 
 class Attacked(NamedTuple):

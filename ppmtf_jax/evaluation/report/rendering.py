@@ -34,6 +34,7 @@ def render(report: Report) -> str:
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.filters["with_code"] = with_code
     numbered = _Pictures()
     style, _, _ = loader.get_source(environment, STYLE_SHEET)
     return environment.get_template(TEMPLATE).render(
@@ -56,6 +57,17 @@ def is_report(text: str) -> bool:
     (True, False)
     """
     return f'<meta name="generator" content="{MAKER}"' in text[:2000]
+
+
+def with_code(text: str) -> Markup:
+    """Text in which what stands between backticks is a command.
+
+    Examples
+    --------
+    >>> str(with_code("Use `ppmtf <run>`."))
+    'Use <code>ppmtf &lt;run&gt;</code>.'
+    """
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
 def tally(lights: list[Light]) -> str:

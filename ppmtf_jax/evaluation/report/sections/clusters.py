@@ -187,8 +187,8 @@ SECTIONS.register(
         GROUPS,
         "People who are alike",
         "Students are at other places and hours than nurses. Traces of an average person would have the right totals, "
-        "and be of no use to whoever asks about one part of the town. The number is held against the floor, what the "
-        "people of a group differ by among themselves.",
+        "and be of no use to whoever asks about one part of the town. The number is held against the floor: how far "
+        "half of a group is from all of it.",
         make,
     )
 )

@@ -38,8 +38,8 @@ def make(material: Material) -> Content:
     caption = (
         "Left: how long a piece of a trace is also in a training trace. People who were not used share such pieces "
         "too, by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how many people "
-        "alone were at so many places and times of their own. Of real traces this is why names alone do not protect; of "
-        "synthetic ones it is neither good nor bad."
+        "alone were at so many places and times of their own. Of real traces this is why leaving out names does not "
+        "protect; of synthetic ones it is neither good nor bad."
     )
     return Content([_table(found), Picture(panels(draws), alt, caption), _unicity_table(found)], [_light(found)])
 

@@ -29,7 +29,8 @@ def make(material: Material) -> Content:
     n_targets = min(MAX_TARGETS, material.settings.n_users)
     made = targets_of(material.train, material.synthetic, n_targets, seed=SEED)
     left_out: list[str] = []
-    attacks = reidentification_attacks(made.known, made.anonymized, seed=SEED, say=left_out.append)
+    estimators = material.settings.estimators
+    attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
     known = _known_rate(material)
     blocks: list[Block] = [_table(attacks), _curves(attacks)]
     notes = []

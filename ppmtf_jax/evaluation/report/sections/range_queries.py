@@ -59,7 +59,7 @@ def make(material: Material) -> Content:
     queries = random_queries(position_km, material.test.time_grid.one_period().n_instants)
     answers = {name: answer(each, queries, position_km) for name, each in windows.items()}
     errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
-    gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of an answer"),))
+    gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count"),))
     figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6))
     alt = "A dot for each question: its true answer against that from synthetic traces."
     caption = (
@@ -113,7 +113,12 @@ def _draw(ax: Any, *, answers: dict[str, np.ndarray]) -> None:
     for name, marker in ((TRAINING, "x"), (SYNTHETIC, "o")):
         look = {"color": LOOKS[name]["color"], "label": LOOKS[name]["label"]}
         ax.plot(true, 100 * answers[name], marker, markersize=3.5, markerfacecolor="none", linestyle="none", **look)
-    ax.set(xlabel="true answer (test users), percent of the events", ylabel="answer, percent", xlim=(0, None))
+    ax.set(
+        xlabel="true answer (test users), percent of the events",
+        ylabel="answer, percent",
+        xlim=(0, None),
+        ylim=(0, None),
+    )
 
 
 SECTIONS.register(

@@ -26,8 +26,10 @@ def make(material: Material) -> Content:
     statement = material.statement
     if statement is None:
         return Content([Text((NO_RELEASE,))], [_light_of_seed(material.seeds_given)])
-    traces = [str(statement[name]) for name in ("traces", "randomness") if name in statement]
-    rows = [["Mechanism", str(statement.get("mechanism", "not said"))], *(["Traces", each] for each in traces)]
+    said = {"Mechanism": "mechanism", "Traces": "traces", "Randomness": "randomness"}
+    rows = [
+        [title, str(statement[name]).removeprefix(f"{title}: ")] for title, name in said.items() if name in statement
+    ]
     blocks: list[Block] = [Table("How the release protects", ("What", "In words"), rows, n_words=2)]
     for title, points in (
         ("Protected", statement.get("protected", ())),

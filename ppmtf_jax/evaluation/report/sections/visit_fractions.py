@@ -13,8 +13,8 @@ from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
 
 TITLES = {
     "vf_tv": "Share of their time that people spend at each place",
-    "window_vf_tv": "The same within one period",
-    "top_place_w1": "Share of a period at the place where one is most",
+    "window_vf_tv": "Share of one period, such as a day, at each place",
+    "top_place_w1": "Share of one period at the place where one is most",
 }
 
 
