@@ -16,7 +16,7 @@ from ppmtf_jax.evaluation.report.material import Material
 from ppmtf_jax.evaluation.tables import references_text
 
 GOOD_UP_TO, FAIR_UP_TO = 0.25, 0.5
-LEAST_GAP = 0.1
+LEAST_GAP = 0.02
 """Where Uniform is worse than Training by less than this share of itself, the way between them is too short to tell."""
 FLOOR = "floor"
 """Name of a reference that no synthesizer can be better than, which then stands in for Training."""
@@ -56,7 +56,7 @@ def gauge(
     >>> found = gauge(far, 2.0, 1.0, 5.0, title="How far off")
     >>> found.position, found.status.word
     (0.25, 'Good')
-    >>> gauge(far, 2.0, 1.0, 1.05, title="How far off").status.word
+    >>> gauge(far, 2.0, 1.0, 1.01, title="How far off").status.word
     'Not known'
     """
     caveat, position = reading.caveat.splitlines(), None

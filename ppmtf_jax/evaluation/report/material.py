@@ -17,12 +17,15 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import UNIFORM_SEED, Evaluation
 from ppmtf_jax.evaluation.metrics.mobility import MIN_EVENTS
 from ppmtf_jax.evaluation.metrics.mobility import SEED as WINDOW_SEED
+from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 N_USERS = 1000
 SAMPLE_SEED = 0
+LEAST_VISITORS = 3
+"""Real people who must be at a place for it to be named, or shown on the map of a group."""
 REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
 """Names of the trace sets that pictures show: real are the test users, whom no synthesizer saw."""
 
@@ -168,6 +171,30 @@ class Material:
         if not all(windows.n_windows for windows in found.values()):
             raise Unavailable("Nobody is seen twice within one period such as a day, so there is nothing to compare.")
         return found
+
+    @cached_property
+    def presence(self) -> dict[str, np.ndarray]:
+        """Where and when people are: the share of a set's events in each slot and place, at the hours of test users.
+
+        Made traces are complete, real people are seen at some hours more than at others. So every set's places of a
+        slot count as often as test users are seen in it.
+
+        Returns
+        -------
+        dict of str to float arrays, shape (slots, places)
+        """
+        hours = np.bincount(self.test.slot, minlength=self.test.time_grid.n_slots) / self.test.n_events
+        found = {name: population_by_slot(self.sets[name]) for name in (REAL, TRAINING, SYNTHETIC)}
+        found[UNIFORM] = np.full_like(found[REAL], 1 / len(self.places))
+        return {name: hours[:, None] * population for name, population in found.items()}
+
+    def is_shown(self, traces: Traces) -> np.ndarray:
+        """Whether at least `LEAST_VISITORS` people of some real traces are at each place, shape (places,).
+
+        A place where only one or two of a group go tells what these do.
+        """
+        pairs = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place)
+        return np.bincount(pairs % traces.n_places, minlength=traces.n_places) >= LEAST_VISITORS
 
     @cached_property
     def has_map(self) -> bool:

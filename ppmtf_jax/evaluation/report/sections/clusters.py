@@ -16,7 +16,7 @@ from ppmtf_jax.evaluation.plots.style import styled
 from ppmtf_jax.evaluation.report.content import Block, Content, Details, Gauges, Light, Picture, Table, Text, percent
 from ppmtf_jax.evaluation.report.drawing import draw_lines
 from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
-from ppmtf_jax.evaluation.report.material import SYNTHETIC, TRAINING, Material
+from ppmtf_jax.evaluation.report.material import LEAST_VISITORS, SYNTHETIC, TRAINING, Material
 from ppmtf_jax.evaluation.report.registry import GROUPS, SECTIONS, SectionMaker
 
 N_CLUSTERS = 3
@@ -117,19 +117,19 @@ def _shares(traces: Traces) -> np.ndarray:
     return counts_to_shares(np.bincount(traces.place, minlength=traces.n_places))
 
 
-def _top(cluster: Cluster) -> np.ndarray:
-    share = _shares(cluster.train)
-    most = np.argsort(-share, kind="stable")[:N_TOP_PLACES]
-    return most[share[most] > 0]
+def _top(material: Material, cluster: Cluster) -> np.ndarray:
+    most = np.argsort(-_shares(cluster.train), kind="stable")
+    return most[material.is_shown(cluster.train)[most]][:N_TOP_PLACES]
 
 
 def _picture(material: Material, cluster: Cluster) -> Picture:
-    figure = _draw(material, cluster, _top(cluster))
+    figure = _draw(material, cluster, _top(material, cluster))
     maps = "maps of the training and the synthetic events, and " if material.has_map else ""
     alt = f"{cluster.title}: {maps}the share of the events at its five most visited places over the day."
     caption = (
         f"{cluster.title}. They are {percent(cluster.strength)} away from where everybody is. The maps, and the two "
-        "curves, should be alike: then the traces made from these people are where they are."
+        "curves, should be alike: then the traces made from these people are where they are. Places where fewer than "
+        f"{LEAST_VISITORS} of these people go are left out."
     )
     return Picture(figure, alt, caption)
 
@@ -143,7 +143,8 @@ def _draw(material: Material, cluster: Cluster, top: np.ndarray) -> Any:
     n_maps = len(sets) if material.has_map else 0
     figure = Figure(figsize=(n_maps * width + 3.2, max(height, 2.2) + 0.3), layout="constrained")
     axes = figure.subplots(1, n_maps + 1, squeeze=False, width_ratios=[*[width] * n_maps, 3.0])[0]
-    shares = [100 * _shares(traces) for traces in sets.values()]
+    shown = material.is_shown(cluster.train)
+    shares = [np.where(shown, 100 * _shares(traces), np.nan) for traces in sets.values()]
     for ax, name, share in zip(axes[:-1], sets, shares, strict=False):
         draw_map(ax, material.places, share, share_scale(np.array(shares)))
         ax.set_title(f"{name} events")
@@ -165,7 +166,7 @@ def _draw_hours(ax: Any, cluster: Cluster, top: np.ndarray) -> None:
 
 
 def _top_places(material: Material, cluster: Cluster) -> Table:
-    top = _top(cluster)
+    top = _top(material, cluster)
     shares = [_shares(traces)[top] for traces in (cluster.train, cluster.synthetic)]
     others = _shares(material.train)[top]
     rows = [

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.metrics.population import population_by_slot, tp_tv
 from ppmtf_jax.evaluation.plots import population_maps
 from ppmtf_jax.evaluation.report.content import Block, Content, Picture, Text
 from ppmtf_jax.evaluation.report.drawing import draw_lines, panels
@@ -17,13 +17,16 @@ from ppmtf_jax.evaluation.report.material import SYNTHETIC, TRAINING, UNIFORM, M
 from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
 
 N_LABELS = 8
+FEW = 0.5
+"""Share of the training events below which the synthetic ones are said to be few."""
+SEED = 0
 
 
 def make(material: Material) -> Content:
     """How far the population of each slot is off, and maps of it."""
     n_top = next((name for name in material.evaluation.metrics if name.startswith("tp_tv_top")), "")
     gauges = gauges_of(material, {"tp_tv": "Where people are", n_top: "Where people are, the busiest places alone"})
-    blocks: list[Block] = [gauges, _by_hour(material)]
+    blocks: list[Block] = [gauges, *_of_few(material), _by_hour(material)]
     if material.has_map:
         blocks.append(_maps(material))
     else:
@@ -41,6 +44,25 @@ def distance_by_slot(material: Material, name: str) -> np.ndarray:
     parts = [population_by_slot(part.traces) for part in material.comparison(name).parts()]
     distance = np.mean([np.abs(part - expected).sum(axis=1) / 2 for part in parts], axis=0)
     return np.where(np.bincount(test.slot, minlength=test.time_grid.n_slots) > 0, distance, np.nan)
+
+
+def _of_few(material: Material) -> list[Block]:
+    """What real traces would give if there were as few: the distance grows where there is little to tell from."""
+    train, n_events = material.train, material.synthetic.n_events // max(material.comparison(SYNTHETIC).n_parts, 1)
+    if n_events > FEW * train.n_events:
+        return []
+    shuffled = np.random.default_rng(SEED).permutation(train.n_users)
+    n_of_user = np.bincount(train.user, minlength=train.n_users)[shuffled]
+    n_users = int(np.searchsorted(np.cumsum(n_of_user), n_events)) + 1
+    distance = tp_tv(train.select_users(shuffled[:n_users]), material.test)
+    return [
+        Text(
+            (
+                f"There are few synthetic events, {n_events:,} for each set of traces, and a few are by chance away from "
+                f"where many are: {n_users:,} random training users with as many events have a TP-TV of {distance:.2f}.",
+            )
+        )
+    ]
 
 
 def _by_hour(material: Material) -> Picture:

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.measurement import Quantity
-from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.plots.style import DIM
 from ppmtf_jax.evaluation.report.content import Content, Gauges, Picture
 from ppmtf_jax.evaluation.report.drawing import LOOKS, panels
@@ -40,7 +39,7 @@ class Queries(NamedTuple):
     south, north, west, east : float arrays, shape (queries,)
         On the plane of the places, km.
     first, after : int arrays, shape (queries,)
-        Instants of the period.
+        Slots.
     """
 
     south: np.ndarray
@@ -54,10 +53,9 @@ class Queries(NamedTuple):
 def make(material: Material) -> Content:
     """The mean error of random queries, and true against synthetic answers."""
     material.need_map()
-    windows = material.windows
     position_km = material.places.position_km()
-    queries = random_queries(position_km, material.test.time_grid.one_period().n_instants)
-    answers = {name: answer(each, queries, position_km) for name, each in windows.items()}
+    queries = random_queries(position_km, material.test.time_grid.n_slots)
+    answers = {name: answer(presence, queries, position_km) for name, presence in material.presence.items()}
     errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
     gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count"),))
     figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6))
@@ -70,29 +68,34 @@ def make(material: Material) -> Content:
     return Content([gauges, Picture(figure, alt, caption)], [light])
 
 
-def random_queries(position_km: np.ndarray, n_instants: int, n_queries: int = N_QUERIES) -> Queries:
+def random_queries(position_km: np.ndarray, n_slots: int, n_queries: int = N_QUERIES) -> Queries:
     """Boxes around random places, with sides of a tenth to a half of the town's, and random ranges of hours."""
     rng = np.random.default_rng(SEED)
     centre = position_km[rng.integers(len(position_km), size=n_queries)]
     half = np.ptp(position_km, axis=0) * rng.uniform(SMALLEST_SIDE, LARGEST_SIDE, (n_queries, 2)) / 2
-    length = rng.integers(1, max(1, n_instants // 2), size=n_queries, endpoint=True)
-    first = rng.integers(0, n_instants - length, endpoint=True)
+    length = rng.integers(1, max(1, n_slots // 2), size=n_queries, endpoint=True)
+    first = rng.integers(0, n_slots - length, endpoint=True)
     (south, west), (north, east) = (centre - half).T, (centre + half).T
     return Queries(south, north, west, east, first, first + length)
 
 
-def answer(windows: Windows, queries: Queries, position_km: np.ndarray) -> np.ndarray:
-    """Share of the events in each box at its hours, shape (queries,)."""
-    n_places, n_instants = len(position_km), windows.time_grid.n_instants
-    cell = windows.phase.astype(np.int64) * n_places + windows.place
-    count = np.bincount(cell, minlength=n_instants * n_places).reshape(n_instants, n_places)
-    before = np.concatenate([np.zeros((1, n_places), np.int64), np.cumsum(count, axis=0)])
+def answer(presence: np.ndarray, queries: Queries, position_km: np.ndarray) -> np.ndarray:
+    """Share of the events in each box at its hours, shape (queries,).
+
+    Parameters
+    ----------
+    presence : float array, shape (slots, places)
+        Share of the events in each slot and place.
+    queries : Queries
+    position_km : float array, shape (places, 2)
+    """
+    before = np.concatenate([np.zeros((1, len(position_km))), np.cumsum(presence, axis=0)])
     north, east = position_km.T
     found = np.empty(len(queries.first))
     for number, (low, high, left, right, first, after) in enumerate(zip(*queries, strict=True)):
         inside = (north >= low) & (north <= high) & (east >= left) & (east <= right)
         found[number] = (before[after] - before[first])[inside].sum()
-    return found / len(windows.place)
+    return found
 
 
 def mean_error(answers: np.ndarray, true: np.ndarray) -> float:
