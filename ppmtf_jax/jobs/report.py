@@ -131,9 +131,11 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _seeds_given(private: Path, verdicts: PlausibleDeniability | None) -> bool | None:
     """Whether somebody chose a seed of what was drawn; None where nothing says."""
-    seeds = [_about(private / name).get("seed") for name in ("data", "verdicts", "key")]
+    seeds = [_about(private / name).get("seed") for name in ("data", "key")]
     given = [bool(seed["given"]) for seed in seeds if isinstance(seed, dict) and "given" in seed]
-    given += [] if verdicts is None else [verdicts.origin.seeds_given]
+    if verdicts is not None:
+        # That of the test matters only where it drew some of the users.
+        given += [verdicts.origin.seeds_given, verdicts.settings.n_verifiers is not None and verdicts.seed.given]
     return any(given) if given else None
 
 

@@ -92,8 +92,15 @@ def gauges_of(material: Material, titles: Mapping[str, str]) -> Gauges:
     return Gauges(tuple(_gauge_of_row(material, rows[name], title) for name, title in titles.items() if name in rows))
 
 
-def utility_light(question: str, gauges: Sequence[Gauge]) -> Light:
+def utility_light(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Light:
     r"""The light of some numbers: the least good one that counts decides.
+
+    Parameters
+    ----------
+    question : str
+    gauges : sequence of Gauge
+    if_poor : str
+        What not to use the traces for then, as a sentence.
 
     Examples
     --------
@@ -106,7 +113,8 @@ def utility_light(question: str, gauges: Sequence[Gauge]) -> Light:
     if not known:
         return Light(question, Status.UNKNOWN, "No number tells it on these data.", UTILITY_RULE)
     least = max(known, key=lambda each: each.position or 0.0)
-    return Light(question, least.status, f"{least.title}: {way(least)}.", UTILITY_RULE)
+    advice = f" {if_poor}" if if_poor and least.status is Status.POOR else ""
+    return Light(question, least.status, f"{least.title}: {way(least)}.{advice}", UTILITY_RULE)
 
 
 def way(each: Gauge) -> str:

@@ -178,8 +178,8 @@ def _top_places(material: Material, cluster: Cluster) -> Table:
 
 
 def _lights(gauges: Gauges) -> list[Light]:
-    question = "Are groups of people kept apart?"
-    return [utility_light(question, gauges.items)] if gauges.items else []
+    question, if_poor = "Are groups of people kept apart?", "Do not ask these traces about a part of the people."
+    return [utility_light(question, gauges.items, if_poor)] if gauges.items else []
 
 
 SECTIONS.register(

@@ -52,6 +52,8 @@ def _light(found: Alarms) -> Light:
         f"{percent(share, 1)} of the traces share more with the training data than 95 % of other people do "
         f"({title[:1].lower() + title[1:]})."
     )
+    if status is Status.POOR:
+        answer += " Do not release them."
     return Light(QUESTION, status, answer, RULE)
 
 

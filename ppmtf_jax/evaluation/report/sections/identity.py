@@ -70,6 +70,8 @@ def _light(attacks: list[Reidentified], known: float, n_users: int) -> Light:
         f"The strongest attack names the right person for {percent(rate, 1)} of the traces; a guess: "
         f"{percent(chance, 1)}."
     )
+    if status is Status.POOR:
+        answer += " Do not release them: ask for a larger k, or take a system that smooths more."
     return Light(QUESTION, status, answer, RULE)
 
 

@@ -62,6 +62,8 @@ def _light(summaries: dict[str, MembershipSummary]) -> Light:
         f"Of a training user and another, the strongest attack ({title.lower()}) points at the right one in "
         f"{percent(auc.value)} of cases (a guess: 50 %)."
     )
+    if status is Status.POOR:
+        answer += " Release them only if it is no secret whose data was used."
     return Light(QUESTION, status, answer, RULE)
 
 

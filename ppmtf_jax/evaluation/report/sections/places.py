@@ -29,10 +29,11 @@ def make(material: Material) -> Content:
     """The rank correlation of visits, and the most visited places with their ranks."""
     share = {name: presence.sum(axis=0) for name, presence in material.presence.items()}
     known = share[REAL] + share[TRAINING] > 0
-    correlation = {name: rank_correlation(share[name][known], share[REAL][known]) for name in (SYNTHETIC, TRAINING)}
+    synthetic, training = (rank_correlation(share[name][known], share[REAL][known]) for name in (SYNTHETIC, TRAINING))
     # Places that are all visited equally often have no order.
-    gauges = Gauges((gauge(RANK, *correlation.values(), 0.0, title="Order of the places by visits"),))
-    light = utility_light("Are the most visited places the same?", gauges.items)
+    gauges = Gauges((gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits"),))
+    if_poor = "Do not rank places by these traces."
+    light = utility_light("Are the most visited places the same?", gauges.items, if_poor)
     return Content([gauges, _table(material, share)], [light])
 
 
@@ -63,8 +64,8 @@ def _table(material: Material, share: dict[str, np.ndarray]) -> Table:
         for name, place in zip(material.place_names(most), most.tolist(), strict=True)
     ]
     caption = (
-        f"The places that test users visit most, at least {LEAST_VISITORS} of them each: their share of the events, and "
-        f"their rank among {len(material.places):,}"
+        f"The places that test users visit most, at least {LEAST_VISITORS} of them each: their share of the events, "
+        f"and their rank among {len(material.places):,}"
     )
     headings = ("Place", "Test users", "Training users", "Synthetic", "Rank, test users", "Rank, synthetic")
     return Table(caption, headings, rows)

@@ -31,7 +31,8 @@ def make(material: Material) -> Content:
         blocks.append(_maps(material))
     else:
         blocks.append(Text(("No maps: the places have no coordinates that tell them apart.",)))
-    return Content(blocks, [utility_light("Are people at the right places at the right hours?", gauges.items)])
+    if_poor = "Do not ask these traces about single places and hours."
+    return Content(blocks, [utility_light("Are people at the right places at the right hours?", gauges.items, if_poor)])
 
 
 def distance_by_slot(material: Material, name: str) -> np.ndarray:
@@ -55,14 +56,11 @@ def _of_few(material: Material) -> list[Block]:
     n_of_user = np.bincount(train.user, minlength=train.n_users)[shuffled]
     n_users = int(np.searchsorted(np.cumsum(n_of_user), n_events)) + 1
     distance = tp_tv(train.select_users(shuffled[:n_users]), material.test)
-    return [
-        Text(
-            (
-                f"There are few synthetic events, {n_events:,} for each set of traces, and a few are by chance away from "
-                f"where many are: {n_users:,} random training users with as many events have a TP-TV of {distance:.2f}.",
-            )
-        )
-    ]
+    text = (
+        f"There are few synthetic events, {n_events:,} for each set of traces, and a few are by chance away from where "
+        f"many are: {n_users:,} random training users with as many events have a TP-TV of {distance:.2f}."
+    )
+    return [Text((text,))]
 
 
 def _by_hour(material: Material) -> Picture:

@@ -64,7 +64,8 @@ def make(material: Material) -> Content:
         "A dot for each question. On the line the synthetic traces give the true answer; real training users, who are "
         "other people, do not give it exactly either."
     )
-    light = utility_light("Are counts in a part of town right?", gauges.items)
+    if_poor = "Do not count people in districts by these traces."
+    light = utility_light("Are counts in a part of town right?", gauges.items, if_poor)
     return Content([gauges, Picture(figure, alt, caption)], [light])
 
 

@@ -34,7 +34,8 @@ def make(material: Material) -> Content:
         caption = "Colours on a logarithmic scale. The dark diagonal is people who stay where they are."
         matrices = Picture(transition_matrices(synthetic, real), alt, caption)
         blocks.append(Details("From each place to each other one, as matrices", (matrices,)))
-    return Content(blocks, [utility_light("Do people move between the right places?", gauges.items)])
+    if_poor = "Do not study routes, or what spreads along them, with these traces."
+    return Content(blocks, [utility_light("Do people move between the right places?", gauges.items, if_poor)])
 
 
 SECTIONS.register(

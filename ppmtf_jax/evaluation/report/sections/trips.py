@@ -33,7 +33,8 @@ def make(material: Material) -> Content:
     """Distances between the distributions of what people do, and these distributions."""
     titles = TITLES if material.has_map else {name: TITLES[name] for name in ("distinct_w1", "move_interval_w1_h")}
     gauges = gauges_of(material, titles)
-    light = utility_light("Do people go as far, and see as many places?", gauges.items)
+    if_poor = "Do not study distances, or how people spend a day, with these traces."
+    light = utility_light("Do people go as far, and see as many places?", gauges.items, if_poor)
     try:
         blocks = [gauges, *_pictures(material)]
     except Unavailable as reason:

@@ -21,7 +21,8 @@ TITLES = {
 def make(material: Material) -> Content:
     """How far the shares of people's time are off, and that of the place where they are most."""
     gauges = gauges_of(material, TITLES)
-    light = utility_light("Do places keep their regulars and their passers-by?", gauges.items)
+    if_poor = "Do not tell kinds of places by their visitors in these traces."
+    light = utility_light("Do places keep their regulars and their passers-by?", gauges.items, if_poor)
     blocks: list[Block] = [gauges]
     try:
         shares = {name: 100 * top_place_share(windows) for name, windows in material.windows.items()}
