@@ -19,6 +19,7 @@ from ppmtf_jax.runtime.devices import leave_processes, use_all_cores, wait_for_p
 COMMANDS = [
     "demo",
     "run",
+    "report",
     "compare",
     "list",
     "import",
