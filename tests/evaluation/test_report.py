@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,7 +29,7 @@ from ppmtf_jax.evaluation.report import SECTIONS, Material, Report, ReportSettin
 from ppmtf_jax.evaluation.report.composing import _content
 from ppmtf_jax.evaluation.report.content import Content, Details, Gauges, Light, Picture, Section, Status, Table, Text
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
-from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, Unavailable
+from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Unavailable
 from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
@@ -36,6 +37,7 @@ from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
 from ppmtf_jax.jobs.report import load_material, report_run
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
 
@@ -434,7 +436,7 @@ def test_pictures_show_what_the_metrics_measure(material):
 
 
 def test_the_distance_of_the_slots_is_that_of_the_metric(material):
-    for name, column in ((SYNTHETIC, material.column), (TRAINING, "training")):
+    for name, column in ((SYNTHETIC, material.column), (TRAINING, "training"), (UNIFORM, "uniform")):
         distance = distance_by_slot(material, name)
         assert distance.mean() == pytest.approx(material.evaluation.value("tp_tv", column))
 
@@ -442,7 +444,8 @@ def test_the_distance_of_the_slots_is_that_of_the_metric(material):
 def test_few_traces_are_told(material):
     """Ten complete traces of a day have fewer events than half of those of 56 people who were seen for two days."""
     few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)))
-    assert f"few synthetic events, {10 * 24}" in words(made("population", few))
+    assert f"few synthetic events ({10 * 24})" in words(made("population", few))
+    assert "few synthetic events" in made("population", few).lights[0].answer
     as_many = replace(material, synthetic=material.train)
     assert "few synthetic events" not in words(made("population", as_many))
 
@@ -505,6 +508,36 @@ def test_clusters_are_those_of_the_model(material):
         assert cluster.train.user_ids.tolist() == expected.tolist()
         assert set(cluster.synthetic.user_ids) <= set(expected)
     assert [each.strength for each in found] == sorted((each.strength for each in found), reverse=True)
+
+
+@pytest.fixture
+def factorized(material) -> Material:
+    """The users of a planted cluster, the second half, have the largest values in the second column of the factor."""
+    n_users, n_places, n_slots = material.train.n_users, len(material.places), material.train.time_grid.n_slots
+    half = np.arange(n_users) >= n_users // 2
+    user = np.stack([~half, half], axis=1) + np.linspace(0, 0.1, n_users)[:, None]
+    place, slot = np.ones((n_places, 2)), np.ones((n_slots, 2))
+    slots = material.model.time_grid.slot_of_instant
+    parts = (jnp.asarray(each, jnp.float32) for each in (user, place, place, user, place, slot))
+    chains = MetropolisHastings(
+        *parts, slot_of_instant=jnp.asarray(slots), floor=1e-8, population=None, proposal_mix=0.0
+    )
+    return replace(material, model=replace(material.model, system="ppmtf", settings={}, trace_model=chains))
+
+
+def test_clusters_of_factors_are_the_strongest_users_of_a_column(factorized):
+    found, _ = strongest_clusters(factorized)
+    ids, n_users = factorized.train.user_ids, factorized.train.n_users
+    n_top = round(n_users / 10)
+    expected = {0: ids[: n_users // 2][-n_top:], 1: ids[-n_top:]}
+    assert {each.number for each in found} == {0, 1}
+    for cluster in found:
+        assert cluster.train.user_ids.tolist() == expected[cluster.number].tolist()
+    content = made("clusters", factorized)
+    pictures = [block for block in content.blocks if isinstance(block, Picture)]
+    assert len(pictures) == 2
+    assert isinstance(content.blocks[-1], Details)
+    render(Report("T", "S", [section_of(content)]))
 
 
 def test_a_cluster_of_few_people_is_not_shown(material):

@@ -9,7 +9,7 @@ import numpy as np
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares
-from ppmtf_jax.evaluation.plots import Factors, user_clusters
+from ppmtf_jax.evaluation.plots.bars import SYNTHETIC_COLOURS
 from ppmtf_jax.evaluation.plots.clusters import oriented_factors, top_users
 from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, share_scale
 from ppmtf_jax.evaluation.plots.style import styled
@@ -18,6 +18,7 @@ from ppmtf_jax.evaluation.report.drawing import draw_lines
 from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
 from ppmtf_jax.evaluation.report.material import LEAST_VISITORS, SYNTHETIC, TRAINING, Material
 from ppmtf_jax.evaluation.report.registry import GROUPS, SECTIONS, SectionMaker
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 N_CLUSTERS = 3
 LEAST_USERS = 5
@@ -32,11 +33,33 @@ class ClustersOfUsers(Protocol):
     cluster: Any
 
 
+class VisitFactors(NamedTuple):
+    """Factors of the visits, which in ITF are others than those of the transitions.
+
+    Attributes
+    ----------
+    user, place, next_place, slot : arrays, shapes (users, rank), (places, rank), (places, rank), (slots, rank)
+        There is no next place in visits: it is the place.
+    """
+
+    user: Any
+    place: Any
+    next_place: Any
+    slot: Any
+
+    @classmethod
+    def of(cls, model: MetropolisHastings) -> VisitFactors:
+        """Those of a model."""
+        return cls(model.visit_user, model.visit_place, model.visit_place, model.slot)
+
+
 class Cluster(NamedTuple):
     """Users who are alike, and how far they are from everybody.
 
     Attributes
     ----------
+    number : int
+        Of the model's, from 0.
     title : str
     train, synthetic : Traces
         Of these users.
@@ -44,6 +67,7 @@ class Cluster(NamedTuple):
         Total variation between where they and all training users are.
     """
 
+    number: int
     title: str
     train: Traces
     synthetic: Traces
@@ -63,11 +87,14 @@ def make(material: Material) -> Content:
     for cluster in found:
         blocks += [_picture(material, cluster), _top_places(material, cluster)]
     model = material.model
-    if found and model is not None and isinstance(model.trace_model, Factors) and material.has_map:
-        figure = user_clusters(model.trace_model, material.synthetic, material.train, n_clusters=len(found))
-        alt = "For each cluster maps of its training and synthetic events and of its place factor, and its slot factor."
-        caption = "The same clusters with the columns of the place and slot factors that the model learned of them."
-        blocks.append(Details("What the factors of the model say", (Picture(figure, alt, caption),)))
+    if found and model is not None and isinstance(model.trace_model, MetropolisHastings) and material.has_map:
+        alt = "For each cluster a map of its column of the place factor, and bars of its column of the slot factor."
+        caption = (
+            "What the model itself knows of each cluster: where its people are (place factor) and when (slot factor), "
+            "normalized to a square sum of 1."
+        )
+        picture = Picture(_draw_factors(material, found, model.trace_model), alt, caption)
+        blocks.append(Details("The columns of the model's factors", (picture,)))
     return Content(blocks, _lights(gauges))
 
 
@@ -78,8 +105,8 @@ def strongest_clusters(material: Material) -> tuple[list[Cluster], str]:
         return [], "The model is not in the folder, so that its clusters cannot be shown."
     if not np.array_equal(model.user_ids, train.user_ids):
         return [], "The model was learned from other users than these, so that its clusters cannot be shown."
-    if isinstance(model.trace_model, Factors):
-        user, _, _ = oriented_factors(model.trace_model, train)
+    if isinstance(model.trace_model, MetropolisHastings):
+        user, _, _ = oriented_factors(VisitFactors.of(model.trace_model), train)
         members = [top_users(column) for column in user.T]
         what = "the tenth with the largest values in a column of the user factor"
     elif isinstance(model.trace_model, ClustersOfUsers):
@@ -96,7 +123,7 @@ def strongest_clusters(material: Material) -> tuple[list[Cluster], str]:
         if len(users) >= LEAST_USERS and own.sum() >= LEAST_USERS and len(found) < N_CLUSTERS:
             title = f"Cluster {number + 1}: {len(users):,} people, {what}"
             parts = train.select_users(users), material.synthetic.select_users(own)
-            found.append(Cluster(title, *parts, float(strength[number])))
+            found.append(Cluster(number, title, *parts, float(strength[number])))
     return found, f"No cluster has {LEAST_USERS} people with synthetic traces: fewer are no group, but single people."
 
 
@@ -151,6 +178,27 @@ def _draw(material: Material, cluster: Cluster, top: np.ndarray) -> Any:
     if material.has_map:
         draw_scale_bar(axes[0], material.places)
     _draw_hours(axes[-1], cluster, top)
+    return figure
+
+
+@styled
+def _draw_factors(material: Material, clusters: list[Cluster], model: MetropolisHastings) -> Any:
+    from matplotlib.figure import Figure
+
+    _, place, slot = oriented_factors(VisitFactors.of(model), material.train)
+    width, height = panel_inches(material.places, 2.0)
+    figure = Figure(figsize=(width * len(clusters) + 0.4, height + 1.9), layout="constrained")
+    axes = figure.subplots(2, len(clusters), squeeze=False, height_ratios=[height, 1.2])
+    labels = material.train.time_grid.slot_labels()
+    every = -(-len(labels) // 3)
+    for (on_map, by_hour), cluster in zip(axes.T, clusters, strict=True):
+        shown = material.is_shown(cluster.train)
+        values = np.where(shown, place[:, cluster.number], np.nan)
+        draw_map(on_map, material.places, values, share_scale(values))
+        on_map.set_title(f"cluster {cluster.number + 1}, place factor")
+        by_hour.bar(np.arange(len(labels)), slot[:, cluster.number], width=0.85, color=SYNTHETIC_COLOURS[0])
+        by_hour.set_xticks(np.arange(0, len(labels), every), labels[::every])
+        by_hour.set_title("slot factor")
     return figure
 
 

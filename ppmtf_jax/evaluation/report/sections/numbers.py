@@ -18,8 +18,8 @@ def make(material: Material) -> Content:
         rows = [row for row in evaluation.rows() if row.kind == kind]
         if rows:
             caption = f"Numbers of {kind}, as `ppmtf evaluate` prints them"
-            cells = [[row.title, *(row.quantity.text(value) for value in row.values), _good(row)] for row in rows]
-            blocks.append(Details(caption, (Table(caption, ("Number", *columns, "A good value"), cells),)))
+            cells = [[row.title, _good(row), *(row.quantity.text(value) for value in row.values)] for row in rows]
+            blocks.append(Details(caption, (Table(caption, ("Number", "A good value", *columns), cells, n_words=2),)))
     caveats = caveat_lines(evaluation)
     if caveats:
         lead = "† These numbers say little on these data:"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,41 +27,46 @@ def make(material: Material) -> Content:
     """How far the population of each slot is off, and maps of it."""
     n_top = next((name for name in material.evaluation.metrics if name.startswith("tp_tv_top")), "")
     gauges = gauges_of(material, {"tp_tv": "Where people are", n_top: "Where people are, the busiest places alone"})
-    blocks: list[Block] = [gauges, *_of_few(material), _by_hour(material)]
+    few = _of_few(material)
+    blocks: list[Block] = [gauges, *([Text((few,))] if few else []), _by_hour(material)]
     if material.has_map:
         blocks.append(_maps(material))
     else:
         blocks.append(Text(("No maps: the places have no coordinates that tell them apart.",)))
     if_poor = "Do not ask these traces about single places and hours."
-    return Content(blocks, [utility_light("Are people at the right places at the right hours?", gauges.items, if_poor)])
+    light = utility_light("Are people at the right places at the right hours?", gauges.items, if_poor)
+    return Content(blocks, [replace(light, answer=f"{light.answer} {few}".strip())])
 
 
 def distance_by_slot(material: Material, name: str) -> np.ndarray:
     """Total variation of a set from the test users in each slot, shape (slots,); NaN where these have no event.
 
-    Averaged over trace numbers, as TP-TV is: that is its mean over the slots, where test users have events in all.
+    Averaged over trace numbers, as TP-TV is: that is its mean over the slots, where test users have events in all. Of
+    random places the expected population, not that of some traces.
     """
     test = material.test
     expected = population_by_slot(test)
-    parts = [population_by_slot(part.traces) for part in material.comparison(name).parts()]
+    if name == UNIFORM:
+        parts = [np.full_like(expected, 1 / test.n_places)]
+    else:
+        parts = [population_by_slot(part.traces) for part in material.comparison(name).parts()]
     distance = np.mean([np.abs(part - expected).sum(axis=1) / 2 for part in parts], axis=0)
     return np.where(np.bincount(test.slot, minlength=test.time_grid.n_slots) > 0, distance, np.nan)
 
 
-def _of_few(material: Material) -> list[Block]:
+def _of_few(material: Material) -> str:
     """What real traces would give if there were as few: the distance grows where there is little to tell from."""
     train, n_events = material.train, material.synthetic.n_events // max(material.comparison(SYNTHETIC).n_parts, 1)
     if n_events > FEW * train.n_events:
-        return []
+        return ""
     shuffled = np.random.default_rng(SEED).permutation(train.n_users)
     n_of_user = np.bincount(train.user, minlength=train.n_users)[shuffled]
     n_users = int(np.searchsorted(np.cumsum(n_of_user), n_events)) + 1
     distance = tp_tv(train.select_users(shuffled[:n_users]), material.test)
-    text = (
-        f"There are few synthetic events, {n_events:,} for each set of traces, and a few are by chance away from where "
-        f"many are: {n_users:,} random training users with as many events have a TP-TV of {distance:.2f}."
+    return (
+        f"There are few synthetic events ({n_events:,}), and few are by chance away from where many are: {n_users:,} "
+        f"random training users, with as many, have a TP-TV of {distance:.2f}."
     )
-    return [Text((text,))]
 
 
 def _by_hour(material: Material) -> Picture:
