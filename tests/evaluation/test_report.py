@@ -517,11 +517,10 @@ def factorized(material) -> Material:
     half = np.arange(n_users) >= n_users // 2
     user = np.stack([~half, half], axis=1) + np.linspace(0, 0.1, n_users)[:, None]
     place, slot = np.ones((n_places, 2)), np.ones((n_slots, 2))
-    slots = material.model.time_grid.slot_of_instant
-    parts = (jnp.asarray(each, jnp.float32) for each in (user, place, place, user, place, slot))
-    chains = MetropolisHastings(
-        *parts, slot_of_instant=jnp.asarray(slots), floor=1e-8, population=None, proposal_mix=0.0
-    )
+    slots = jnp.asarray(material.model.time_grid.slot_of_instant)
+    # Those of the transitions are of other people, as in ITF: clusters are of the visits.
+    parts = (jnp.asarray(each, jnp.float32) for each in (user[::-1], place, place, user, place, slot))
+    chains = MetropolisHastings(*parts, slot_of_instant=slots)
     return replace(material, model=replace(material.model, system="ppmtf", settings={}, trace_model=chains))
 
 
