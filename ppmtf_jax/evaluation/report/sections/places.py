@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.evaluation.metrics.population import N_TOP
 from ppmtf_jax.evaluation.report.content import Content, Gauges, Table, percent
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
 from ppmtf_jax.evaluation.report.material import LEAST_VISITORS, REAL, SYNTHETIC, TRAINING, Material
@@ -17,7 +18,7 @@ N_SHOWN = 10
 RANK = Quantity(
     "place_rank",
     "Spearman's rank correlation",
-    "Whether places that real people visit more are visited more: 1 is the same order, 0 no relation.",
+    f"Whether the {N_TOP} places that test users visit most are in the same order: 1 is the same, 0 no relation.",
     "rank correlation, -1 to 1",
     "higher",
     "near Training",
@@ -28,8 +29,10 @@ RANK = Quantity(
 def make(material: Material) -> Content:
     """The rank correlation of visits, and the most visited places with their ranks."""
     share = {name: presence.sum(axis=0) for name, presence in material.presence.items()}
-    known = share[REAL] + share[TRAINING] > 0
-    synthetic, training = (rank_correlation(share[name][known], share[REAL][known]) for name in (SYNTHETIC, TRAINING))
+    # Of all places, those that were kept for being visited often would make the order: where few training users are,
+    # many test users must be.
+    top = np.argsort(-share[REAL], kind="stable")[:N_TOP]
+    synthetic, training = (rank_correlation(share[name][top], share[REAL][top]) for name in (SYNTHETIC, TRAINING))
     # Places that are all visited equally often have no order.
     gauges = Gauges((gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits"),))
     if_poor = "Do not rank places by these traces."
