@@ -354,8 +354,11 @@ def test_what_an_error_found_is_not_told():
     def fails(material: Material) -> Content:
         raise InputError("test", [Problem("other users", "quagga-001 in both", examples=("quagga-001",))])
 
-    maker = SectionMaker("fails", NUMBERS, "Fails", "It fails.", fails)
-    assert words(_content(maker, lonely(2))) == "Left out. It needs other users."
+    maker = SectionMaker("fails", NUMBERS, "Fails", "It fails.", fails, "Does it?")
+    content = _content(maker, lonely(2))
+    assert words(content) == "Left out. It needs other users."
+    [light] = content.lights
+    assert (light.question, light.status, light.answer) == ("Does it?", Status.UNKNOWN, "It needs other users.")
 
 
 def test_a_section_is_added_by_registering_it(monkeypatch):
@@ -583,7 +586,8 @@ def test_deniability_is_told_by_what_was_tested(material):
     verdicts = material.verdicts
     low = replace(verdicts, settings=replace(verdicts.settings, k=2))
     noisy = replace(verdicts, settings=replace(verdicts.settings, noise_epsilon=1.0))
-    expected = {Status.GOOD: verdicts, Status.FAIR: low}
+    idle = replace(verdicts, settings=replace(verdicts.settings, k=1))
+    expected = {Status.GOOD: verdicts, Status.FAIR: low, Status.POOR: idle}
     for status, each in expected.items():
         assert made("deniability", replace(material, verdicts=each)).lights[0].status is status
     assert made("deniability", replace(material, verdicts=noisy)).lights[0].status is Status.FAIR

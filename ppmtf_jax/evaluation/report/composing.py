@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.evaluation.report.content import Content, Report, Section, Text
+from ppmtf_jax.evaluation.report.content import Content, Light, Report, Section, Status, Text
 from ppmtf_jax.evaluation.report.material import Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import PARTS, SECTIONS, SectionMaker
 from ppmtf_jax.runtime.progress import progress_bar
+
+LEFT_OUT = "Not known: the data are not such that it can be told."
 
 
 def compose_report(
@@ -37,14 +39,16 @@ def compose_report(
 def _content(maker: SectionMaker, material: Material) -> Content:
     try:
         return maker.make(material)
-    except Unavailable as reason:
-        return Content([Text((f"Left out. {reason}",))])
+    except Unavailable as error:
+        reason = str(error)
     except InputError as error:
         # Examples and what was found may name users: only what was expected is told.
         needed = "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
-        return Content([Text((f"Left out. It needs {needed}.",))])
+        reason = f"It needs {needed}."
     except NumericalError:
-        return Content([Text(("Left out. The computation did not stay within finite numbers.",))])
+        reason = "The computation did not stay within finite numbers."
+    lights = [Light(maker.question, Status.UNKNOWN, reason, LEFT_OUT)] if maker.question else []
+    return Content([Text((f"Left out. {reason}",))], lights)
 
 
 def _title(material: Material) -> str:

@@ -36,6 +36,8 @@ class SectionMaker:
     make : callable
         From a `Material` to the `Content`. Where something is missing it raises `Unavailable`, or lets an `InputError`
         through: the section then says what is missing, and the page goes on.
+    question : str
+        That of its light, if `make` may raise: the summary then says that the answer is not known.
     """
 
     name: str
@@ -43,6 +45,7 @@ class SectionMaker:
     title: str
     lead: str
     make: Callable[[Material], Content]
+    question: str = ""
 
 
 SECTIONS: Registry[SectionMaker] = Registry(

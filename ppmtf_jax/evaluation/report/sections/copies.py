@@ -92,5 +92,6 @@ SECTIONS.register(
         "Are traces copies?",
         "A synthetic trace that repeats a long piece of a real one gives that piece away, whoever it was made from.",
         make,
+        QUESTION,
     )
 )

@@ -17,7 +17,7 @@ FAIR_SHARE, FEW = 0.75, 0.25
 TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
 TESTED_RULE = (
     f"Good: every trace of this report passed the test with k of at least {LEAST_K} and without noise on k; fair: with "
-    "a smaller k, or with noise; poor: some did not pass, or there was no test."
+    "a smaller k, or with noise; poor: some did not pass, k was 1, which lets all pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
@@ -81,6 +81,8 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
         n_failed = int((~verdicts.passed).sum())
         answer = f"No: {n_failed:,} of these traces did not pass, and none may be handed out as they are."
         return Light(TESTED, Status.POOR, answer, TESTED_RULE)
+    if settings.k == 1 and settings.noise_epsilon is None:
+        return Light(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
     answer = f"Yes, each could have been made from at least {settings.k} people."
     if settings.noise_epsilon is not None:
         answer = f"Yes, with noise on k = {settings.k}: single traces may have passed with fewer plausible people."

@@ -118,5 +118,6 @@ SECTIONS.register(
         "The worst case: somebody knows the real traces of many people, gets the synthetic ones, and guesses from whom "
         "each was made.",
         make,
+        QUESTION,
     )
 )

@@ -109,5 +109,6 @@ SECTIONS.register(
         "That somebody's data was used at all can be a secret, as with patients of a clinic. The test above does not "
         "protect it, so it is attacked here by one who knows real traces of many people.",
         make,
+        QUESTION,
     )
 )

@@ -16,6 +16,7 @@ from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIF
 from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
 
 N_QUERIES = 500
+QUESTION = "Are counts in a part of town right?"
 SEED = 0
 SMALLEST_SIDE, LARGEST_SIDE = 0.1, 0.5
 """Side of the box, as a share of that of the box around all places."""
@@ -65,7 +66,7 @@ def make(material: Material) -> Content:
         "other people, do not give it exactly either."
     )
     if_poor = "Do not count people in districts by these traces."
-    light = utility_light("Are counts in a part of town right?", gauges.items, if_poor)
+    light = utility_light(QUESTION, gauges.items, if_poor)
     return Content([gauges, Picture(figure, alt, caption)], [light])
 
 
@@ -132,5 +133,6 @@ SECTIONS.register(
         "Counts in a part of town",
         "How many people are in this district between these hours? Asked of many random districts and hours.",
         make,
+        QUESTION,
     )
 )
