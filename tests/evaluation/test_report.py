@@ -25,8 +25,17 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.evaluation.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.metrics.mobility import radius_of_gyration_km
-from ppmtf_jax.evaluation.report import SECTIONS, Material, Report, ReportSettings, SectionMaker, compose_report, render
-from ppmtf_jax.evaluation.report.composing import _content
+from ppmtf_jax.evaluation.report import (
+    SECTIONS,
+    Material,
+    Report,
+    ReportSettings,
+    SectionMaker,
+    compose_report,
+    composing,
+    render,
+)
+from ppmtf_jax.evaluation.report.composing import content_of
 from ppmtf_jax.evaluation.report.content import Content, Details, Gauges, Light, Picture, Section, Status, Table, Text
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Unavailable
@@ -37,6 +46,7 @@ from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
 from ppmtf_jax.jobs.report import load_material, report_run
+from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
@@ -67,7 +77,7 @@ def page(written) -> str:
 
 def made(name: str, material: Material) -> Content:
     """A section of the page, with a sentence where it cannot be made."""
-    return _content(SECTIONS[name], material)
+    return content_of(SECTIONS[name], material)
 
 
 def words(content: Content) -> str:
@@ -355,21 +365,21 @@ def test_what_an_error_found_is_not_told():
         raise InputError("test", [Problem("other users", "quagga-001 in both", examples=("quagga-001",))])
 
     maker = SectionMaker("fails", NUMBERS, "Fails", "It fails.", fails, "Does it?")
-    content = _content(maker, lonely(2))
+    content = content_of(maker, lonely(2))
     assert words(content) == "Left out. It needs other users."
     [light] = content.lights
     assert (light.question, light.status, light.answer) == ("Does it?", Status.UNKNOWN, "It needs other users.")
 
 
 def test_a_section_is_added_by_registering_it(monkeypatch):
-    for name, entry in SECTIONS.items():
-        monkeypatch.setitem(SECTIONS._entries, name, replace(entry, make=lambda _: Content([])))
-    maker = SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: Content([Text(("Boots.",))]))
-    SECTIONS.register(maker)
-    try:
-        report = compose_report(lonely(2))
-    finally:
-        SECTIONS.remove("shoes")
+    registry = Registry("section", "ppmtf_jax.noise", first=list(SECTIONS))
+    for entry in SECTIONS.values():
+        registry.register(replace(entry, make=lambda _: Content([])))
+    registry.register(
+        SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: Content([Text(("Boots.",))]))
+    )
+    monkeypatch.setattr(composing, "SECTIONS", registry)
+    report = compose_report(lonely(2))
     page = render(report)
     assert 'id="shoes"' in page
     assert "Boots." in page

@@ -31,12 +31,13 @@ def compose_report(
     with progress_bar("writing the report", len(makers), show=progress, waits_for="") as advance:
         for maker in makers:
             say(f"{maker.title} ...")
-            sections.append(Section(maker.name, maker.part, maker.title, maker.lead, _content(maker, material)))
+            sections.append(Section(maker.name, maker.part, maker.title, maker.lead, content_of(maker, material)))
             advance(1)
     return Report(_title(material), _subtitle(material), sections)
 
 
-def _content(maker: SectionMaker, material: Material) -> Content:
+def content_of(maker: SectionMaker, material: Material) -> Content:
+    """What a section has to say, or a sentence on why it cannot be made."""
     try:
         return maker.make(material)
     except Unavailable as error:
