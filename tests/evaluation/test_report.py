@@ -456,11 +456,10 @@ def test_the_distance_of_the_slots_is_that_of_the_metric(material):
 
 def test_few_traces_are_told(material):
     """Ten complete traces of a day have fewer events than half of those of 56 people who were seen for two days."""
-    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)))
-    assert f"few synthetic events ({10 * 24})" in words(made("population", few))
-    assert "few synthetic events" in made("population", few).lights[0].answer
-    as_many = replace(material, synthetic=material.train)
-    assert "few synthetic events" not in words(made("population", as_many))
+    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)), column="uniform")
+    assert f"few synthetic events ({10 * 24})" in made("population", few).lights[0].answer
+    for good_or_many in (replace(few, column="training"), replace(material, column="uniform")):
+        assert "few synthetic events" not in made("population", good_or_many).lights[0].answer
 
 
 def test_ranks():

@@ -11,7 +11,7 @@ import numpy as np
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.metrics.population import population_by_slot, tp_tv
 from ppmtf_jax.evaluation.plots import population_maps
-from ppmtf_jax.evaluation.report.content import Block, Content, Picture, Text
+from ppmtf_jax.evaluation.report.content import Block, Content, Picture, Status, Text
 from ppmtf_jax.evaluation.report.drawing import draw_lines, panels
 from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
 from ppmtf_jax.evaluation.report.material import SYNTHETIC, TRAINING, UNIFORM, Material
@@ -27,15 +27,16 @@ def make(material: Material) -> Content:
     """How far the population of each slot is off, and maps of it."""
     n_top = next((name for name in material.evaluation.metrics if name.startswith("tp_tv_top")), "")
     gauges = gauges_of(material, {"tp_tv": "Where people are", n_top: "Where people are, the busiest places alone"})
-    few = _of_few(material)
-    blocks: list[Block] = [gauges, *([Text((few,))] if few else []), _by_hour(material)]
+    blocks: list[Block] = [gauges, _by_hour(material)]
     if material.has_map:
         blocks.append(_maps(material))
     else:
         blocks.append(Text(("No maps: the places have no coordinates that tell them apart.",)))
     if_poor = "Do not ask these traces about single places and hours."
     light = utility_light("Are people at the right places at the right hours?", gauges.items, if_poor)
-    return Content(blocks, [replace(light, answer=f"{light.answer} {few}".strip())])
+    if light.status in (Status.FAIR, Status.POOR):
+        light = replace(light, answer=f"{light.answer} {_of_few(material)}".strip())
+    return Content(blocks, [light])
 
 
 def distance_by_slot(material: Material, name: str) -> np.ndarray:
