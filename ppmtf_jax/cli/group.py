@@ -48,6 +48,9 @@ COMMANDS = {
         WHOLE,
         "Do the whole job of a configuration file: import, fit, synthesize, test, release, evaluate, draw.",
     ),
+    "report": Listed(
+        "reporting", WHOLE, "Write a page on what a job made: what is kept, what leaks, what is guaranteed."
+    ),
     "compare": Listed(
         "whole",
         WHOLE,

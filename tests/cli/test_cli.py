@@ -46,6 +46,7 @@ from tests.faults import parquet_fails
 COMMANDS = [
     "demo",
     "run",
+    "report",
     "compare",
     "list",
     "import",

@@ -1,0 +1,42 @@
+"""The command that reports: one page on what a job made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ppmtf_jax.cli.console import tell
+from ppmtf_jax.cli.options import Quiet, example, with_settings
+from ppmtf_jax.evaluation.report import ReportSettings, Status
+from ppmtf_jax.jobs.report import report_run
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command(epilog=example("ppmtf report demo --out report.html"))(report)
+
+
+@with_settings(ReportSettings, without=("estimators",))
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `ppmtf run` or `ppmtf demo` made.")],
+    settings: ReportSettings,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The page. By default report.html in the private folder of RUN."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier report.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a page on what a job made: what is kept, what leaks, what is guaranteed.
+
+    One file for a browser, which loads nothing, in plain words with a traffic light for each question. It shows numbers
+    and maps of real people taken together: only you can read it, and it is not part of the release.
+    """
+    page, made = report_run(run, out, settings, overwrite=overwrite, progress=not quiet)
+    for status in Status:
+        questions = [light.question for _, light in made.lights() if light.status is status]
+        if questions:
+            tell(f"{status.symbol} {status.word}: {' '.join(questions)}")
+    tell(f"{page}, which only you can read; it is not to be handed out")

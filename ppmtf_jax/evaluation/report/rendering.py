@@ -1,0 +1,125 @@
+"""From a report to one page of HTML that needs nothing else: style sheet and pictures are in it."""
+
+from __future__ import annotations
+
+import io
+import re
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ppmtf_jax.evaluation.report.content import Light, Picture, Report, Status
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+MAKER = "ppmtf_jax report"
+TEMPLATE, STYLE_SHEET = "page.html.jinja", "style.css"
+MANY_MARKS = 300
+"""Marks of one picture beyond which they are drawn as pixels: each would be an element of the page."""
+RASTER_DPI = 150
+
+
+def render(report: Report) -> str:
+    """The page.
+
+    Examples
+    --------
+    >>> render(Report("Traces", "None.", [])).startswith("<!DOCTYPE html>")
+    True
+    """
+    loader = PackageLoader("ppmtf_jax.evaluation.report")
+    environment = Environment(
+        loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["with_code"] = with_code
+    numbered = _Pictures()
+    style, _, _ = loader.get_source(environment, STYLE_SHEET)
+    return environment.get_template(TEMPLATE).render(
+        report=report,
+        style=Markup(style),
+        maker=MAKER,
+        version=version("ppmtf_jax"),
+        statuses=list(Status),
+        tally=tally,
+        svg=numbered.svg,
+    )
+
+
+def is_report(text: str) -> bool:
+    """Whether a page was made here.
+
+    Examples
+    --------
+    >>> is_report(render(Report("Traces", "None.", []))), is_report("<html></html>")
+    (True, False)
+    """
+    return f'<meta name="generator" content="{MAKER}"' in text[:2000]
+
+
+def with_code(text: str) -> Markup:
+    """Text in which what stands between backticks is a command.
+
+    Examples
+    --------
+    >>> str(with_code("Use `ppmtf <run>`."))
+    'Use <code>ppmtf &lt;run&gt;</code>.'
+    """
+    return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
+
+
+def tally(lights: list[Light]) -> str:
+    """How many lights there are of each kind, in words.
+
+    Examples
+    --------
+    >>> tally([Light("a", Status.GOOD, "", ""), Light("b", Status.POOR, "", ""), Light("c", Status.GOOD, "", "")])
+    '2 good, 1 poor'
+    """
+    counts = {status: sum(light.status is status for light in lights) for status in Status}
+    return ", ".join(f"{n} {status.word.lower()}" for status, n in counts.items() if n)
+
+
+class _Pictures:
+    """Pictures as elements of the page, with ids that no other picture of it has."""
+
+    def __init__(self) -> None:
+        self.n_drawn = 0
+
+    def svg(self, picture: Picture) -> Markup:
+        """A picture as an SVG element that scales with the page."""
+        import matplotlib
+
+        self.n_drawn += 1
+        figure: matplotlib.figure.Figure = picture.figure
+        _draw_many_as_pixels(figure)
+        stream = io.StringIO()
+        settings = {"svg.hashsalt": MAKER, "svg.fonttype": "none"}
+        with matplotlib.rc_context(settings):
+            figure.savefig(stream, format="svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
+        return Markup(_as_element(stream.getvalue(), f"picture{self.n_drawn}-", picture))
+
+
+def _draw_many_as_pixels(figure: matplotlib.figure.Figure) -> None:
+    for ax in figure.axes:
+        for drawn in ax.collections:
+            if max(len(drawn.get_offsets()), len(drawn.get_paths())) > MANY_MARKS:
+                drawn.set_rasterized(True)
+
+
+def _as_element(svg: str, prefix: str, picture: Picture) -> str:
+    """What stands between the tags of a file, its ids with a prefix, under a tag that says what can be seen."""
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    svg = re.sub(r'\bid="', f'id="{prefix}', svg)
+    svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
+    svg = re.sub(r'href="#', f'href="#{prefix}', svg)
+    view = re.search(r'viewBox="([^"]*)"', svg)
+    begin = svg.index(">") + 1
+    box = view[1] if view else "0 0 1 1"
+    opening = (
+        '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
+        f'viewBox="{box}" style="max-width: {picture.width_px}px" aria-label="{Markup.escape(picture.alt)}">'
+    )
+    return opening + svg[begin:]

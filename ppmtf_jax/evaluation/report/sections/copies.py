@@ -1,0 +1,97 @@
+"""Whether traces are copies: runs and whole periods that are in the training data, and who is known by few points."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ppmtf_jax.attacks.alarms import Alarms, BesideHeldOut, find_alarms
+from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Status, Table, percent
+from ppmtf_jax.evaluation.report.drawing import draw_cumulative, draw_lines, panels
+from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, Material
+from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+
+SEED = 0
+FEW_FAR, SOME_FAR = 0.075, 0.15
+COPIED = {
+    "copied_run": "Longest run that a training trace has too, events",
+    "nearest_share": "Share of events that the nearest training trace has too",
+}
+QUESTION = "Are real traces copied?"
+RULE = (
+    "Traces that share more with a training trace than 95 % of other people's traces do: 5 % by chance. Good: at most "
+    f"{percent(FEW_FAR, 1)}; fair: at most {percent(SOME_FAR)}; poor: more. The greater of both numbers decides."
+)
+
+
+def make(material: Material) -> Content:
+    """Copied runs and nearest traces beside those of held-out users, and unicity."""
+    found = find_alarms(material.synthetic, material.train, material.test, seed=SEED)
+    runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
+    draws = [
+        partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
+        partial(_draw_unicity, found=found),
+    ]
+    alt = "Curves of the lengths of copied runs, and of the share of people who are known by so many points."
+    caption = (
+        "Left: how long a piece of a trace is also in a training trace. People who were not used share such pieces "
+        "too, by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how many people "
+        "alone were at so many places and times of their own. Of real traces this is why leaving out names does not "
+        "protect; of synthetic ones it is neither good nor bad."
+    )
+    return Content([_table(found), Picture(panels(draws), alt, caption), _unicity_table(found)], [_light(found)])
+
+
+def _light(found: Alarms) -> Light:
+    far = {title: getattr(found, name).share_far for name, title in COPIED.items()}
+    title, share = max(far.items(), key=lambda each: each[1])
+    status = Status.GOOD if share <= FEW_FAR else Status.FAIR if share <= SOME_FAR else Status.POOR
+    answer = (
+        f"{percent(share, 1)} of the traces share more with the training data than 95 % of other people do "
+        f"({title[:1].lower() + title[1:]})."
+    )
+    if status is Status.POOR:
+        answer += " Do not release them."
+    return Light(QUESTION, status, answer, RULE)
+
+
+def _table(found: Alarms) -> Table:
+    rows = []
+    for name, title in COPIED.items():
+        each: BesideHeldOut = getattr(found, name)
+        rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
+    caption = (
+        "Mean of the synthetic traces and of people who were not used; and the share of the synthetic traces above "
+        "95 % of these people (5 % by chance). At most 2,000 periods of each are looked at, drawn at random"
+    )
+    return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
+
+
+def _unicity_table(found: Alarms) -> Table:
+    points = [f"{n} point{'s' * (n > 1)}" for n in range(1, len(found.unicity) + 1)]
+    rows = [
+        ["Synthetic", *(percent(share) for share in found.unicity)],
+        ["Real, training users", *(percent(share) for share in found.training_unicity)],
+    ]
+    return Table("Share of people who alone were at so many places and times of their own", ("Traces", *points), rows)
+
+
+def _draw_unicity(ax: Any, *, found: Alarms) -> None:
+    points = np.arange(1, len(found.unicity) + 1)
+    draw_lines(ax, points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
+    ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent")
+    ax.set_xticks(points)
+
+
+SECTIONS.register(
+    SectionMaker(
+        "copies",
+        PRIVACY,
+        "Are traces copies?",
+        "A synthetic trace that repeats a long piece of a real one gives that piece away, whoever it was made from.",
+        make,
+        QUESTION,
+    )
+)

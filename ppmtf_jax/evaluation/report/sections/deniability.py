@@ -1,0 +1,109 @@
+"""How many traces could as well have been made from others: the plausible-deniability test."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ppmtf_jax.evaluation.plots import pass_rate_curves
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
+from ppmtf_jax.evaluation.report.material import Material, Unavailable
+from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+
+LEAST_K = 5
+MAX_PLOTTED_K = 200
+"""As far as Fig. 16 of Murakami et al. 2021 goes."""
+FAIR_SHARE, FEW = 0.75, 0.25
+TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
+TESTED_RULE = (
+    f"Good: every trace of this report passed the test with k of at least {LEAST_K} and without noise on k; fair: with "
+    "a smaller k, or with noise; poor: some did not pass, k was 1, which lets all pass, or there was no test."
+)
+SAMPLE_RULE = (
+    f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
+    "that pass are special of nobody: a few of them are no fair sample of people."
+)
+
+
+def make(material: Material) -> Content:
+    """Share of the traces that pass for each k, and whether those of the report did."""
+    verdicts = material.verdicts
+    if verdicts is None:
+        answer = "No test is known of."
+        unknown = Light(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
+        text = "There are no verdicts of a privacy test in the folder: nothing here is known to be deniable."
+        return Content([Text((text,))], [Light(TESTED, Status.POOR, answer, TESTED_RULE), unknown])
+    settings, share = verdicts.settings, float(verdicts.passed.mean())
+    blocks: list[Block] = [
+        Text(
+            (
+                f"A trace passes if at least k = {settings.k} people of the training data, the one it was made from "
+                f"among them, could have led to it with nearly the same probability (within a factor of e to the "
+                f"power of eta = {settings.eta:g}). So whoever sees this trace, and nothing else, finds them about "
+                "equally plausible.",
+            )
+        )
+    ]
+    try:
+        blocks.append(_curve(verdicts))
+    except Unavailable as reason:
+        blocks.append(Text((str(reason),)))
+    rows = [
+        ["Traces tested", f"{len(verdicts.passed):,}"],
+        ["passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
+        ["People asked for each trace, beside the one it was made from", f"{verdicts.n_verifiers:,}"],
+    ]
+    blocks.append(Table("Outcome of the test", ("What", "Number"), rows))
+    return Content(blocks, [_light(material, verdicts), _light_of_sample(share)])
+
+
+def _curve(verdicts: PlausibleDeniability) -> Picture:
+    settings = verdicts.settings
+    if settings.noise_epsilon is not None and not settings.count_all:
+        raise Unavailable("No curve: with noise on k, counting stopped at another k for each trace (see count_all).")
+    last = int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to))
+    rates = verdicts.pass_rates(np.arange(1, last + 1))
+    figure = pass_rate_curves({f"eta = {settings.eta:g}": rates})
+    figure.axes[0].axvline(settings.k, color="#333333", linewidth=1, linestyle="--")
+    alt = f"A falling curve: the share of the traces that pass for each k up to {last}."
+    counted = "" if np.isinf(verdicts.counted_to) else f" Counting stopped at k = {last}; more is known with count_all."
+    return Picture(
+        figure,
+        alt,
+        "How many traces would pass if more, or fewer, people had to be plausible; the dashed line is the k that was "
+        f"asked for.{counted}",
+    )
+
+
+def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
+    settings = verdicts.settings
+    if not (material.is_release or verdicts.passed.all()):
+        n_failed = int((~verdicts.passed).sum())
+        answer = f"No: {n_failed:,} of these traces did not pass, and none may be handed out as they are."
+        return Light(TESTED, Status.POOR, answer, TESTED_RULE)
+    if settings.k == 1 and settings.noise_epsilon is None:
+        return Light(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
+    answer = f"Yes, each could have been made from at least {settings.k} people."
+    if settings.noise_epsilon is not None:
+        answer = f"Yes, with noise on k = {settings.k}: single traces may have passed with fewer plausible people."
+        return Light(TESTED, Status.FAIR, answer, TESTED_RULE)
+    return Light(TESTED, Status.GOOD if settings.k >= LEAST_K else Status.FAIR, answer, TESTED_RULE)
+
+
+def _light_of_sample(share: float) -> Light:
+    status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
+    answer = f"{percent(share)} of the traces passed."
+    if status is Status.POOR:
+        answer += " Those left are no fair sample of people; a system that smooths more, such as bridge, passes more."
+    return Light(FAIR_SAMPLE, status, answer, SAMPLE_RULE)
+
+
+SECTIONS.register(
+    SectionMaker(
+        "deniability",
+        PRIVACY,
+        "Could it have been somebody else?",
+        "Before a trace is released, a test asks whether other people could have led to it as well.",
+        make,
+    )
+)

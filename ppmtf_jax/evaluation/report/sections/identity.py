@@ -1,0 +1,123 @@
+"""Whose traces are these: re-identification by an attacker who knows the real traces."""
+
+from __future__ import annotations
+
+import math
+
+from ppmtf_jax.attacks.audit import Linkage, Reidentified, reidentification_attacks
+from ppmtf_jax.attacks.splits import targets_of
+from ppmtf_jax.evaluation.plots import roc_curves
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
+from ppmtf_jax.evaluation.report.material import Material
+from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+
+MAX_TARGETS = 500
+SEED = 0
+FEW, SOME, TIMES_CHANCE = 0.02, 0.1, 2.0
+QUESTION = "Can traces be traced back to people?"
+RULE = (
+    f"Good: the strongest attack names the right person for at most {percent(FEW)} of the traces, or at most "
+    f"{TIMES_CHANCE:g} times as often as a guess; fair: for at most {percent(SOME)}; poor: for more."
+)
+
+
+def make(material: Material) -> Content:
+    """Every estimator against the traces, the strongest first."""
+    if material.synthetic.of_nobody or not material.users_known:
+        answer = "Nobody knows whose these traces are, so that no guess can be checked."
+        return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, RULE)])
+    n_targets = min(MAX_TARGETS, material.settings.n_users)
+    made = targets_of(material.train, material.synthetic, n_targets, seed=SEED)
+    left_out: list[str] = []
+    estimators = material.settings.estimators
+    attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
+    known = _known_rate(material)
+    blocks: list[Block] = [_table(attacks), _curves(attacks)]
+    notes = []
+    if made.known.n_users < material.train.n_users:
+        notes.append(
+            f"To save time, {made.known.n_users:,} of {material.train.n_users:,} training users, drawn at random, were "
+            f"targets, and the traces of {made.anonymized.n_users:,} people were attacked."
+        )
+    n_left_out = sum("left out" in each for each in left_out)
+    if n_left_out:
+        notes.append(f"{n_left_out} ways to attack do not suit these data, and were left out.")
+    if math.isfinite(known):
+        notes.append(
+            f"The attack of the PPMTF paper, on all {material.n_synthetic:,} traces, names the right one of "
+            f"{material.train.n_users:,} people for {percent(known, 1)} of them (a guess: "
+            f"{percent(1 / material.train.n_users, 2)})."
+        )
+    if notes:
+        blocks.append(Text(tuple(notes)))
+    return Content(blocks, [_light(attacks, known, material.train.n_users)])
+
+
+def _known_rate(material: Material) -> float:
+    """What the evaluation says of the simplest attack; NaN where it was left out."""
+    if "reid_rate" not in material.evaluation.metrics:
+        return math.nan
+    return material.evaluation.value("reid_rate", material.column)
+
+
+def _light(attacks: list[Reidentified], known: float, n_users: int) -> Light:
+    rates = [(linkage.accuracy, 1 / linkage.n_targets) for each in attacks for linkage in (each.each, each.combined)]
+    rates += [(known, 1 / n_users)] if math.isfinite(known) else []
+    rate, chance = max(rates)
+    good = rate <= max(FEW, TIMES_CHANCE * chance)
+    status = Status.GOOD if good else Status.FAIR if rate <= SOME else Status.POOR
+    answer = (
+        f"The strongest attack names the right person for {percent(rate, 1)} of the traces; a guess: "
+        f"{percent(chance, 1)}."
+    )
+    if status is Status.POOR:
+        answer += " Do not release them: ask for a larger k, or take a system that smooths more."
+    return Light(QUESTION, status, answer, RULE)
+
+
+def _table(attacks: list[Reidentified]) -> Table:
+    rows = [
+        [attack.title, which, *_cells(linkage)]
+        for attack in attacks
+        for which, linkage in (("one by one", attack.each), ("all of a person", attack.combined))
+    ]
+    first = attacks[0].each
+    caption = (
+        f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often she names "
+        f"the right one of these (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a person's own trace "
+        "looks more like hers than another one; a guess: 0.5. Found: share of own traces found with 1 % false alarms"
+    )
+    return Table(caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %"), rows, n_words=2)
+
+
+def _cells(linkage: Linkage) -> list[str]:
+    low, high = linkage.auc_interval
+    rates = linkage.true_positive_rate
+    return [percent(linkage.accuracy, 1), f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}", percent(rates[0.01], 1)]
+
+
+def _curves(attacks: list[Reidentified]) -> Picture:
+    curves = {}
+    for attack in attacks:
+        name = attack.estimator.upper()
+        curves |= {name: attack.each.roc, f"{name}*": attack.combined.roc}
+    figure = roc_curves(curves, title="Re-identification", logarithmic=True)
+    alt = "Curves of the share of own traces found against the share of false alarms, for each attack, beside a guess."
+    caption = (
+        "How many traces an attacker links to the right person (up) against how many false alarms she raises (right). "
+        "Near the dotted curve she does no better than a guess. With a star: all traces of a person together."
+    )
+    return Picture(figure, alt, caption)
+
+
+SECTIONS.register(
+    SectionMaker(
+        "identity",
+        PRIVACY,
+        "Whose traces are these?",
+        "The worst case: somebody knows the real traces of many people, gets the synthetic ones, and guesses from whom "
+        "each was made.",
+        make,
+        QUESTION,
+    )
+)

@@ -1,0 +1,112 @@
+"""What was synthesized from what, with which settings, and whether the seed was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Any
+
+from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.evaluation.report.content import Block, Content, Details, Table
+from ppmtf_jax.evaluation.report.material import Material
+from ppmtf_jax.evaluation.report.registry import MADE, SECTIONS, SectionMaker
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.settings import help_of_fields
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+DAY_S = 86_400
+
+
+def make(material: Material) -> Content:
+    """What went in, what came out, and the settings of both."""
+    blocks: list[Block] = [Table("What went in and what came out", ("What", "Here"), _facts(material), n_words=2)]
+    model, verdicts = material.model, material.verdicts
+    if model is not None:
+        kind = SYNTHESIZERS[model.system].settings
+        blocks.append(_settings_table(f"Settings of {model.system}", model.settings, kind))
+        if model.summary():
+            caption = "What the synthesizer says of itself"
+            blocks.append(Details(caption, (Table(caption, ("Sentence",), [[each] for each in model.summary()]),)))
+    if verdicts is not None:
+        blocks.append(_settings_table("Settings of the privacy test", asdict(verdicts.settings), PrivacyTestSettings))
+    return Content(blocks)
+
+
+def _facts(material: Material) -> list[list[str]]:
+    train, test, synthetic = material.train, material.test, material.synthetic
+    source = DATA_SETS[material.source].title if material.source in DATA_SETS else material.source
+    model, verdicts = material.model, material.verdicts
+    facts = {
+        "Real data": source or "not said",
+        "People": f"{train.n_users:,} whose traces were used; {test.n_users:,} others, to compare with",
+        "Events": f"{train.n_events:,} used; {test.n_events:,} of the others",
+        "Places": f"{train.n_places:,}" + ("" if material.has_map else ", without usable coordinates"),
+        "Time": _time_in_words(train.time_grid),
+        "Synthesizer": "not said" if model is None else f"{model.system}: {SYNTHESIZERS[model.system].title}",
+        "Synthetic traces": _synthetic_in_words(material),
+        "One trace covers": _duration_in_words(synthetic.time_grid.one_period()),
+        "Privacy test": "none that is known of" if verdicts is None else _test_in_words(verdicts.settings),
+        "Seeds": {None: "not said", True: "chosen by somebody", False: "drawn from the operating system"}[
+            material.seeds_given
+        ],
+    }
+    return [list(each) for each in facts.items()]
+
+
+def _synthetic_in_words(material: Material) -> str:
+    n, n_users = material.n_synthetic, material.synthetic.n_users
+    if material.synthetic.of_nobody or not material.users_known:
+        made = f"{n:,}, of people who stand for nobody known here"
+    else:
+        made = f"{n:,}, made from {n_users:,} people"
+    if not material.is_release:
+        return f"{made}. None of them is a release: they are not to be handed out"
+    total = "" if material.verdicts is None else f" of {len(material.verdicts.passed):,} traces that were made"
+    return f"{made}: what was released{total}"
+
+
+def _test_in_words(settings: PrivacyTestSettings) -> str:
+    asked = "all training users" if settings.n_verifiers is None else f"{settings.n_verifiers:,} random training users"
+    noise = "" if settings.noise_epsilon is None else f", noise with epsilon {settings.noise_epsilon:g} on k"
+    return f"k = {settings.k}, eta = {settings.eta:g}, asked were {asked}{noise}"
+
+
+def _time_in_words(grid: TimeGrid) -> str:
+    first, last = (grid.time_of(instant).date() for instant in (0, grid.n_instants - 1))
+    days = f"{first}" if first == last else f"{first} to {last}"
+    return f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} times are told apart"
+
+
+def _duration_in_words(grid: TimeGrid) -> str:
+    return f"{grid.n_instants:,} instants, {_span(grid.n_instants * grid.step_s)}"
+
+
+def _span(seconds: int) -> str:
+    if seconds % DAY_S == 0:
+        n, unit = seconds // DAY_S, "day"
+    elif seconds % 3600 == 0:
+        n, unit = seconds // 3600, "hour"
+    elif seconds % 60 == 0:
+        n, unit = seconds // 60, "minute"
+    else:
+        return str(timedelta(seconds=seconds))
+    return f"{n:,} {unit}{'s' * (n != 1)}"
+
+
+def _settings_table(caption: str, values: Mapping[str, Any], kind: type) -> Details:
+    help_texts = help_of_fields(kind)
+    rows = [[name, "-" if value is None else str(value), help_texts.get(name, "")] for name, value in values.items()]
+    return Details(caption, (Table(caption, ("Setting", "Value", "What it is"), rows, n_words=3),))
+
+
+SECTIONS.register(
+    SectionMaker(
+        "made",
+        MADE,
+        "From what, and how",
+        "A synthesizer learns from real traces how people move, and then makes up traces of people who do not exist.",
+        make,
+    )
+)

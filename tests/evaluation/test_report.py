@@ -1,0 +1,637 @@
+"""The report: what its lights say, what is and is not on the page, and what happens where things are missing."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import stat
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+from ppmtf_jax.cli.app import app
+from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.distributions import wasserstein
+from ppmtf_jax.evaluation.evaluation import EvaluationSettings, evaluate
+from ppmtf_jax.evaluation.metrics.mobility import radius_of_gyration_km
+from ppmtf_jax.evaluation.report import (
+    SECTIONS,
+    Material,
+    Report,
+    ReportSettings,
+    SectionMaker,
+    compose_report,
+    composing,
+    render,
+)
+from ppmtf_jax.evaluation.report.composing import content_of
+from ppmtf_jax.evaluation.report.content import Content, Details, Gauges, Light, Picture, Section, Status, Table, Text
+from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
+from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Unavailable
+from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS
+from ppmtf_jax.evaluation.report.rendering import tally
+from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
+from ppmtf_jax.evaluation.report.sections.places import rank_correlation
+from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
+from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
+from ppmtf_jax.jobs.report import load_material, report_run
+from ppmtf_jax.registry import Registry
+from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
+from tests.support import minutes, places_in_line, to_traces
+
+QUICK = ReportSettings(estimators=("ml",))
+FAR = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory) -> Path:
+    return run_small_job(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def material(job) -> Material:
+    return load_material(job, QUICK)
+
+
+@pytest.fixture(scope="module")
+def written(job) -> tuple[Path, Report]:
+    return report_run(job, settings=QUICK)
+
+
+@pytest.fixture(scope="module")
+def page(written) -> str:
+    return written[0].read_text(encoding="utf-8")
+
+
+def made(name: str, material: Material) -> Content:
+    """A section of the page, with a sentence where it cannot be made."""
+    return content_of(SECTIONS[name], material)
+
+
+def words(content: Content) -> str:
+    """All text of paragraphs, lists and tables."""
+    found = []
+    for block in content.blocks:
+        blocks = block.blocks if isinstance(block, Details) else (block,)
+        for each in blocks:
+            if isinstance(each, Text):
+                found += each.lines
+            elif isinstance(each, Table):
+                found += [each.caption, *(cell for row in each.rows for cell in row)]
+    return "\n".join(found)
+
+
+class Elements(HTMLParser):
+    """Tags with their attributes, and the text, of a page."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.wrong: list[str] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "link", "br", "path", "use"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        if tag in ("path", "use"):
+            return
+        if not self.open or self.open.pop() != tag:
+            self.wrong.append(tag)
+
+    def handle_data(self, data):
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+# The page as a whole
+
+
+def test_the_page_has_every_section_and_light(page, written):
+    _, report = written
+    elements = Elements(page)
+    ids = [attributes["id"] for _, attributes in elements.tags if "id" in attributes]
+    assert {section.name for section in report.sections} == set(SECTIONS) <= set(ids)
+    assert [section.part for section in report.sections] == sorted(
+        (maker.part for maker in SECTIONS.values()), key=PARTS.index
+    )
+    for section, light in report.lights():
+        assert light.question in elements.text
+        assert any(attributes.get("href") == f"#{section.name}" for attributes in elements.all("a"))
+    assert len(report.lights()) > 8
+    # Every rule can be read, and no status is told by colour alone.
+    assert all(rule.split("\xa0")[0] in elements.text for rule in report.rules())
+    assert page.count('class="symbol"') >= 2 * len(report.lights())
+
+
+def test_the_page_needs_nothing_but_itself(page):
+    elements = Elements(page)
+    for tag, attributes in elements.tags:
+        for name in ("src", "href", "xlink:href", "data", "action"):
+            value = attributes.get(name)
+            # Within the page, or data in it.
+            assert value is None or value.startswith(("#", "data:")), f"{tag} {name}={value}"
+    assert not elements.all("script")
+    assert "@import" not in page
+    assert not re.search(r"url\((?!#)", page)
+
+
+def test_the_page_is_well_formed_and_can_be_heard(page):
+    elements = Elements(page)
+    assert elements.wrong == []
+    assert elements.open == []
+    ids = [attributes["id"] for _, attributes in elements.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    levels = [int(tag[1]) for tag, _ in elements.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    pictures = elements.all("svg")
+    assert pictures
+    assert all(each.get("aria-label") and each.get("role") == "img" for each in pictures)
+    assert len(elements.all("figure")) == len(elements.all("figcaption")) == len(pictures)
+    assert elements.all("html") == [{"lang": "en"}]
+    assert "None" not in elements.text
+    assert not re.search(r"\bnan\b", elements.text)
+
+
+def test_no_secret_is_on_the_page(page, job):
+    """Neither a seed, nor anybody's id, nor what tells which draw or model made the traces."""
+    assert str(SEED) not in page
+    assert not any(USER.format(user) in page for user in range(N_USERS))
+    assert "quagga" not in page
+    synthetic = Traces.load(job / "private" / "synthetic")
+    assert synthetic.origin.model[:12] not in page
+    assert synthetic.origin.draw not in page
+    assert str(job.parent) not in page
+
+
+def test_the_page_says_who_may_see_it_and_only_its_owner_can(written, page):
+    path, _ = written
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.parent.name == "private"
+    assert Elements(page[page.index("<body>") :]).text.strip().startswith("Private.")
+
+
+def test_the_same_content_gives_the_same_page(material):
+    pages = [render(Report("T", "S", [section_of(made("range-queries", material))])) for _ in range(2)]
+    assert pages[0] == pages[1]
+
+
+def section_of(content: Content) -> Section:
+    return Section("name", NUMBERS, "Title", "Lead.", content)
+
+
+def test_ids_of_users_are_text_and_not_tags():
+    light = Light("<b>Who?</b>", Status.FAIR, "<i>& so</i>", "Rule `ppmtf <run>`")
+    blocks = [
+        Text(("<script>alert(1)</script>", "a `<x>` b")),
+        Table("<u>", ("<s>",), [["<script>"]]),
+        Details("<em>", (Text(("<q>",), is_list=True),)),
+    ]
+    page = render(Report("<title>", "<p>", [section_of(Content(blocks, [light]))]))
+    elements = Elements(page)
+    assert not elements.all("script")
+    assert not {"b", "i", "u", "s", "em", "q"} & {tag for tag, _ in elements.tags}
+    assert "<code>&lt;x&gt;</code>" in page
+
+
+# Writing it
+
+
+def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
+    monkeypatch.setattr("ppmtf_jax.jobs.report.compose_report", lambda *_, **__: Report("T", "S", []))
+    out = tmp_path / "page.html"
+    words = ["report", str(job), "--out", str(out), "--quiet"]
+    first = CliRunner().invoke(app, words)
+    assert first.exit_code == 0, first.output
+    assert "only you can read" in first.output
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert CliRunner().invoke(app, words).exit_code == 1
+    assert CliRunner().invoke(app, [*words, "--overwrite"]).exit_code == 0
+    out.write_text("<html>a page of somebody else</html>")
+    refused = CliRunner().invoke(app, [*words, "--overwrite"])
+    assert refused.exit_code == 1
+    assert out.read_text() == "<html>a page of somebody else</html>"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_private_page_is_not_put_into_a_release(job):
+    with pytest.raises(InputError, match="would be handed out"):
+        report_run(job, job / "release" / "report.html")
+    assert not (job / "release" / "report.html").exists()
+
+
+def test_what_is_no_job_is_refused(tmp_path):
+    with pytest.raises(InputError, match="a folder of a job"):
+        report_run(tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+def test_settings_that_are_impossible():
+    with pytest.raises(InputError) as raised:
+        ReportSettings(n_users=1, estimators=())
+    assert len(raised.value.problems) == 2
+
+
+# Where things are missing
+
+
+def without(job: Path, tmp_path: Path, *names: str) -> Path:
+    """A copy of a job in which some files or folders are missing."""
+    copy = tmp_path / "job"
+    shutil.copytree(job, copy)
+    for name in names:
+        path = copy / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return copy
+
+
+def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
+    found = load_material(without(job, tmp_path, "release", "private/key"), QUICK)
+    assert not found.is_release
+    assert found.users_known
+    assert "not to be handed out" in words(made("statement", found))
+    assert "None of them is a release" in words(made("made", found))
+    # The evaluation of the job knows no such column, since all traces passed: it is made again.
+    assert found.evaluation.columns[0] == found.column == "all"
+
+
+def test_without_a_key_nobody_is_found(job, tmp_path):
+    found = load_material(without(job, tmp_path, "private/key"), QUICK)
+    assert not found.users_known
+    for name in ("identity", "clusters"):
+        assert "obody knows" in words(made(name, found))
+    [light] = made("identity", found).lights
+    assert light.status is Status.UNKNOWN
+    assert made("membership", found).lights
+
+
+def test_without_model_verdicts_and_numbers(job, tmp_path):
+    names = ("private/model", "private/verdicts", "private/metrics.json")
+    found = load_material(without(job, tmp_path, *names), QUICK)
+    assert "not said" in words(made("made", found))
+    assert [light.status for light in made("deniability", found).lights] == [Status.POOR, Status.UNKNOWN]
+    assert "model is not in the folder" in words(made("clusters", found))
+    assert made("numbers", found).blocks
+
+
+def test_a_release_that_was_changed_is_refused(job, tmp_path):
+    with pytest.raises(InputError, match=r"privacy\.json changed or missing"):
+        load_material(without(job, tmp_path, "release/privacy.json"), QUICK)
+
+
+def test_without_real_or_synthetic_traces_nothing_is_reported(job, tmp_path):
+    copy = without(job, tmp_path, "release", "private/synthetic")
+    with pytest.raises(InputError, match="release or private/synthetic"):
+        load_material(copy, QUICK)
+    shutil.rmtree(copy / "private" / "data" / "test")
+    with pytest.raises(InputError, match="private/data/test"):
+        report_run(copy)
+
+
+@pytest.fixture
+def nowhere(material) -> Material:
+    """All places are at one point."""
+    places = material.places
+    point = PlaceTable(places.ids, np.full(len(places), 52.0), np.full(len(places), 13.0), None)
+    sets = {name: replace(getattr(material, name), places=point) for name in ("train", "test", "synthetic")}
+    return replace(material, **sets)
+
+
+def test_without_coordinates_there_are_no_maps_but_all_else(nowhere):
+    assert not nowhere.has_map
+    for name in ("population", "transitions", "trips", "clusters", "places", "visit-fractions"):
+        content = made(name, nowhere)
+        assert any(isinstance(block, Gauges) for block in content.blocks), name
+        render(Report("T", "S", [section_of(content)]))
+    assert "this needs a map" in words(made("range-queries", nowhere))
+    assert [block for block in made("transitions", nowhere).blocks if isinstance(block, Picture)] == []
+
+
+def test_places_without_any_coordinate(material):
+    places = material.places
+    unknown = PlaceTable(places.ids, np.full(len(places), np.nan), np.full(len(places), np.nan))
+    sets = {name: replace(getattr(material, name), places=unknown) for name in ("train", "test", "synthetic")}
+    assert not replace(material, **sets).has_map
+
+
+def lonely(n_instants: int, n_users: int = 3) -> Material:
+    """Everybody is seen at single instants of a grid, at one of two places."""
+    grid, places = minutes(n_instants), places_in_line(2)
+    sets = {
+        name: to_traces([(first + user, 0, user % n_instants, user % 2) for user in range(n_users)], places, grid)
+        for name, first in (("train", 0), ("test", 10), ("synthetic", 0))
+    }
+    evaluation = evaluate({"all": sets["synthetic"]}, sets["train"], sets["test"], EvaluationSettings(attacks=False))
+    return Material(**sets, evaluation=evaluation, column="all", is_release=False, users_known=True, settings=QUICK)
+
+
+@pytest.mark.parametrize(("n_instants", "n_users"), [(1, 1), (4, 3)])
+def test_people_who_never_move_and_one_time_of_day(n_instants, n_users):
+    """Nobody is seen twice: what needs two events says so, and the page is made all the same."""
+    report = compose_report(lonely(n_instants, n_users))
+    text = Elements(render(report)).text
+    assert "Nobody is seen twice" in text
+    assert "not to be handed out" in text
+    assert len(report.sections) == len(SECTIONS)
+
+
+def test_what_an_error_found_is_not_told():
+    """It may be ids of users."""
+
+    def fails(material: Material) -> Content:
+        raise InputError("test", [Problem("other users", "quagga-001 in both", examples=("quagga-001",))])
+
+    maker = SectionMaker("fails", NUMBERS, "Fails", "It fails.", fails, "Does it?")
+    content = content_of(maker, lonely(2))
+    assert words(content) == "Left out. It needs other users."
+    [light] = content.lights
+    assert (light.question, light.status, light.answer) == ("Does it?", Status.UNKNOWN, "It needs other users.")
+
+
+def test_a_section_is_added_by_registering_it(monkeypatch):
+    registry = Registry("section", "ppmtf_jax.noise", first=list(SECTIONS))
+    for entry in SECTIONS.values():
+        registry.register(replace(entry, make=lambda _: Content([])))
+    registry.register(
+        SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: Content([Text(("Boots.",))]))
+    )
+    monkeypatch.setattr(composing, "SECTIONS", registry)
+    report = compose_report(lonely(2))
+    page = render(report)
+    assert 'id="shoes"' in page
+    assert "Boots." in page
+    names = [section.name for section in report.sections]
+    # The last of its part.
+    assert names.index("range-queries") < names.index("shoes") < names.index("clusters")
+
+
+# Lights
+
+
+@pytest.mark.parametrize(
+    ("synthetic", "position", "status"),
+    [
+        (0.5, -0.125, Status.GOOD),
+        (1.0, 0.0, Status.GOOD),
+        (2.0, 0.25, Status.GOOD),
+        (2.1, 0.275, Status.FAIR),
+        (3.0, 0.5, Status.FAIR),
+        (3.1, 0.525, Status.POOR),
+        (9.0, 2.0, Status.POOR),
+        (math.nan, None, Status.UNKNOWN),
+    ],
+)
+def test_the_way_from_training_to_uniform(synthetic, position, status):
+    """Training is at 1, Uniform at 5: a quarter of the way is 2, half of it 3."""
+    found = gauge(FAR, synthetic, 1.0, 5.0, title="Far")
+    assert found.position == (None if position is None else pytest.approx(position))
+    assert found.status is status
+
+
+def test_directions_and_floor():
+    signed, more = (replace(FAR, direction=direction) for direction in ("zero", "higher"))
+    assert gauge(signed, -0.3, 0.1, 0.9, title="").position == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
+    assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
+    with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Reading({"floor": 1.0, "all alike": 3.0}))
+    assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
+    assert with_floor.floor == "1.0000"
+    assert gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Reading({"floor": 1.0})).floor == ""
+
+
+def test_numbers_that_say_little_decide_nothing():
+    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, title="Far", reading=Reading(caveat="Too few users\nToo far"))
+    assert with_caveat.position is None
+    assert with_caveat.caveat == "Too few users. Too far."
+    assert gauge(FAR, 1.0, 5.0, 5.05, title="Far").status is Status.UNKNOWN
+    good = gauge(FAR, 1.0, 1.0, 5.0, title="Near")
+    assert utility_light("How far?", [with_caveat, good]).status is Status.GOOD
+    assert utility_light("How far?", [with_caveat]).status is Status.UNKNOWN
+
+
+def test_tallies():
+    lights = [Light("", status, "", "") for status in (Status.POOR, Status.GOOD, Status.UNKNOWN, Status.GOOD)]
+    assert tally(lights) == "2 good, 1 poor, 1 not known"
+    assert len({status.word for status in Status}) == len({status.symbol for status in Status}) == len(Status)
+
+
+# What sections compute
+
+
+def test_pictures_show_what_the_metrics_measure(material):
+    """The windows that are drawn give the numbers of the evaluation."""
+    radius = {name: radius_of_gyration_km(windows) for name, windows in material.windows.items()}
+    for name, column in ((SYNTHETIC, material.column), (TRAINING, "training")):
+        expected = material.evaluation.value("radius_w1_km", column)
+        assert wasserstein(radius[name], radius[REAL]) == pytest.approx(expected)
+
+
+def test_the_distance_of_the_slots_is_that_of_the_metric(material):
+    for name, column in ((SYNTHETIC, material.column), (TRAINING, "training"), (UNIFORM, "uniform")):
+        distance = distance_by_slot(material, name)
+        assert distance.mean() == pytest.approx(material.evaluation.value("tp_tv", column))
+
+
+def test_few_traces_are_told(material):
+    """Ten complete traces of a day have fewer events than half of those of 56 people who were seen for two days."""
+    few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)), column="uniform")
+    assert f"few synthetic events ({10 * 24})" in made("population", few).lights[0].answer
+    for good_or_many in (replace(few, column="training"), replace(material, column="uniform")):
+        assert "few synthetic events" not in made("population", good_or_many).lights[0].answer
+
+
+def test_ranks():
+    assert rank_correlation(np.array([4, 3, 2]), np.array([1, 2, 3])) == pytest.approx(-1)
+    # Ties have the mean of their ranks: 1, 2.5, 2.5 and 1, 2, 3.
+    expected = np.corrcoef([1, 2.5, 2.5], [1, 2, 3])[0, 1]
+    assert rank_correlation(np.array([1, 5, 5]), np.array([1, 2, 9])) == pytest.approx(expected)
+    assert math.isnan(rank_correlation(np.array([2, 2]), np.array([1, 5])))
+    assert math.isnan(rank_correlation(np.array([2]), np.array([1])))
+
+
+def test_answers_to_queries():
+    """Three places in a line and two slots, with shares of sixths: in boxes around the first place, and of all."""
+    km = places_in_line(3).position_km()
+    presence = np.array([[1, 1, 1], [1, 0, 2]]) / 6
+    near_first = (km[0, 0] - 1, km[0, 0] + 1, km[0, 1] - 1, km[0, 1] + 1)
+    boxes = np.array([near_first, near_first, (-1e9, 1e9, -1e9, 1e9), (-1e9, 1e9, -1e9, 1e9)]).T
+    queries = Queries(*boxes, first=np.array([0, 1, 0, 0]), after=np.array([2, 2, 1, 2]))
+    assert answer(presence, queries, km).tolist() == pytest.approx([2 / 6, 1 / 6, 3 / 6, 1.0])
+    assert mean_error(np.array([0.5, 0.5]), np.array([0.5, 0.5])) == 0
+
+
+def test_presence_has_the_hours_of_test_users(material):
+    """Sums of slots are those of the test users for every set, and the test users' own shares are their counts."""
+    test, found = material.test, material.presence
+    hours = np.bincount(test.slot, minlength=test.time_grid.n_slots) / test.n_events
+    for presence in found.values():
+        assert presence.sum(axis=1) == pytest.approx(hours)
+    counts = np.bincount(test.place, minlength=test.n_places) / test.n_events
+    assert found[REAL].sum(axis=0) == pytest.approx(counts)
+
+
+def test_places_of_single_people_are_not_named(material):
+    """A place is named, or on the map of a group, only if three of the real people go there."""
+    test = material.test
+    n_visitors = [len(np.unique(test.user[test.place == place])) for place in range(test.n_places)]
+    shown = material.is_shown(test)
+    assert shown.tolist() == [n >= 3 for n in n_visitors]
+    one = replace(material, test=test.select_users(np.arange(1)))
+    assert made("places", one).blocks[1].rows == []
+
+
+def test_queries_are_within_the_period():
+    for n_slots in (1, 2, 24):
+        queries = random_queries(places_in_line(5).position_km(), n_slots)
+        assert (queries.first >= 0).all()
+        assert (queries.after <= n_slots).all()
+        assert (queries.after > queries.first).all()
+
+
+def test_clusters_are_those_of_the_model(material):
+    found, _ = strongest_clusters(material)
+    member = np.asarray(material.model.trace_model.cluster)
+    assert len(found) == len(np.unique(member)) > 1
+    for cluster in found:
+        number = int(re.match(r"Cluster (\d+)", cluster.title)[1]) - 1
+        expected = material.train.user_ids[member == number]
+        assert cluster.train.user_ids.tolist() == expected.tolist()
+        assert set(cluster.synthetic.user_ids) <= set(expected)
+    assert [each.strength for each in found] == sorted((each.strength for each in found), reverse=True)
+
+
+@pytest.fixture
+def factorized(material) -> Material:
+    """The users of a planted cluster, the second half, have the largest values in the second column of the factor."""
+    n_users, n_places, n_slots = material.train.n_users, len(material.places), material.train.time_grid.n_slots
+    half = np.arange(n_users) >= n_users // 2
+    user = np.stack([~half, half], axis=1) + np.linspace(0, 0.1, n_users)[:, None]
+    place, slot = np.ones((n_places, 2)), np.ones((n_slots, 2))
+    slots = jnp.asarray(material.model.time_grid.slot_of_instant)
+    # Those of the transitions are of other people, as in ITF: clusters are of the visits.
+    parts = (jnp.asarray(each, jnp.float32) for each in (user[::-1], place, place, user, place, slot))
+    chains = MetropolisHastings(*parts, slot_of_instant=slots)
+    return replace(material, model=replace(material.model, system="ppmtf", settings={}, trace_model=chains))
+
+
+def test_clusters_of_factors_are_the_strongest_users_of_a_column(factorized):
+    found, _ = strongest_clusters(factorized)
+    ids, n_users = factorized.train.user_ids, factorized.train.n_users
+    n_top = round(n_users / 10)
+    expected = {0: ids[: n_users // 2][-n_top:], 1: ids[-n_top:]}
+    assert {each.number for each in found} == {0, 1}
+    for cluster in found:
+        assert cluster.train.user_ids.tolist() == expected[cluster.number].tolist()
+    content = made("clusters", factorized)
+    pictures = [block for block in content.blocks if isinstance(block, Picture)]
+    assert len(pictures) == 2
+    assert isinstance(content.blocks[-1], Details)
+    render(Report("T", "S", [section_of(content)]))
+
+
+def test_a_cluster_of_few_people_is_not_shown(material):
+    users = np.flatnonzero(np.asarray(material.model.trace_model.cluster) == 0)[:3]
+    few = material.synthetic.user_ids[np.isin(material.synthetic.user_ids, material.train.user_ids[users])]
+    kept = np.isin(material.synthetic.user_ids, few)
+    found, reason = strongest_clusters(replace(material, synthetic=material.synthetic.select_users(kept)))
+    assert found == []
+    assert "single people" in reason
+
+
+def test_share_at_top_places():
+    traces = to_traces([(0, 0, 0, 1), (1, 0, 0, 0), (0, 0, 1, 1)], places_in_line(2), minutes(3))
+    assert share_at_top_places(traces, np.array([1])).tolist()[:2] == [0.5, 1.0]
+    assert np.isnan(share_at_top_places(traces, np.array([1]))[2])
+
+
+def test_copies_of_real_traces_are_poor(material):
+    """The training traces as if they were synthetic: every light of leaks that can tell must not be good."""
+    copied = replace(material, synthetic=material.train, column="training")
+    for name in ("identity", "membership", "copies"):
+        assert made(name, copied).lights[0].status is Status.POOR, name
+    assert all(light.status is Status.GOOD for light in made("population", copied).lights)
+
+
+def test_random_places_are_poor_but_leak_nothing(material):
+    random = replace(material, synthetic=material.uniform, column="uniform")
+    for name in ("population", "trips", "places", "range-queries"):
+        assert made(name, random).lights[0].status is Status.POOR, name
+    assert made("copies", random).lights[0].status is Status.GOOD
+
+
+def test_a_sample_is_attacked_and_said(material):
+    few = replace(material, settings=ReportSettings(n_users=9, estimators=("ml",)))
+    released, train, test, note = few.attacked
+    assert (train.n_users, test.n_users) == (9, 9)
+    assert set(released.user_ids) <= set(train.user_ids)
+    assert "9 of 56 training users" in note
+    assert "To save time" in words(made("membership", few))
+    assert "To save time" in words(made("identity", few))
+
+
+def test_deniability_is_told_by_what_was_tested(material):
+    verdicts = material.verdicts
+    low = replace(verdicts, settings=replace(verdicts.settings, k=2))
+    noisy = replace(verdicts, settings=replace(verdicts.settings, noise_epsilon=1.0))
+    idle = replace(verdicts, settings=replace(verdicts.settings, k=1))
+    expected = {Status.GOOD: verdicts, Status.FAIR: low, Status.POOR: idle}
+    for status, each in expected.items():
+        assert made("deniability", replace(material, verdicts=each)).lights[0].status is status
+    assert made("deniability", replace(material, verdicts=noisy)).lights[0].status is Status.FAIR
+    failed = replace(verdicts, threshold=np.full(len(verdicts.threshold), 10**6))
+    lights = made("deniability", replace(material, verdicts=failed, is_release=False)).lights
+    assert [light.status for light in lights] == [Status.POOR, Status.POOR]
+    stopped = replace(noisy, settings=replace(noisy.settings, count_all=False))
+    assert "No curve" in words(made("deniability", replace(material, verdicts=stopped)))
+
+
+def test_seeds_are_told_but_not_shown(material):
+    statuses = {True: Status.FAIR, False: Status.GOOD, None: Status.UNKNOWN}
+    assert material.seeds_given is True
+    for given, status in statuses.items():
+        assert made("statement", replace(material, seeds_given=given)).lights[0].status is status
+
+
+def test_other_hours_cannot_be_compared(material):
+    grid = minutes(material.synthetic.time_grid.n_instants)
+    other = replace(material, synthetic=replace(material.synthetic, time_grid=grid))
+    with pytest.raises(Unavailable, match="other hours"):
+        _ = other.windows
+
+
+def test_templates_are_in_the_package():
+    """What the wheel takes from the folder: everything in it."""
+    from importlib.resources import files
+
+    templates = files("ppmtf_jax.evaluation.report") / "templates"
+    assert {each.name for each in templates.iterdir()} == {"page.html.jinja", "style.css"}
+
+
+def test_place_names():
+    found = lonely(2)
+    names = pd.Series(found.place_names(np.array([0, 1])))
+    assert names.tolist() == ["0", "1"]
+    named = PlaceTable(np.array(["a", "b"]), np.zeros(2), np.ones(2), np.array(["bar", ""], object))
+    assert replace(found, train=replace(found.train, places=named)).place_names(np.array([0, 1])) == ["bar (a)", "b"]
