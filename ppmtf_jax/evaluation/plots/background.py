@@ -71,10 +71,10 @@ def draw_background(ax: matplotlib.axes.Axes, lines: Lines, *, above: bool) -> N
     """
     from matplotlib.collections import LineCollection
 
-    segments = [line[:, ::-1] for line in lines]
-    ax.add_collection(
-        LineCollection(segments, colors=COLOUR, linewidths=0.4, zorder=3 if above else 0.5), autolim=False
-    )
+    if lines:
+        segments = LineCollection([line[:, ::-1] for line in lines], colors=COLOUR, linewidths=0.4)
+        segments.set_zorder(3 if above else 0.5)
+        ax.add_collection(segments, autolim=False)
 
 
 def _lines(content: dict[str, Any]) -> Iterator[Any]:
