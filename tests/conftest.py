@@ -20,6 +20,8 @@ os.environ.setdefault("MPLBACKEND", "agg")
 if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for programs that tests start
     jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
+    # The older way to write a fused loop, which takes a quarter less of a processor's time to compile.
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
