@@ -7,6 +7,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jax
@@ -35,9 +36,19 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     # Programs are compiled for one machine's processor, and a checkout may be on a disk that several machines use.
     folder = str(cache.mkdir(f"jax-{platform.node()}"))
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for programs that tests start
+    # In the environment for pytest's workers, too, and for programs that tests start.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Leave the tests of a file to one worker: they share fitted models and compiled programs."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
