@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sys
@@ -23,6 +24,9 @@ if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
     jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
     # The older way to write a fused loop, which takes a quarter less of a processor's time to compile.
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+
+# Most of what tests leave behind is freed without the collector, which would run a hundred times a second.
+gc.set_threshold(20_000)
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)

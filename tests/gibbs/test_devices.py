@@ -81,8 +81,7 @@ def assert_same_draws(ours: dict[str, np.ndarray], n: int, others: dict[str, np.
 @pytest.fixture(scope="module")
 def on_four(tmp_path_factory):
     # Compiled in less time; the slow tests compile in full.
-    flags = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
-    return run(tmp_path_factory.mktemp("four"), "weighted", n_local=4, flags=flags)
+    return run(tmp_path_factory.mktemp("four"), "weighted", n_local=4, flags="--xla_backend_optimization_level=0")
 
 
 def test_four_devices_draw_what_one_does(on_four):
