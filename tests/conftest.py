@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jax
@@ -20,6 +22,11 @@ os.environ.setdefault("MPLBACKEND", "agg")
 if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):
     os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # for programs that tests start
     jax.config.update("jax_disable_most_optimizations", os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] == "1")
+    # The older way to write a fused loop, which takes a quarter less of a processor's time to compile.
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+
+# Most of what tests leave behind is freed without the collector, which would run a hundred times a second.
+gc.set_threshold(20_000)
 
 # The same examples at every run; no deadline, since the first call of a jitted function compiles it.
 hypothesis.settings.register_profile("reproducible", derandomize=True, deadline=None)
@@ -33,9 +40,19 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     # Programs are compiled for one machine's processor, and a checkout may be on a disk that several machines use.
     folder = str(cache.mkdir(f"jax-{platform.node()}"))
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder  # for programs that tests start
+    # In the environment for pytest's workers, too, and for programs that tests start.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = folder
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     jax.config.update("jax_compilation_cache_dir", folder)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Leave the tests of a file to one worker: they share fitted models and compiled programs."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain, islice
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -49,8 +50,8 @@ def on_each_device(tree: Tree) -> Callable[[], Tree]:
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Results of `function` in the order of `items`, which are taken only as results are.
 
-    So at most one item more than there are threads is in memory. What a thread computes it computes on a device of its
-    own where there are several. The precision of the calling thread holds.
+    So at most one item more than there are threads is in memory. A single item needs no thread. What a thread computes
+    it computes on a device of its own where there are several. The precision of the calling thread holds.
 
     Examples
     --------
@@ -72,10 +73,16 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
         finally:
             free.put(device)
 
+    items = iter(items)
+    few = list(islice(items, 2))
+    if len(few) < 2:
+        # To start a thread takes longer than many a single item.
+        yield from map(call, few)
+        return
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(n_threads()) as pool:
         try:
-            for item in items:
+            for item in chain(few, items):
                 pending.append(pool.submit(call, item))
                 if len(pending) > n_threads():
                     yield pending.popleft().result()

@@ -23,6 +23,8 @@ KEY = jax.random.key(3)
 # Compiled once for all tests.
 DRAW_SEEDS = jax.jit(jax.vmap(semantic_seed, (0, None, None, None, None)))
 DECODE = jax.jit(decode)
+DECODE_MANY = jax.jit(jax.vmap(decode, (0, 0, None, None, None)))
+N_DRAWS = 2000  # where draws are counted: one number, so that they share a program
 FALSE_ALARM = 1e-6
 
 
@@ -120,34 +122,34 @@ def test_an_example_of_joining():
 
 @pytest.mark.parametrize(("size", "n_kept"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (8, 6)])
 def test_random_places_of_a_cluster_are_removed_where_three_stay(size, n_kept):
-    cluster = np.repeat([0, 1], [size, 3])
-    allowed = drawn(SemanticClasses.of(cluster, 0.25, 0.75, 3), [0, 0, 0], n=2000)[..., :size]
+    cluster = np.repeat([0, 1, 2], [size, 3, 9 - size])  # always as many places and clusters, for one program
+    allowed = drawn(SemanticClasses.of(cluster, 0.25, 0.75, 3), [0, 0, 0], n=N_DRAWS)[..., :size]
     assert (allowed.sum(axis=2) == n_kept).all()
     # The same places at all instants.
     assert (allowed == allowed[:, :1]).all()
     share, p = allowed[:, 0].mean(axis=0), n_kept / size
-    assert np.abs(share - p).max() <= 5.5 * np.sqrt(p * (1 - p) / 2000)
+    assert np.abs(share - p).max() <= 5.5 * np.sqrt(p * (1 - p) / N_DRAWS)
 
 
 def test_random_places_join():
     cluster = np.repeat([0, 1], [4, 4])
     classes = SemanticClasses.of(cluster, 0.0, 0.75, 2)
-    allowed = drawn(classes, [0, 4], lowest=False, n=2000)
+    allowed = drawn(classes, [0, 4], lowest=False, n=N_DRAWS)
     joined = allowed[:, 0, 4:]
     assert (joined.sum(axis=1) == 3).all()
-    assert np.abs(joined.mean(axis=0) - 3 / 4).max() < 5.5 * np.sqrt(3 / 16 / 2000)
-    assert (drawn(classes, [0, 4], lowest=True, n=50)[:, 0, 4:] == [1, 1, 1, 0]).all()
+    assert np.abs(joined.mean(axis=0) - 3 / 4).max() < 5.5 * np.sqrt(3 / 16 / N_DRAWS)
+    assert (drawn(classes, [0, 4], lowest=True, n=N_DRAWS)[:, 0, 4:] == [1, 1, 1, 0]).all()
 
 
 def test_true_places_are_removed_instant_by_instant():
-    cluster, seed, probability, n = np.repeat([0, 1], [3, 2]), [0, 0, 1, 3], 0.3, 4000
+    cluster, seed, probability, n = np.repeat([0, 1], [3, 2]), [0, 0, 1, 3], 0.3, N_DRAWS
     classes = SemanticClasses.of(cluster, 0.25, 0.0, 4)
     own = drawn(classes, seed, probability, n=n)[:, np.arange(4), seed]
     assert np.abs(own.mean(axis=0) - 0.7).max() < 5.5 * np.sqrt(0.21 / n)
     both = (own[:, 0] & own[:, 1]).mean()
     assert abs(both - 0.49) < 5.5 * np.sqrt(0.25 / n)
-    assert not drawn(classes, seed, 1.0, n=50)[:, np.arange(4), seed].any()
-    assert drawn(classes, seed, 0.0, n=50)[:, np.arange(4), seed].all()
+    assert not drawn(classes, seed, 1.0, n=n)[:, np.arange(4), seed].any()
+    assert drawn(classes, seed, 0.0, n=n)[:, np.arange(4), seed].all()
 
 
 def test_where_no_place_is_left_all_are_allowed():
@@ -228,7 +230,7 @@ def test_many_at_once_are_as_one_by_one():
     allowed = np.random.default_rng(0).random((5, 8, 30)) < 0.3
     allowed[2, 3] = True
     keys = jax.random.split(KEY, 5)
-    together = jax.vmap(decode, (0, 0, None, None, None))(keys, jnp.asarray(allowed), transition, first, jnp.float32(4))
+    together = DECODE_MANY(keys, jnp.asarray(allowed), transition, first, jnp.float32(4))
     for key, each, trace in zip(keys, allowed, np.asarray(together), strict=True):
         np.testing.assert_array_equal(decoded(key, each, transition, first, 4.0), trace)
         assert each[np.arange(8), trace].all()

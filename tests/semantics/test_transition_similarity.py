@@ -53,7 +53,9 @@ def test_the_best_of_all_permutations_is_found(n_places):
     # Visits alone do not tell it.
     start = best_mapping(Profiles.of(seeds), 0, 1)
     assert n_places < 6 or by_loop(own, other, start) < best - 0.05
-    ours = similarity_by(*(jnp.asarray(array) for array in (own.visit, own.transition, other.transition, start)))
+    ours = jax.jit(similarity_by)(
+        *(jnp.asarray(array) for array in (own.visit, own.transition, other.transition, start))
+    )
     assert float(ours) == pytest.approx(by_loop(own, other, start), rel=1e-5)
 
 

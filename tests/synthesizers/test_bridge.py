@@ -38,7 +38,8 @@ def next_places(model) -> np.ndarray:
     over_next = jax.vmap(chain.log_next, (None, None, None, 0))
     over_places = jax.vmap(over_next, (None, None, 0, None))
     over_instants = jax.vmap(over_places, (None, 0, None, None))
-    log = jax.vmap(over_instants, (0, None, None, None))(tables, jnp.arange(1, PERIOD), places, places)
+    over_users = jax.jit(jax.vmap(over_instants, (0, None, None, None)))
+    log = over_users(tables, jnp.arange(1, PERIOD), places, places)
     return np.exp(np.asarray(log))
 
 

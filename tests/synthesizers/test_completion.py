@@ -107,10 +107,12 @@ def test_users_with_single_events_only(system):
 
 
 def test_strange_traces_are_refused(train, model):
-    other_grid = to_traces([(0, 0, 0, 0)], PLACES, TimeGrid("2024-01-01T00:00:00", 60, np.arange(PERIOD)))
+    one_day = TimeGrid("2024-01-01T00:00:00", 60, np.arange(PERIOD))
+    other_grid = to_traces([(0, 0, 0, 0), (0, 1, 0, 0)], PLACES, one_day)
     shorter = to_traces([(0, 0, 0, 0)], places_in_line(4), GRID)
-    assert complete(model, to_traces([(0, 0, 0, 0)], PLACES, GRID)).n_events == PERIOD
-    assert complete(model, other_grid).n_events == PERIOD
+    two_days = to_traces([(0, 0, 0, 0), (0, 0, 4, 0)], PLACES, GRID)
+    assert complete(model, two_days).n_events == 2 * PERIOD
+    assert complete(model, other_grid).n_events == 2 * PERIOD
     with pytest.raises(InputError, match="place table"):
         complete(model, shorter)
     with pytest.raises(InputError, match="time grid"):

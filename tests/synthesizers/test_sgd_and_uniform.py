@@ -15,6 +15,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
 USERS, PLACES, PERIOD, DAYS = 4, 5, 4, 3
@@ -64,12 +65,18 @@ def copied_events(train: Traces, n_copied: int) -> dict[tuple[int, int], int]:
     return copied
 
 
-def all_log_probabilities(model, user: int) -> tuple[np.ndarray, np.ndarray]:
-    table = jax.tree.map(lambda leaf: leaf[..., user], model.tables(jnp.arange(USERS)))
-    every = jnp.arange(PLACES)
-    first = jax.vmap(model.log_first, (None, 0))(table, every)
+@jax.jit
+def log_probabilities(model: ScoredTraceModel) -> tuple[jax.Array, jax.Array]:
+    """Of each first place, shape (users, places), and of each step, shape (users, instants, places, places)."""
+    tables, every = model.tables(jnp.arange(USERS)), jnp.arange(PLACES)
+    over_firsts = jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None))
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
-    step = jax.jit(jax.vmap(over_places, (None, 0, None, None)))(table, jnp.arange(1, PERIOD), every, every)
+    over_steps = jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (-1, None, None, None))
+    return over_firsts(tables, every), over_steps(tables, jnp.arange(1, PERIOD), every, every)
+
+
+def all_probabilities(model: ScoredTraceModel) -> tuple[np.ndarray, np.ndarray]:
+    first, step = log_probabilities(model)
     return np.exp(first), np.exp(step)
 
 
@@ -86,8 +93,7 @@ def test_log_probabilities_are_those_of_the_dense_matrices(train, n_copied):
     assert fitted.time_grid.n_instants == PERIOD
     first, count = dense_chain(train)
     copied = copied_events(train, n_copied)
-    for user in range(USERS):
-        ours_first, ours_step = all_log_probabilities(fitted.trace_model, user)
+    for user, (ours_first, ours_step) in enumerate(zip(*all_probabilities(fitted.trace_model), strict=True)):
         for instant in range(PERIOD):
             expected = first if instant == 0 else count[SLOTS[instant]]
             if (user, instant) in copied:
@@ -125,10 +131,9 @@ def test_classes_are_the_users_with_the_same_copied_events(train, n_copied):
     np.testing.assert_array_equal(classes[:, None] == classes, [[a == b for b in rows] for a in rows])
     assert classes[0] == classes[2]
     assert len(set(classes.tolist())) == (1 if n_copied == 0 else len({tuple(row) for row in rows}))
-    for user in range(USERS):
-        twin = np.flatnonzero(classes == classes[user])[0]
-        for ours, equal in zip(all_log_probabilities(model, user), all_log_probabilities(model, twin), strict=True):
-            np.testing.assert_array_equal(ours, equal)
+    twin = [np.flatnonzero(classes == own)[0] for own in classes]
+    for ours in all_probabilities(model):
+        np.testing.assert_array_equal(ours, ours[twin])
     np.testing.assert_array_equal(model.classes(1), [0])
 
 
@@ -201,7 +206,7 @@ def test_traces_without_any_transition(train):
     frame = lonely.to_frame()
     frame = frame[frame.instant % 2 == 0]
     fitted = fit(Traces.from_frame(frame, train.places, train.time_grid), "sgd")
-    step = all_log_probabilities(fitted.trace_model, 0)[1]
+    step = all_probabilities(fitted.trace_model)[1]
     np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
     drawn = jax.jit(jax.vmap(fitted.trace_model.sample_next, (0, None, None, None)))(KEYS[:1000], 0, 1, 0)
     assert chi_square_ratio(np.asarray(drawn), np.full(PLACES, 1 / PLACES)) < 1
@@ -214,7 +219,7 @@ def test_copying_a_negative_number_of_events_is_refused():
 
 def test_uniform(train):
     fitted = fit(train, "uniform")
-    first, step = all_log_probabilities(fitted.trace_model, 0)
+    first, step = all_probabilities(fitted.trace_model)
     np.testing.assert_allclose(first, 1 / PLACES, rtol=1e-6)
     np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
     assert len(set(fitted.trace_model.classes(USERS))) == 1

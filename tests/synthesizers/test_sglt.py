@@ -98,15 +98,15 @@ def test_it_has_no_likelihood(fitted):
 
 def test_people_with_nothing_to_tell_apart():
     """One place, where nobody moves; one instant; all places at one point, most of them never visited."""
-    together = PlaceTable(np.arange(6), np.full(6, 35.0), np.full(6, 139.0))
+    together = PlaceTable(np.arange(PLACES), np.full(PLACES, 35.0), np.full(PLACES, 139.0))
     for places, grid, n_visited in (
         (places_in_line(1), minutes(4), 1),
         (places_in_line(6), minutes(1), 5),
-        (together, minutes(4), 2),
+        (together, minutes(INSTANTS), 2),
     ):
-        traces = random_traces(1, range(5), places, grid, n_visited=n_visited)
+        traces = random_traces(1, range(USERS), places, grid, n_visited=n_visited)
         synthetic = synthesize(fit(traces, "sglt", seed=0), traces_per_user=3, seed=0)
-        assert places_of(synthetic, 3).shape == (5, 3, grid.n_instants)
+        assert places_of(synthetic, 3).shape == (USERS, 3, grid.n_instants)
         assert synthetic.place.max() < len(places)
 
 
@@ -145,7 +145,7 @@ def test_traces_are_among_the_allowed_places_and_not_the_true_ones(train, fitted
     has_others = np.bincount(cluster)[cluster[own]] > 1
     assert not (made == own)[np.broadcast_to(has_others, made.shape)].any()
     model: SGLT = fitted.trace_model
-    allowed = jax.vmap(model.allowed_places, (None, 0))(jax.random.key(0), jnp.asarray(own[:, 0]))
+    allowed = jax.jit(jax.vmap(model.allowed_places, (None, 0)))(jax.random.key(0), jnp.asarray(own[:, 0]))
     assert allowed.shape == (USERS, INSTANTS, PLACES)
 
 

@@ -90,7 +90,7 @@ def test_the_factors_test_both_floors(factors):
 @pytest.mark.parametrize("mix", MIXES)
 def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
     model = make_model(factors, mix=mix)
-    tables = model.tables(jnp.arange(USERS))
+    tables = jax.jit(model.tables)(jnp.arange(USERS))
     every = jnp.arange(PLACES)
     first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None)))(tables, every)
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
@@ -115,7 +115,7 @@ def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
 def test_many_steps_of_many_users_at_once(factors, mix):
     """Against the definition, step by step and user by user; not all places stay, and not in all slots."""
     model = make_model(factors, mix=mix)
-    tables = model.tables(jnp.arange(USERS))
+    tables = jax.jit(model.tables)(jnp.arange(USERS))
     instants, places, next_places = (i.ravel() for i in np.meshgrid([1, 3], np.arange(PLACES), np.arange(PLACES)))
     moves = (jnp.asarray(x[places != next_places]) for x in (instants, places, next_places))
     stays = jnp.array([1, 3, 3, 1, 3]), jnp.array([0, 0, 2, 6, 6])
@@ -146,10 +146,11 @@ def test_staying_has_a_probability_in_single_precision_too():
     model = MetropolisHastings(
         **{name: jnp.asarray(x, jnp.float32) for name, x in factors.items()}, slot_of_instant=jnp.zeros(2, jnp.int32)
     )
-    tables = jax.tree.map(lambda leaf: leaf[..., 0], model.tables(jnp.zeros(1, jnp.int32)))
-    np.testing.assert_allclose(jnp.exp(model.log_next(tables, zero, zero, zero)), 1e-8 / (n - 1), rtol=1e-5)
-    tables = model.tables(jnp.zeros(1, jnp.int32))
-    stays = model.log_stays(tables, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
+    tables = jax.jit(model.tables)(jnp.zeros(1, jnp.int32))
+    stays = jax.jit(model.log_stays)(tables, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
+    tables = jax.tree.map(lambda leaf: leaf[..., 0], tables)
+    log_next = jax.jit(model.log_next)(tables, zero, zero, zero)
+    np.testing.assert_allclose(jnp.exp(log_next), 1e-8 / (n - 1), rtol=1e-5)
     np.testing.assert_allclose(jnp.exp(stays), 1e-8 / (n - 1), rtol=1e-5)
 
 

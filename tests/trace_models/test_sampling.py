@@ -51,9 +51,10 @@ def test_index_never_has_weight_zero(size):
 
 def test_a_chain_is_drawn_event_by_event_each_from_a_key_of_its_own():
     model, key = random_chains(), jax.random.key(4)
-    trace = model.sample_trace(key, jnp.asarray(3), INSTANTS)
-    expected = [model.sample_first(jax.random.fold_in(key, 0), jnp.asarray(3))]
+    first, following = jax.jit(model.sample_first), jax.jit(model.sample_next)
+    trace = jax.jit(model.sample_trace, static_argnums=2)(key, jnp.asarray(3), INSTANTS)
+    expected = [first(jax.random.fold_in(key, 0), jnp.asarray(3))]
     for instant in range(1, INSTANTS):
         own_key = jax.random.fold_in(key, instant)
-        expected.append(model.sample_next(own_key, jnp.asarray(3), jnp.asarray(instant), expected[-1]))
+        expected.append(following(own_key, jnp.asarray(3), jnp.asarray(instant), expected[-1]))
     assert trace.tolist() == [int(place) for place in expected]
