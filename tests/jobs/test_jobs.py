@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -46,6 +47,9 @@ n_days = 1
 
 [test]
 k = {k}
+
+[evaluate]
+attacks = {attacks}
 """
 UNIFORM = 'system = "uniform"'
 N_SWEEPS = 25
@@ -73,8 +77,11 @@ print(changes)
 """
 
 
-def configured(folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "") -> JobConfig:
-    (folder / "job.toml").write_text(more + JOB.format(fit=fit, k=k), encoding="utf-8")
+def configured(
+    folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "", attacks: Literal["true", "false"] = "false"
+) -> JobConfig:
+    """A job; without attacks, which take longest of so small a one."""
+    (folder / "job.toml").write_text(more + JOB.format(fit=fit, k=k, attacks=attacks), encoding="utf-8")
     return JobConfig.load(folder / "job.toml")
 
 
@@ -96,9 +103,9 @@ def no_drawing(monkeypatch):
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory) -> tuple[Path, JobResult]:
-    """Folder and result of a job that nothing disturbs, with pictures."""
+    """Folder and result of a job that nothing disturbs, with attacks and pictures."""
     folder = tmp_path_factory.mktemp("unbroken")
-    return folder, run(configured(folder))
+    return folder, run(configured(folder, attacks="true"))
 
 
 @pytest.fixture(scope="module")
@@ -232,10 +239,7 @@ def test_comparisons_that_cannot_be_are_refused(tmp_path, compare, message):
 
 
 def test_no_attacks(tmp_path, no_drawing):
-    configured(tmp_path)
-    with (tmp_path / "job.toml").open("a") as file:
-        file.write("[evaluate]\nattacks = false\n")
-    evaluation = run(JobConfig.load(tmp_path / "job.toml")).evaluation
+    evaluation = run(configured(tmp_path, attacks="false")).evaluation
     assert not {"reid_rate", "mia_advantage"} & set(evaluation.metrics)
 
 
@@ -263,7 +267,7 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
         (("k = 2", "k = 3"), STEPS[:3]),
         (("k = 2", "k = 2\neta = 0.5"), STEPS[:3]),
         (("k = 2", "k = 2\n[release]\nkeep_users_together = true"), STEPS[:4]),
-        (("k = 2", "k = 2\n[evaluate]\nattacks = false"), STEPS[:5]),
+        (("attacks = false", "attacks = true"), STEPS[:5]),
         (("k = 2", "k = 2 # as before"), STEPS),
     ],
 )
@@ -436,7 +440,7 @@ def run_killed(folder: Path, at: int, timeout_s: float | None = None) -> subproc
 
 @pytest.mark.parametrize("at", random.Random(0).sample(range(1, 40), 1))
 def test_a_killed_job_equals_an_unbroken_one(unbroken, tmp_path, at):
-    config = configured(tmp_path)
+    config = configured(tmp_path, attacks="true")
     assert run_killed(tmp_path, at).returncode == -signal.SIGKILL
     run(config)
     assert contents(tmp_path) == contents(unbroken[0])
