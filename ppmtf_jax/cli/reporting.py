@@ -35,8 +35,9 @@ def report(
     and maps of real people taken together: only you can read it, and it is not part of the release.
     """
     page, made = report_run(run, out, settings, overwrite=overwrite, progress=not quiet)
+    width = max(len(status.word) for status in Status)
     for status in Status:
-        questions = [light.question for _, light in made.lights() if light.status is status]
-        if questions:
-            tell(f"{status.symbol} {status.word}: {' '.join(questions)}")
+        for _, light in made.lights():
+            if light.status is status:
+                tell(f"{status.symbol} {status.word:<{width}}  {light.question}")
     tell(f"{page}, which only you can read; it is not to be handed out")

@@ -40,7 +40,8 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     period = grid.one_period()
     n_traces = len(traces.trace_table()[0])
     generator = statement["generator"]
-    settings = ", ".join(f"{name} = {value}" for name, value in generator["settings"].items()) or "none"
+    chosen = {name: "found by itself" if value is None else value for name, value in generator["settings"].items()}
+    settings = ", ".join(f"{name} = {value}" for name, value in chosen.items()) or "none"
     has_category = "" if places.category is None else ", category"
     paragraphs = {
         "What it is": (
