@@ -46,8 +46,9 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     paragraphs = {
         "What it is": (
             f"{counted(n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
-            f"{counted(len(places), 'place')}. None is of a real person. Each is one abstract day, or period: of no "
-            "particular date, day of the week or season, whatever the nominal date says. It has a place for each of "
+            f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what of real people may be in them. "
+            "Each is one abstract day, or period: of no particular date, day of the week or season, whatever the "
+            "nominal date says. It has a place for each of "
             f"{counted(period.n_instants, 'instant')} of {period.step_s} s, however rarely the people behind the model "
             "were seen."
         ),
