@@ -42,8 +42,8 @@ class PeakMemory:
 
     def megabytes(self) -> int | None:
         """None where the system does not say, as outside Linux."""
-        lines = _read(Path("/proc/self/status")).splitlines() if self.is_known else []
-        return next((int(line.split()[1]) * 1024 // 10**6 for line in lines if line.startswith("VmHWM:")), None)
+        peak = _told(Path("/proc/self/status"), "VmHWM") if self.is_known else None
+        return None if peak is None else peak // 10**6
 
 
 def require_memory(step: str, needed: int, way_out: str) -> None:
@@ -61,8 +61,7 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
 
 
 def _of_machine() -> int | None:
-    lines = _read(Path("/proc/meminfo")).splitlines()
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    return _told(Path("/proc/meminfo"), "MemAvailable")
 
 
 def _of_process() -> int | None:
@@ -73,8 +72,7 @@ def _of_process() -> int | None:
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    lines = _read(Path("/proc/self/status")).splitlines()
-    reserved = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmSize:")), 0)
+    reserved = _told(Path("/proc/self/status"), "VmSize") or 0
     return None if limit == resource.RLIM_INFINITY else max(limit - reserved, 0)
 
 
@@ -87,6 +85,12 @@ def _of_group(limit: str, used: str) -> int | None:
     lines = _read((root / used).with_name("memory.stat")).splitlines()
     cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
     return int(numbers[0]) - int(numbers[1]) + cached
+
+
+def _told(path: Path, name: str) -> int | None:
+    """Bytes that a line of the system's files gives in kB; None without such a line."""
+    lines = _read(path).splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
 def _read(path: Path) -> str:
