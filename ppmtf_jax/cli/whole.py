@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.measure import Measurement
 from rich.table import Table
 
 from ppmtf_jax.attacks.registry import ATTACKS
@@ -15,7 +14,7 @@ from ppmtf_jax.cli.group import LATE_HELP
 from ppmtf_jax.cli.options import Quiet, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.evaluation.tables import TableOrList, format_table
+from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
 from ppmtf_jax.jobs.resume import run as run_job
@@ -168,9 +167,7 @@ def _comparison_table(found: Compared, traces: str, note: str) -> Table | TableO
     """Means over seeds, with standard deviations if the terminal is wide enough."""
     mean, spread = found.mean(traces), found.spread(traces)
     table = format_table(mean, note=f"{note} Means over seeds ± standard deviation.", spread=spread)
-    if Measurement.get(console, console.options.update(width=1000), table).minimum <= console.width:
-        return table
-    return TableOrList(mean, note=f"{note} Means over seeds.")
+    return table if fits(table, console, console.options) else TableOrList(mean, note=f"{note} Means over seeds.")
 
 
 def _run_and_show(config: JobConfig, quiet: bool) -> None:

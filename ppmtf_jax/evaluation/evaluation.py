@@ -184,6 +184,25 @@ class Row(NamedTuple):
         """Whether a number is one of synthetic traces, and worse than chance."""
         return column not in RESERVED and value > self.reading.alarm
 
+    def texts(self, columns: Sequence[str], spreads: Sequence[float] | None = None) -> list[str]:
+        """The numbers as printed: marked where they alarm, each with its spread where that is given and known.
+
+        Examples
+        --------
+        >>> row = Row(Quantity("b", "B", "", "", "lower", ""), "privacy", [0.4, 0.9], Reading(alarm=0.25))
+        >>> row.texts(["synthetic", "training"])
+        ['! 0.4000', '0.9000']
+        """
+
+        def text(column: str, value: float, spread: float) -> str:
+            number = self.quantity.text(value)
+            if math.isfinite(spread) and spread > 0:
+                number += f" ± {self.quantity.text(spread)}"
+            return ("! " if self.is_alarming(column, value) else "") + number
+
+        unknown = [math.nan] * len(self.values)
+        return [text(*each) for each in zip(columns, self.values, spreads or unknown, strict=True)]
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
@@ -42,15 +42,11 @@ class TableOrList:
     """
 
     def __init__(self, evaluation: Evaluation, *, note: str = ""):
-        self.evaluation = evaluation
         self.table = format_table(evaluation, note=note)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
         """Whichever fits."""
-        unbounded = options.update(width=UNBOUNDED)
-        yield (
-            self.table if Measurement.get(console, unbounded, self.table).minimum <= options.max_width else self._list()
-        )
+        yield self.table if fits(self.table, console, options) else self._list()
 
     def _list(self) -> Text:
         names = [str(column.header) for column in self.table.columns][1:-1]
@@ -64,6 +60,11 @@ class TableOrList:
                 for name, column in zip(names, columns, strict=True)
             ]
         return Text("\n".join([*lines, *(["", str(self.table.caption)] if self.table.caption else [])]))
+
+
+def fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
+    """Whether a table can be printed without cutting a word or a number off."""
+    return Measurement.get(console, options.update(width=UNBOUNDED), table).minimum <= options.max_width
 
 
 def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:
@@ -98,7 +99,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
     table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *remarks(evaluation)]) or None
     apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
-    numbers = [_numbers(row, evaluation.columns, apart.get(row.quantity.name)) for row in rows]
+    numbers = [row.texts(evaluation.columns, apart.get(row.quantity.name)) for row in rows]
     table.add_column("Metric", min_width=MIN_TITLE_WIDTH)
     for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
         # A long name may take several lines, a number may not.
@@ -110,18 +111,6 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
             table.add_row(row.title, *texts, _good_value(row, usual), style="dim" if row.reading.caveat else None)
         table.add_section()
     return table
-
-
-def _numbers(row: Row, columns: Sequence[str], spreads: Sequence[float] | None) -> list[str]:
-    """As printed, each with its spread where that is known, and marked where it alarms."""
-
-    def text(column: str, value: float, spread: float) -> str:
-        number = row.quantity.text(value)
-        if math.isfinite(spread) and spread > 0:
-            number += f" ± {row.quantity.text(spread)}"
-        return ("! " if row.is_alarming(column, value) else "") + number
-
-    return [text(*each) for each in zip(columns, row.values, spreads or [math.nan] * len(row.values), strict=True)]
 
 
 def references_text(reading: Reading) -> str:

@@ -30,9 +30,9 @@ def visit_fraction_panels(
 ) -> matplotlib.figure.Figure:
     """Who spends how much of her time at a kind of place: a panel for each of some categories, a line for each set.
 
-    Of the users with at least 5 events who are there at all, the share in each bin of the share of their events. Bins
-    are as wide as one instant of a period of the first set's grid, 1/24 where that has 24. Places without categories
-    are kinds of their own.
+    Of the users with at least 5 events who are there, and not only there, the share in each bin of the share of their
+    events: those whom VF-TV counts. Bins are as wide as one instant of a period of the first set's grid, 1/24 where
+    that has 24. Places without categories are kinds of their own.
 
     Parameters
     ----------

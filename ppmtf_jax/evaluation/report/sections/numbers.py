@@ -18,7 +18,7 @@ def make(material: Material) -> Content:
         rows = [row for row in evaluation.rows() if row.kind == kind]
         if rows:
             caption = f"Numbers of {kind}, as `ppmtf evaluate` prints them"
-            cells = [[row.title, _good(row), *_numbers(row, evaluation.columns)] for row in rows]
+            cells = [[row.title, _good(row), *row.texts(evaluation.columns)] for row in rows]
             blocks.append(Details(caption, (Table(caption, ("Number", "A good value", *columns), cells, n_words=2),)))
     told = remarks(evaluation)
     if told:
@@ -28,11 +28,6 @@ def make(material: Material) -> Content:
     caption = "What each number means"
     table = Table(caption, ("Number", "What it is", "Better"), meanings, n_words=3)
     return Content([*blocks, Details(caption, (table,))])
-
-
-def _numbers(row: Row, columns: list[str]) -> list[str]:
-    values = zip(columns, row.values, strict=True)
-    return [("! " if row.is_alarming(column, value) else "") + row.quantity.text(value) for column, value in values]
 
 
 def _good(row: Row) -> str:
