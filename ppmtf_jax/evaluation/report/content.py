@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal
+
+from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -13,36 +14,6 @@ if TYPE_CHECKING:
 
 PIXELS_PER_INCH = 96
 NARROW_PX = 530
-
-
-class Status(Enum):
-    """How good something is: each has a word and a symbol of its own, so that no colour is needed to tell them apart.
-
-    Examples
-    --------
-    >>> Status.FAIR.word, Status.FAIR.symbol
-    ('Fair', '~')
-    """
-
-    GOOD = ("Good", "✓")
-    FAIR = ("Fair", "~")
-    POOR = ("Poor", "✕")
-    UNKNOWN = ("Not known", "?")
-
-    @property
-    def word(self) -> str:
-        """As printed."""
-        return self.value[0]
-
-    @property
-    def symbol(self) -> str:
-        """As printed beside the word."""
-        return self.value[1]
-
-    @property
-    def css(self) -> str:
-        """Class of the style sheet."""
-        return self.name.lower()
 
 
 @dataclass(frozen=True)
@@ -64,6 +35,26 @@ class Light:
     status: Status
     answer: str
     rule: str
+
+
+def light_of(question: str, decisive: Judgement, limits: Sequence[Limit], if_poor: str, attack: str = "") -> Light:
+    """The light that the worst number of some attacks gives.
+
+    Parameters
+    ----------
+    question : str
+    decisive : Judgement
+        See `worst`.
+    limits : sequence of Limit
+        All that were looked at.
+    if_poor : str
+        What not to do then, as a sentence.
+    attack : str
+        Which one it was, in words; "" where there is one only.
+    """
+    by = f" By {attack[:1].lower() + attack[1:]}." if attack else ""
+    advice = f" {if_poor}" if decisive.status is Status.POOR else ""
+    return Light(question, decisive.status, f"{decisive.text}{by}{advice}", rule(limits))
 
 
 @dataclass(frozen=True)

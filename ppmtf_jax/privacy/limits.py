@@ -1,0 +1,383 @@
+"""Every threshold by which the library calls something safe enough or too risky, each in one place.
+
+Statements, lights, alarms and refusals read them here, so that they cannot disagree.
+
+A number of an attack is an estimate from some people, and is judged with its 95 % interval, as a cautious data
+protection officer would: what is not shown to be small is not good. See `Limit` for the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from scipy.stats import beta
+
+MIN_ETA, MAX_ETA = 1e-6, 3.0
+"""Widths of a bin of log-likelihood that the privacy test takes. Below, bins have too large numbers, and above, a trace
+may be e^3 = 20 times as probable for one "plausible" user as for another."""
+Number = int | float
+TAIL = 0.025
+"""Probability at which either end of an interval is wrong."""
+MOST_NEEDED = 10**6
+
+
+class Status(Enum):
+    """How good something is: each has a word and a symbol of its own, so that no colour is needed to tell them apart.
+
+    Examples
+    --------
+    >>> Status.FAIR.word, Status.FAIR.symbol
+    ('Fair', '~')
+    """
+
+    GOOD = ("Good", "✓")
+    FAIR = ("Fair", "~")
+    POOR = ("Poor", "✕")
+    UNKNOWN = ("Not known", "?")
+
+    @property
+    def word(self) -> str:
+        """As printed."""
+        return self.value[0]
+
+    @property
+    def symbol(self) -> str:
+        """As printed beside the word."""
+        return self.value[1]
+
+    @property
+    def css(self) -> str:
+        """Class of the style sheet."""
+        return self.name.lower()
+
+
+# Intervals of an estimate from so many people
+
+
+def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
+    """Interval of a share of independent people (Clopper and Pearson 1934): none of few is not none of all.
+
+    Examples
+    --------
+    >>> low, high = share_interval(0.0, 10)
+    >>> low, round(high, 3) == round(1 - 0.025 ** (1 / 10), 3)
+    (0.0, True)
+    """
+    found = share * people
+    low = float(beta.ppf(tail, found, people - found + 1)) if share > 0 else 0.0
+    high = float(beta.ppf(1 - tail, found + 1, people - found)) if share < 1 else 1.0
+    return low, high
+
+
+def auc_interval(auc: Number, people: Number) -> tuple[float, float]:
+    """Interval of an area under the curve from two sets of so many people each, by its standard error for a guess."""
+    return _around(auc, 1.96 / math.sqrt(6 * people))
+
+
+def advantage_interval(advantage: Number, people: Number) -> tuple[float, float]:
+    """Interval of the greatest difference of two rates, by the tail of Smirnov's statistic, exp(-people d^2)."""
+    return _around(advantage, math.sqrt(-math.log(TAIL) / people))
+
+
+def _around(value: Number, by: float) -> tuple[float, float]:
+    return max(value - by, 0.0), min(value + by, 1.0)
+
+
+def people_of_both(n: int, m: int) -> float:
+    """Two sets of how many people each tell as much as one of `n` and one of `m`: their harmonic mean.
+
+    Examples
+    --------
+    >>> people_of_both(500, 500), round(people_of_both(500, 4), 1)
+    (500.0, 7.9)
+    """
+    return 2 * n * m / (n + m)
+
+
+# Limits
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much of something that an attack finds is good, and how much is fair.
+
+    The rule is the same for all. *Good* and *fair*: even the upper end of the 95 % interval is at most so much. Beyond,
+    it is *poor* where the lower end is above a guess, so that something leaks and it may be much; else too few people
+    were looked at, and it is *not known*. So more leak never gives a better light, nor do fewer people.
+
+    Parameters
+    ----------
+    name : str
+        Short, as in a table of limits.
+    sentence : str
+        With `{value}` for the share.
+    good, fair : float
+        Greatest upper ends.
+    reason : str
+        Why these.
+    guess : float
+        What is found by chance alone.
+    of_whom : str
+        Whom more are needed of where it is not known.
+    interval : callable
+        From a number and how many people it was found of to the ends of the 95 % interval.
+
+    Examples
+    --------
+    >>> MEMBERSHIP_AUC.judge(0.53, people=1000).status.word, MEMBERSHIP_AUC.judge(0.7, people=8).status.word
+    ('Good', 'Not known')
+    """
+
+    name: str
+    sentence: str
+    good: float
+    fair: float
+    reason: str
+    guess: float = 0.0
+    of_whom: str = "people"
+    interval: Callable[[Number, Number], tuple[float, float]] = field(default=share_interval, repr=False)
+
+    def judge(
+        self,
+        value: Number,
+        people: Number,
+        interval: tuple[Number, Number] | None = None,
+        guess: Number | None = None,
+    ) -> Judgement:
+        """Which light a number gets.
+
+        Parameters
+        ----------
+        value : float
+            From 0 to 1; NaN is not known.
+        people : float
+            How many it was found of; traces of one person are not independent.
+        interval : pair of floats, optional
+            A 95 % interval that was found otherwise, as by a bootstrap. The wider end of both counts.
+        guess : float, optional
+            What is found by chance, where that depends on the data.
+        """
+        guess = self.guess if guess is None else guess
+        if not (math.isfinite(value) and people > 0):
+            return Judgement(self, Status.UNKNOWN, value, 0.0, 1.0, guess, None)
+        low, high = self.interval(value, people)
+        if interval is not None:
+            low, high = min(low, interval[0]), max(high, interval[1])
+        status = self._status(low, high, guess)
+        needed = self._needed(value, people, low, high) if status is Status.UNKNOWN else None
+        return Judgement(self, status, value, low, high, guess, needed)
+
+    def alarm(self, people: Number, guess: Number | None = None) -> float:
+        """The greatest number of so many people that is not poor; above it, `evaluate` rings."""
+        low, high = 0.0, 1.0
+        if self.judge(high, people, guess=guess).status is not Status.POOR:
+            return math.inf
+        while high - low > 1e-6:
+            middle = (low + high) / 2
+            is_poor = self.judge(middle, people, guess=guess).status is Status.POOR
+            low, high = (low, middle) if is_poor else (middle, high)
+        return low
+
+    def _status(self, low: Number, high: Number, guess: Number) -> Status:
+        if high <= self.fair:
+            return Status.GOOD if high <= self.good else Status.FAIR
+        return Status.POOR if low > guess else Status.UNKNOWN
+
+    def _needed(self, value: Number, people: Number, low: Number, high: Number) -> int | None:
+        """People of whom this number would be known, and none but a guess too; intervals found otherwise are wider."""
+        own_low, own_high = self.interval(value, people)
+        wider, n = ((high - low) / (own_high - own_low)) ** 2, float(people)
+        while n * wider < MOST_NEEDED:
+            n *= 1.05
+            if all(
+                self._status(*self.interval(each, n), self.guess) is not Status.UNKNOWN for each in (value, self.guess)
+            ):
+                step = 10 ** max(math.floor(math.log10(n * wider)) - 1, 0)
+                return math.ceil(n * wider / step) * step
+        return None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a limit says of a number.
+
+    Parameters
+    ----------
+    limit : Limit
+    status : Status
+    value, low, high : float
+        The number, and the ends of its 95 % interval.
+    guess : float
+    needed : int, optional
+        Where it is not known: about how many people would be needed, if that can be said.
+    """
+
+    limit: Limit
+    status: Status
+    value: Number
+    low: Number
+    high: Number
+    guess: Number
+    needed: int | None = None
+
+    @property
+    def text(self) -> str:
+        r"""In words.
+
+        Examples
+        --------
+        >>> NAMED.judge(1.0, people=2, guess=0.5).text.replace("\xa0", " ")
+        'The right person is named for 100.0 % of the traces (95 %: 15.8 to 100.0; a guess: 50). Of so few people one
+        cannot tell; about 36 people would do.'
+        """
+        if not math.isfinite(self.value):
+            return f"{self.limit.name}: it could not be measured."
+        ends = f"95\u00a0%: {100 * self.low:.1f} to {100 * self.high:.1f}; a guess: {100 * self.guess:.3g}"
+        value = f"{100 * self.value:.1f}\u00a0%"
+        said = f"{self.limit.sentence.format(value=value)} ({ends})."
+        if self.status is not Status.UNKNOWN:
+            return said
+        would_do = "" if self.needed is None else f"; about {self.needed:,} {self.limit.of_whom} would do"
+        return f"{said} Of so few people one cannot tell{would_do}."
+
+    @property
+    def _badness(self) -> tuple[int, float]:
+        order = (Status.GOOD, Status.FAIR, Status.UNKNOWN, Status.POOR)
+        return order.index(self.status), (self.high - self.limit.good) / (self.limit.fair - self.limit.good)
+
+
+def worst(judgements: Sequence[Judgement]) -> Judgement:
+    """The one that decides: poor comes before not known, that before fair, and good last.
+
+    Examples
+    --------
+    >>> worst([NAMED.judge(0.0, people=20), COPIED.judge(0.5, people=500)]).limit.name
+    'Copied'
+    """
+    return max(judgements, key=lambda each: each._badness)
+
+
+def rule(limits: Sequence[Limit]) -> str:
+    """By which rule a light is given, in words."""
+    listed = "; ".join(
+        f"{each.name[:1].lower() + each.name[1:]} {100 * each.good:g}\u00a0% and {100 * each.fair:g}\u00a0%"
+        for each in limits
+    )
+    return (
+        f"Good, and fair: even the upper end of the 95\u00a0% interval is at most ({listed}). Beyond, poor where the "
+        "lower end is above a guess, and not known where it is not: then there are too few people to tell. The worst "
+        "number of the strongest attack decides."
+    )
+
+
+NAMED = Limit(
+    "Right person named",
+    "The right person is named for {value} of the traces",
+    0.03,
+    0.10,
+    "What is named is wrong for 97 and for 90 of 100 traces, so that nobody can rely on it.",
+)
+"""Re-identification: share of the traces whose person is guessed right; a guess is one over the number of people."""
+
+LINKED = Limit(
+    "Linked with 1 % false alarms",
+    "{value} of the people's traces are linked to them with 1\u00a0% false alarms",
+    0.05,
+    0.10,
+    "Five and ten times a guess: where an own trace is as probable as another, a link is right in 5 of 6, and in 10 of "
+    "11 cases.",
+    guess=0.01,
+)
+LINKED_SURELY = Limit(
+    "Linked with 0.1 % false alarms",
+    "{value} of the people's traces are linked to them with 0.1\u00a0% false alarms",
+    0.02,
+    0.05,
+    "Nearly certain links, of one in fifty and of one in twenty people.",
+    guess=0.001,
+)
+
+MEMBERSHIP_AUC = Limit(
+    "Right one of a training user and another",
+    "Of a training user and another, the right one is pointed at in {value} of cases",
+    0.60,
+    0.65,
+    "A coin is right in 50 of 100 cases; one who is right in 60 to 65 knows little of anybody.",
+    guess=0.5,
+    of_whom="training users, and as many others,",
+    interval=auc_interval,
+)
+FOUND = Limit(
+    "Found with 1 % false alarms",
+    "{value} of the training users are found with 1\u00a0% false alarms",
+    0.05,
+    0.10,
+    "Five and ten times a guess: of equally many members and others, an accusation is right in 5 of 6, and in 10 of 11 "
+    "cases. An average over all users hides the few who are exposed; this does not.",
+    guess=0.01,
+    of_whom="training users, and as many others,",
+)
+FOUND_SURELY = Limit(
+    "Found with 0.1 % false alarms",
+    "{value} of the training users are found with 0.1\u00a0% false alarms",
+    0.02,
+    0.05,
+    "Nearly certain accusations, of one in fifty and of one in twenty people.",
+    guess=0.001,
+    of_whom="training users, and as many others,",
+)
+ADVANTAGE = Limit(
+    "Membership advantage",
+    "The true positive rate is greater than the false one by {value}",
+    0.14,
+    0.21,
+    "What areas under the curve of 0.60 and 0.65 give, where scores are normal.",
+    of_whom="training users, and as many others,",
+    interval=advantage_interval,
+)
+
+COPIED = Limit(
+    "Copied",
+    "{value} of the traces share more with a training trace than 95\u00a0% of other people's traces do",
+    0.10,
+    0.15,
+    "Twice and three times what traces of people give who were not used.",
+    guess=0.05,
+)
+
+SURE = Limit(
+    "Sure of the input user",
+    "Whoever holds all users for equally probable beforehand, and sees one trace, can be sure of its input user by at "
+    "most {value}",
+    0.25,
+    0.5,
+    "One in four is a suspicion at most; beyond one in two the input user is more probable than all others together.",
+)
+
+
+def sureness(k: int, eta: Number) -> float:
+    """How sure one can be of a trace's input user, among k who are plausible within a factor e^eta.
+
+    One who holds all users for equally probable beforehand, knows the model, and sees this trace alone. The input user
+    is at most e^eta times as probable as each of the k - 1 others.
+
+    Examples
+    --------
+    >>> round(sureness(10, 1.0), 2), sureness(1, 1.0), sureness(10, 1000.0)
+    (0.23, 1.0, 1.0)
+    """
+    return 1 / (1 + (k - 1) * math.exp(-eta))
+
+
+def grade(limit: Limit, value: Number) -> Status:
+    """The light of a number that is known exactly.
+
+    Examples
+    --------
+    >>> [grade(SURE, sureness(k, 1.0)).word for k in (10, 5, 2)]
+    ['Good', 'Fair', 'Poor']
+    """
+    return Status.GOOD if value <= limit.good else Status.FAIR if value <= limit.fair else Status.POOR
