@@ -16,13 +16,14 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
 
-from ppmtf_jax.attacks.registry import ALARM_MARGIN, ATTACKS
+from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.attacks.scoring import products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.limits import COPIED, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MAX_POINTS = 5
@@ -46,7 +47,12 @@ NO_WINDOWS = f"no window of {MIN_EVENTS} events in one of the sets, or periods o
 
 
 def unicity(
-    traces: Traces | Windows, *, max_points: int = MAX_POINTS, n_repeats: int = N_REPEATS, seed: int = SEED
+    traces: Traces | Windows,
+    *,
+    max_points: int = MAX_POINTS,
+    n_repeats: int = N_REPEATS,
+    n_users: int | None = None,
+    seed: int = SEED,
 ) -> Float[np.ndarray, " points"]:
     """Share of users who alone were at 1, 2, ... points of their own (de Montjoye et al. 2013).
 
@@ -60,16 +66,19 @@ def unicity(
     traces : Traces or Windows
     max_points : int
     n_repeats : int
+    n_users : int, optional
+        Size of the crowd in which a user is alone: in each repetition so many are drawn at random, all by default. Only
+        numbers of equal crowds can be compared, for it is easier to be alone among few.
     seed : int
 
     Returns
     -------
-    float array, shape (max_points,)
+    float array, shape (max_points,); NaN where there are fewer users than `n_users`
 
     Raises
     ------
     InputError
-        There is no point to know, or no repetition.
+        There is no point to know, no repetition, or no crowd.
 
     Examples
     --------
@@ -80,18 +89,26 @@ def unicity(
     """
     problems = [
         Problem(f"{name} of at least 1", repr(value))
-        for name, value in (("max_points", max_points), ("n_repeats", n_repeats))
-        if value < 1
+        for name, value in (("max_points", max_points), ("n_repeats", n_repeats), ("n_users", n_users))
+        if value is not None and value < 1
     ]
     if problems:
         raise InputError("unicity", problems)
     windows = traces if isinstance(traces, Windows) else Windows.of(traces)
+    n_there = len(np.unique(windows.user))
+    crowd = n_there if n_users is None else n_users
+    if crowd > n_there:
+        return np.full(max_points, np.nan)
     rng = numpy_stream(seed, Stage.ALARMS, POINTS)
-    return np.mean([_unicity_of_draw(windows, max_points, rng) for _ in range(n_repeats)], axis=0)
+    return np.mean([_unicity_of_draw(windows, max_points, crowd, rng) for _ in range(n_repeats)], axis=0)
 
 
-def _unicity_of_draw(windows: Windows, max_points: int, rng: np.random.Generator) -> Float[np.ndarray, " points"]:
+def _unicity_of_draw(
+    windows: Windows, max_points: int, n_users: int, rng: np.random.Generator
+) -> Float[np.ndarray, " points"]:
     one_each = _one_window_each(windows, rng)
+    if n_users < one_each.n_windows:
+        one_each = one_each.select(_some(one_each.n_windows, n_users, rng))
     crowd = _by_point(one_each).T.tocsr()
     known = np.flatnonzero(_some(one_each.n_windows, N_KNOWN, rng))
     event = np.flatnonzero(np.isin(one_each.window, known))
@@ -253,16 +270,22 @@ class BesideHeldOut:
     Parameters
     ----------
     synthetic, held_out : arrays of numbers, shape (windows,)
+    n_users : int
+        Whose windows they are: of both sets, the smaller number. Windows of one user are alike.
+    greatest : float
+        No number can be greater; where test users reach it, nothing can be above them.
 
     Examples
     --------
-    >>> beside = BesideHeldOut(np.array([9, 9, 1, 1]), np.arange(10))
-    >>> beside.mean, beside.held_out_mean, BesideHeldOut(np.array([9, 10]), np.arange(10)).share_far
-    (5.0, 4.5, 0.5)
+    >>> beside = BesideHeldOut(np.array([9, 9, 1, 10]), np.arange(10), n_users=4)
+    >>> beside.mean, beside.held_out_mean, beside.share_far, beside.judgement().status.word
+    (7.25, 4.5, 0.25, 'Not known')
     """
 
     synthetic: Num[np.ndarray, " window"]
     held_out: Num[np.ndarray, " held_out"]
+    n_users: int
+    greatest: float = math.inf
 
     @property
     def mean(self) -> float:
@@ -284,6 +307,15 @@ class BesideHeldOut:
         """The same of the held-out windows themselves: 0.05, or less where many have the same number."""
         return self._share_far(self.held_out)
 
+    @property
+    def is_mute(self) -> bool:
+        """Whether nothing can be above 95 % of the held-out windows, copied or not."""
+        return bool(np.quantile(self.held_out, FAR_QUANTILE, method="higher") >= self.greatest)
+
+    def judgement(self) -> Judgement:
+        """By the limit of copies; not known where it is mute."""
+        return COPIED.judge(math.nan if self.is_mute else self.share_far, self.n_users)
+
     def to_dict(self) -> dict[str, float]:
         """For JSON."""
         names = ("mean", "held_out_mean", "share_far", "held_out_share_far")
@@ -300,7 +332,9 @@ class Alarms:
     Parameters
     ----------
     unicity, training_unicity : float arrays, shape (points,)
-        See `unicity`, of the synthetic windows and of the training users, who are as many.
+        See `unicity`, of the synthetic windows and of the training users, in crowds of `crowd`.
+    crowd : int
+        As many users as there are of both.
     copied_run : BesideHeldOut
         See `longest_copied_runs`; in events.
     nearest_share : BesideHeldOut
@@ -311,12 +345,14 @@ class Alarms:
     training_unicity: Float[np.ndarray, " points"]
     copied_run: BesideHeldOut
     nearest_share: BesideHeldOut
+    crowd: int
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "unicity": self.unicity.tolist(),
             "training_unicity": self.training_unicity.tolist(),
+            "crowd": self.crowd,
             "copied_run": self.copied_run.to_dict(),
             "nearest_share": self.nearest_share.to_dict(),
         }
@@ -350,7 +386,7 @@ def find_alarms(released: Traces, train: Traces, test: Traces, *, seed: int = SE
     """
     check_same_places(released=released, train=train, test=test)
     comparison = Comparison(released, train, test, released.time_grid.period)
-    if (found := _alarms(comparison, seed)) is None:
+    if (found := _alarms(comparison, seed, as_many_as_released=True)) is None:
         raise InputError("alarms", [Problem("windows of two events in each set, on grids of one period", "none")])
     return found
 
@@ -367,8 +403,11 @@ class _Nearness(NamedTuple):
         return cls(longest_copied_runs(some, train), nearest_shares(some, train))
 
 
-def _alarms(comparison: Comparison, seed: int) -> Alarms | None:
-    """None where there is nothing to compare."""
+def _alarms(comparison: Comparison, seed: int, *, as_many_as_released: bool = False) -> Alarms | None:
+    """None where there is nothing to compare.
+
+    The columns of a table need one crowd, which only the real sets can give; of released traces alone it may be theirs.
+    """
     train, test = (comparison.statistic(_windows, each) for each in (comparison.train, comparison.test))
     grid = comparison.train.time_grid
     same = all(same_period(grid, each.time_grid) for each in (comparison.traces, comparison.test))
@@ -377,12 +416,17 @@ def _alarms(comparison: Comparison, seed: int) -> Alarms | None:
     windows = train if comparison.traces is comparison.train else _thinned(comparison.traces, test, seed)
     if not windows.n_windows:
         return None
+    n_users, n_train, n_test = (len(np.unique(each.user)) for each in (windows, train, test))
+    crowd = min(n_users if as_many_as_released else n_test, n_train)
     near = _Nearness.of(windows, train, seed)
     held_out = comparison.statistic(_nearness_of_test, comparison.test, comparison.train, seed)
+    looked_at = min(n_users, n_test)
     return Alarms(
-        unicity(windows, seed=seed),
-        comparison.statistic(_unicity_of_real, comparison.train, seed),
-        *(BesideHeldOut(*each) for each in zip(near, held_out, strict=True)),
+        unicity(windows, n_users=crowd, seed=seed),
+        comparison.statistic(_unicity_of_real, comparison.train, crowd, seed),
+        BesideHeldOut(near.copied_run, held_out.copied_run, looked_at),
+        BesideHeldOut(near.nearest_share, held_out.nearest_share, looked_at, greatest=1.0),
+        crowd,
     )
 
 
@@ -401,8 +445,8 @@ def _nearness_of_test(test: Traces, train: Traces, seed: int) -> _Nearness:
     return _Nearness.of(_windows(test), _windows(train), seed)
 
 
-def _unicity_of_real(traces: Traces, seed: int) -> np.ndarray:
-    return unicity(_windows(traces), seed=seed)
+def _unicity_of_real(traces: Traces, n_users: int, seed: int) -> np.ndarray:
+    return unicity(_windows(traces), n_users=n_users, seed=seed)
 
 
 # Measured
@@ -422,12 +466,9 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
         return [Reading()] * 5
     of_near = []
     for each in (found.copied_run, found.nearest_share):
-        share = 1 - FAR_QUANTILE
-        alarm = share + 2 * math.sqrt(share * (1 - share) / len(each.held_out)) + ALARM_MARGIN
-        of_near += [Reading({TEST_USERS: each.held_out_mean})]
-        of_near += [Reading({TEST_USERS: each.held_out_share_far}, alarm=alarm)]
-    if np.quantile(found.nearest_share.held_out, FAR_QUANTILE, method="higher") >= 1:
-        of_near[-1] = Reading(of_near[-1].references, FOUND_WHOLE)
+        far, caveat = {TEST_USERS: each.held_out_share_far}, FOUND_WHOLE if each.is_mute else ""
+        alarm = math.inf if each.is_mute else COPIED.alarm(each.n_users)
+        of_near += [Reading({TEST_USERS: each.held_out_mean}), Reading(far, caveat, alarm)]
     return [Reading(), *of_near]
 
 
@@ -440,11 +481,11 @@ ATTACKS.register(
                 "unicity",
                 f"Unicity, {TABLE_POINTS} points",
                 f"Share of users who alone were at {TABLE_POINTS} points of their own traces, a place and a time each. "
-                "One period of each user is looked at.",
+                "One period of each user is looked at, in crowds of as many users as there are test users.",
                 "share of users",
                 "none",
                 "-",
-                NO_WINDOWS,
+                f"fewer users than test users, or {NO_WINDOWS}",
             ),
             Quantity(
                 "copied_run",

@@ -6,11 +6,12 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
-from ppmtf_jax.attacks.registry import ALARM_MARGIN, ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.privacy.limits import NAMED
 
 TIE = 1e-9
 """Log-likelihoods this close are equal: sums of the same logarithms in another order differ by less."""
@@ -120,7 +121,8 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
-    return [Reading(alarm=1 / comparison.train.n_users + ALARM_MARGIN)]
+    n_users = comparison.train.n_users
+    return [Reading(alarm=NAMED.alarm(n_users, guess=1 / n_users))]
 
 
 ATTACKS.register(

@@ -162,6 +162,7 @@ def few_points(
     test: Annotated[
         Path | None, typer.Option("--test", metavar="TEST", help="And those of users who were not used.")
     ] = None,
+    key: Key = None,
     json_file: Json = None,
     seed: AttackSeed = 0,
     overwrite: Replace = False,
@@ -176,6 +177,7 @@ def few_points(
         traces,
         train=train,
         test=test,
+        key=key,
         seed=seed,
         json_file=json_file,
         show=_show_points,
@@ -211,7 +213,8 @@ def _show_membership(report: MembershipReport) -> None:
 
 
 def _show_points(found: Mapping[str, Any]) -> None:
-    caption = "Share of users who alone were at so many places and times of theirs."
+    crowd = f", in crowds of {found['crowd']:,}" if "crowd" in found else ""
+    caption = f"Share of users who alone were at so many places and times of theirs{crowd}."
     table = plain_table("Known by a few points", caption)
     table.add_column("Traces")
     for number in range(1, len(found["unicity"]) + 1):

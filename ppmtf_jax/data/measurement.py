@@ -102,6 +102,10 @@ class Reading:
     caveat: str = ""
     alarm: float = math.inf
 
+    def held_against(self) -> dict[str, float]:
+        """The references and, where there is one, the alarm, by what they are called."""
+        return self.references | ({"alarms above": self.alarm} if math.isfinite(self.alarm) else {})
+
 
 @dataclass(frozen=True)
 class NoSettings:

@@ -364,14 +364,14 @@ def remarks(evaluation: Evaluation) -> list[str]:
     ['† A: Too few users.']
     >>> row = Row(Quantity("b", "B", "", "", "lower", ""), "privacy", [0.4], Reading(alarm=0.25))
     >>> remarks(Evaluation.of_rows(["synthetic"], [row]))[0]
-    '! Too high: B (synthetic 0.4000, to be 0.25 at most). These traces tell of training users what traces of ...'
+    '! Too high: B (synthetic 0.4000; alarms above 0.25). These traces tell of training users what traces of ...'
     """
     found = [f"† {', '.join(titles)}: {reason}." for reason, titles in evaluation.caveats().items()]
     rows, above = {row.quantity.name: row for row in evaluation.rows()}, []
     for name, values in evaluation.alarms().items():
         quantity, limit = rows[name].quantity, rows[name].reading.alarm
         numbers = ", ".join(f"{column} {quantity.text(value)}" for column, value in values.items())
-        above.append(f"{quantity.title} ({numbers}, to be {limit:.2f} at most)")
+        above.append(f"{quantity.title} ({numbers}; alarms above {limit:.2f})")
     return [*found, f"! Too high: {'; '.join(above)}. {ALARMED}."] if above else found
 
 

@@ -114,14 +114,16 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
 
 
 def references_text(reading: Reading) -> str:
-    """What to hold a number against, each with two decimals or, if small, two digits.
+    """What to hold a number against, and above what it alarms, each with two decimals or, if small, two digits.
 
     Examples
     --------
     >>> references_text(Reading({"floor": 0.2613, "everybody alike": 0.0123}))
     'floor 0.26, everybody alike 0.012'
+    >>> references_text(Reading(alarm=0.61))
+    'alarms above 0.61'
     """
-    return ", ".join(f"{name} {_rounded(value)}" for name, value in reading.references.items())
+    return ", ".join(f"{name} {_rounded(value)}" for name, value in reading.held_against().items())
 
 
 def _rounded(value: float) -> str:

@@ -211,6 +211,7 @@ def attack_by_points(
     *,
     train: PathLike | None = None,
     test: PathLike | None = None,
+    key: PathLike | None = None,
     seed: int = 0,
     json_file: PathLike | None = None,
     show: Callable[[dict[str, Any]], None] = lambda _: None,
@@ -225,16 +226,20 @@ def attack_by_points(
         Real or synthetic traces, or a release.
     train, test : paths, optional
         Both or none: trace sets of the training users and of others.
+    key : path, optional
+        Of the release: the traces of a user are then hers, in place of one user's each.
     json_file : path, optional
     """
     if (train is None) != (test is None):
         raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])
+    if key is not None and train is None:
+        raise InputError("unicity", [Problem("training and test traces beside a key", "none")])
     _check_outputs(json_file, None, overwrite)
     if train is None or test is None:
         found: dict[str, Any] = {"unicity": unicity(Traces.load(traces, progress=progress), seed=seed).tolist()}
     else:
         training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
-        attacked = load_released(traces, training, None, progress=progress)
+        attacked = load_released(traces, training, key, progress=progress)
         found = find_alarms(attacked, training, testing, seed=seed).to_dict()
     show(found)
     if json_file is not None:

@@ -329,6 +329,7 @@ FOUND_SURELY = Limit(
     guess=0.001,
     of_whom="training users, and as many others,",
 )
+MEMBERSHIP_LIMITS = (MEMBERSHIP_AUC, FOUND, FOUND_SURELY)
 ADVANTAGE = Limit(
     "Membership advantage",
     "The true positive rate is greater than the false one by {value}",

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.trace_densities import DENSITIES, Density, joined, log_density_per_event, windows_of
-from ppmtf_jax.attacks.registry import ALARM_MARGIN, ATTACKS
+from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.comparable import check_disjoint_users
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import same_period
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.limits import MEMBERSHIP_AUC, people_of_both
 from ppmtf_jax.streams import Stage, numpy_stream
 
 USUAL_CONCENTRATION = 30.0
@@ -156,14 +157,10 @@ def _measure(comparison: Comparison, settings: DensityRatioSettings) -> list[flo
 
 
 def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Reading]:
-    """What the curve has under it by chance, up to two standard errors: of the Mann-Whitney statistic."""
     if not _can_be_measured(comparison):
         return [Reading()]
-    n_reference = _n_reference(comparison.test.n_users, settings.reference_fraction)
-    n_members, n_others = comparison.train.n_users, comparison.test.n_users - n_reference
-    error = math.sqrt((n_members + n_others + 1) / (12 * n_members * n_others))
-    by_chance = 0.5 + 2 * error
-    return [Reading({"by chance up to": min(by_chance, 1.0)}, alarm=by_chance + ALARM_MARGIN / 2)]
+    n_others = comparison.test.n_users - _n_reference(comparison.test.n_users, settings.reference_fraction)
+    return [Reading(alarm=MEMBERSHIP_AUC.alarm(people_of_both(comparison.train.n_users, n_others)))]
 
 
 def _can_be_measured(comparison: Comparison) -> bool:

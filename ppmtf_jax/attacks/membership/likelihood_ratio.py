@@ -11,12 +11,13 @@ from scipy import sparse
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
-from ppmtf_jax.attacks.registry import ALARM_CHANCE, ALARM_MARGIN, ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.limits import ADVANTAGE, people_of_both
 
 
 @dataclass(frozen=True)
@@ -174,10 +175,8 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
 
 
 def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
-    """The advantage is Smirnov's one-sided statistic; its tail is at most exp(-2 d^2 n m / (n + m)) for large sets."""
-    n, m = comparison.train.n_users, comparison.test.n_users
-    by_chance = math.sqrt(math.log(1 / ALARM_CHANCE) * (n + m) / (2 * n * m))
-    return [Reading(alarm=by_chance + ALARM_MARGIN), Reading(), Reading()]
+    alarm = ADVANTAGE.alarm(people_of_both(comparison.train.n_users, comparison.test.n_users))
+    return [Reading(alarm=alarm), Reading(), Reading()]
 
 
 ATTACKS.register(

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
+from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, Judgement, people_of_both
 
 N_SPLITS = 100
 """Of the users, to find what the advantage is by chance: its mean is then known to a twentieth."""
@@ -85,6 +86,15 @@ class MembershipSummary:
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)
+
+    def judgements(self) -> list[Judgement]:
+        """What the limits say of each of `MEMBERSHIP_LIMITS`."""
+        people = people_of_both(self.n_members, self.n_others)
+        found = (self.auc, self.tpr_at_1_percent, self.tpr_at_01_percent)
+        return [
+            limit.judge(each.value, people, (each.low, each.high))
+            for limit, each in zip(MEMBERSHIP_LIMITS, found, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -74,7 +74,7 @@ def _series(columns: Sequence[str]) -> dict[str, str]:
 
 
 def _draw_panel(ax: matplotlib.axes.Axes, row: Row, colours: Sequence[str]) -> None:
-    quantity, references = row.quantity, row.reading.references
+    quantity, references = row.quantity, row.reading.held_against()
     _draw_bars(ax, row.values, colours, references.values(), pale=bool(row.reading.caveat))
     for value in references.values():
         ax.axhline(value, color=DIM, lw=0.8, ls="--")

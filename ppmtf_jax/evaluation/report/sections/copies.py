@@ -8,22 +8,18 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.attacks.alarms import Alarms, BesideHeldOut, find_alarms
-from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Status, Table, percent
+from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Table, light_of, percent
 from ppmtf_jax.evaluation.report.drawing import draw_cumulative, draw_lines, panels
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, Material
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+from ppmtf_jax.privacy import limits
 
 SEED = 0
-FEW_FAR, SOME_FAR = 0.075, 0.15
-COPIED = {
+WHAT = {
     "copied_run": "Longest run that a training trace has too, events",
     "nearest_share": "Share of events that the nearest training trace has too",
 }
 QUESTION = "Are real traces copied?"
-RULE = (
-    "Traces that share more with a training trace than 95 % of other people's traces do: 5 % by chance. Good: at most "
-    f"{percent(FEW_FAR, 1)}; fair: at most {percent(SOME_FAR)}; poor: more. The greater of both numbers decides."
-)
 
 
 def make(material: Material) -> Content:
@@ -45,21 +41,16 @@ def make(material: Material) -> Content:
 
 
 def _light(found: Alarms) -> Light:
-    far = {title: getattr(found, name).share_far for name, title in COPIED.items()}
-    title, share = max(far.items(), key=lambda each: each[1])
-    status = Status.GOOD if share <= FEW_FAR else Status.FAIR if share <= SOME_FAR else Status.POOR
-    answer = (
-        f"{percent(share, 1)} of the traces share more with the training data than 95 % of other people do "
-        f"({title[:1].lower() + title[1:]})."
-    )
-    if status is Status.POOR:
-        answer += " Do not release them."
-    return Light(QUESTION, status, answer, RULE)
+    judged = {name: getattr(found, name).judgement() for name in WHAT}
+    decisive = limits.worst(list(judged.values()))
+    name = next(name for name, each in judged.items() if each is decisive)
+    by = "Test users' traces are found whole in the training data, too" if found.nearest_share.is_mute else WHAT[name]
+    return light_of(QUESTION, decisive, [limits.COPIED], "Do not release them.", by)
 
 
 def _table(found: Alarms) -> Table:
     rows = []
-    for name, title in COPIED.items():
+    for name, title in WHAT.items():
         each: BesideHeldOut = getattr(found, name)
         rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (
@@ -75,7 +66,10 @@ def _unicity_table(found: Alarms) -> Table:
         ["Synthetic", *(percent(share) for share in found.unicity)],
         ["Real, training users", *(percent(share) for share in found.training_unicity)],
     ]
-    return Table("Share of people who alone were at so many places and times of their own", ("Traces", *points), rows)
+    caption = (
+        f"Share of people who alone were at so many places and times of their own, in crowds of {found.crowd:,} of each"
+    )
+    return Table(caption, ("Traces", *points), rows)
 
 
 def _draw_unicity(ax: Any, *, found: Alarms) -> None:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ppmtf_jax.evaluation.plots import pass_rate_curves
 from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
 from ppmtf_jax.evaluation.report.material import Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.limits import SURE, grade, sureness
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 
-LEAST_K = 5
 MAX_PLOTTED_K = 200
 """As far as Fig. 16 of Murakami et al. 2021 goes."""
 FAIR_SHARE, FEW = 0.75, 0.25
 TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
 TESTED_RULE = (
-    f"Good: every trace of this report passed the test with k of at least {LEAST_K} and without noise on k; fair: with "
-    "a smaller k, or with noise; poor: some did not pass, k was 1, which lets all pass, or there was no test."
+    "Of users who are all equally probable beforehand, k and eta leave whoever knows the model, and sees this trace "
+    "alone, sure of its input user by 1 / (1 + (k - 1) / e^eta) at most. Good: every trace of this report passed the "
+    f"test, and that is at most {percent(SURE.good)}; fair: at most {percent(SURE.fair)}, or with noise on k; poor: "
+    "more, or some did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
@@ -34,13 +38,14 @@ def make(material: Material) -> Content:
         text = "There are no verdicts of a privacy test in the folder: nothing here is known to be deniable."
         return Content([Text((text,))], [Light(TESTED, Status.POOR, answer, TESTED_RULE), unknown])
     settings, share = verdicts.settings, float(verdicts.passed.mean())
+    factor = factor_text(settings)
     blocks: list[Block] = [
         Text(
             (
                 f"A trace passes if at least k = {settings.k} people of the training data, the one it was made from "
-                f"among them, could have led to it with nearly the same probability (within a factor of e to the "
-                f"power of eta = {settings.eta:g}). So whoever sees this trace, and nothing else, finds them about "
-                "equally plausible.",
+                f"among them, could have led to it with probabilities within a factor of e^eta = {factor} "
+                f"(eta = {settings.eta:g}). So of these people none is more than {factor} times as plausible as "
+                "another, for whoever sees this trace and nothing else.",
             )
         )
     ]
@@ -83,11 +88,21 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
         return Light(TESTED, Status.POOR, answer, TESTED_RULE)
     if settings.k == 1 and settings.noise_epsilon is None:
         return Light(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
-    answer = f"Yes, each could have been made from at least {settings.k} people."
+    sure = sureness(settings.k, settings.eta)
+    status = grade(SURE, sure)
+    answer = (
+        f"Yes, at least {settings.k} people could have led to each, with probabilities within a factor of "
+        f"{factor_text(settings)}: one can be sure of the input user by {percent(sure)} at most."
+    )
     if settings.noise_epsilon is not None:
         answer = f"Yes, with noise on k = {settings.k}: single traces may have passed with fewer plausible people."
-        return Light(TESTED, Status.FAIR, answer, TESTED_RULE)
-    return Light(TESTED, Status.GOOD if settings.k >= LEAST_K else Status.FAIR, answer, TESTED_RULE)
+        status = Status.FAIR if status is Status.GOOD else status
+    return Light(TESTED, status, answer, TESTED_RULE)
+
+
+def factor_text(settings: PrivacyTestSettings) -> str:
+    """The factor e^eta, in digits that can be read."""
+    return f"{math.exp(settings.eta):.3g}" if settings.eta < 100 else f"e^{settings.eta:g}"
 
 
 def _light_of_sample(share: float) -> Light:

@@ -7,25 +7,23 @@ import math
 from ppmtf_jax.attacks.audit import Linkage, Reidentified, reidentification_attacks
 from ppmtf_jax.attacks.splits import targets_of
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, light_of, percent
 from ppmtf_jax.evaluation.report.material import Material
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+from ppmtf_jax.privacy.limits import LINKED, LINKED_SURELY, NAMED, Judgement, rule, worst
 
 MAX_TARGETS = 500
 SEED = 0
-FEW, SOME, TIMES_CHANCE = 0.02, 0.1, 2.0
+LIMITS = (NAMED, LINKED, LINKED_SURELY)
 QUESTION = "Can traces be traced back to people?"
-RULE = (
-    f"Good: the strongest attack names the right person for at most {percent(FEW)} of the traces, or at most "
-    f"{TIMES_CHANCE:g} times as often as a guess; fair: for at most {percent(SOME)}; poor: for more."
-)
+IF_POOR = "Do not release them: ask for a larger k, or take a system that smooths more."
 
 
 def make(material: Material) -> Content:
     """Every estimator against the traces, the strongest first."""
     if material.synthetic.of_nobody or not material.users_known:
         answer = "Nobody knows whose these traces are, so that no guess can be checked."
-        return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, RULE)])
+        return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, rule(LIMITS))])
     n_targets = min(MAX_TARGETS, material.settings.n_users)
     made = targets_of(material.train, material.synthetic, n_targets, seed=SEED)
     left_out: list[str] = []
@@ -50,7 +48,7 @@ def make(material: Material) -> Content:
         )
     if notes:
         blocks.append(Text(tuple(notes)))
-    return Content(blocks, [_light(attacks, known, material.train.n_users)])
+    return Content(blocks, [_light(attacks, made.anonymized.n_users, known, material)])
 
 
 def _known_rate(material: Material) -> float:
@@ -60,19 +58,28 @@ def _known_rate(material: Material) -> float:
     return material.evaluation.value("reid_rate", material.column)
 
 
-def _light(attacks: list[Reidentified], known: float, n_users: int) -> Light:
-    rates = [(linkage.accuracy, 1 / linkage.n_targets) for each in attacks for linkage in (each.each, each.combined)]
-    rates += [(known, 1 / n_users)] if math.isfinite(known) else []
-    rate, chance = max(rates)
-    good = rate <= max(FEW, TIMES_CHANCE * chance)
-    status = Status.GOOD if good else Status.FAIR if rate <= SOME else Status.POOR
-    answer = (
-        f"The strongest attack names the right person for {percent(rate, 1)} of the traces; a guess: "
-        f"{percent(chance, 1)}."
-    )
-    if status is Status.POOR:
-        answer += " Do not release them: ask for a larger k, or take a system that smooths more."
-    return Light(QUESTION, status, answer, RULE)
+def judge_linkage(linkage: Linkage, n_users: int) -> list[Judgement]:
+    """What the limits say of traces of so many people."""
+    found = linkage.true_positive_rate
+    return [
+        NAMED.judge(linkage.accuracy, n_users, guess=1 / linkage.n_targets),
+        LINKED.judge(found[0.01], n_users),
+        LINKED_SURELY.judge(found[0.001], n_users),
+    ]
+
+
+def _light(attacks: list[Reidentified], n_attacked: int, known: float, material: Material) -> Light:
+    judged = {
+        f"{attack.title}, {which}": worst(judge_linkage(linkage, n_attacked))
+        for attack in attacks
+        for which, linkage in (("traces one by one", attack.each), ("all traces of a person", attack.combined))
+    }
+    if math.isfinite(known):
+        n_users = material.train.n_users
+        judged["The attack of the PPMTF paper"] = NAMED.judge(known, material.synthetic.n_users, guess=1 / n_users)
+    decisive = worst(list(judged.values()))
+    attack = next(name for name, each in judged.items() if each is decisive)
+    return light_of(QUESTION, decisive, LIMITS, IF_POOR, attack)
 
 
 def _table(attacks: list[Reidentified]) -> Table:
@@ -85,15 +92,17 @@ def _table(attacks: list[Reidentified]) -> Table:
     caption = (
         f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often she names "
         f"the right one of these (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a person's own trace "
-        "looks more like hers than another one; a guess: 0.5. Found: share of own traces found with 1 % false alarms"
+        "looks more like hers than another one; a guess: 0.5. Found: share of own traces found with few false alarms"
     )
-    return Table(caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %"), rows, n_words=2)
+    return Table(
+        caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %"), rows, n_words=2
+    )
 
 
 def _cells(linkage: Linkage) -> list[str]:
     low, high = linkage.auc_interval
-    rates = linkage.true_positive_rate
-    return [percent(linkage.accuracy, 1), f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}", percent(rates[0.01], 1)]
+    rates = [percent(linkage.true_positive_rate[rate], 1) for rate in (0.01, 0.001)]
+    return [percent(linkage.accuracy, 1), f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}", *rates]
 
 
 def _curves(attacks: list[Reidentified]) -> Picture:

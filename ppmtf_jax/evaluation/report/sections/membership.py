@@ -6,9 +6,10 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membersh
 from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Table, Text, light_of, percent
 from ppmtf_jax.evaluation.report.material import Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, worst
 from ppmtf_jax.settings import parse_choice
 
 ATTACKS = {
@@ -18,13 +19,8 @@ ATTACKS = {
 }
 """All that take seconds; `ppmtf attack membership --model` also has shadow models, which take longest."""
 SEED = 0
-GOOD_AUC, FAIR_AUC, FEW_FOUND = 0.55, 0.65, 0.05
 QUESTION = "Can one tell whose data was used?"
-RULE = (
-    f"Of the strongest attack. Good: its AUC is at most {GOOD_AUC:g}, or its 95 % interval reaches 0.5, a guess; fair: "
-    f"at most {FAIR_AUC:g}, and at most {percent(FEW_FOUND)} of the training users are found with 1 % false alarms; "
-    "poor: more."
-)
+IF_POOR = "Release them only if it is no secret whose data was used."
 
 
 def make(material: Material) -> Content:
@@ -52,24 +48,10 @@ def _of_missing(found: dict[str, MembershipScores]) -> str:
 
 
 def _light(summaries: dict[str, MembershipSummary]) -> Light:
-    title, strongest = next(iter(summaries.items()))
-    auc, rate = strongest.auc, max(_rate_known(each) for each in summaries.values())
-    if auc.value <= GOOD_AUC or auc.low <= 0.5:
-        status = Status.GOOD
-    else:
-        status = Status.FAIR if auc.value <= FAIR_AUC and rate <= FEW_FOUND else Status.POOR
-    answer = (
-        f"Of a training user and another, the strongest attack ({title.lower()}) points at the right one in "
-        f"{percent(auc.value)} of cases (a guess: 50 %)."
-    )
-    if status is Status.POOR:
-        answer += " Release them only if it is no secret whose data was used."
-    return Light(QUESTION, status, answer, RULE)
-
-
-def _rate_known(summary: MembershipSummary) -> float:
-    """Found at 1 % false alarms; 0 where there are too few others to know."""
-    return summary.tpr_at_1_percent.value if summary.n_others >= 100 else 0.0
+    judged = {title: worst(each.judgements()) for title, each in summaries.items()}
+    decisive = worst(list(judged.values()))
+    attack = next(title for title, each in judged.items() if each is decisive)
+    return light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, attack)
 
 
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
