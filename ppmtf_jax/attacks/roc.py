@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import beta
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -156,3 +157,20 @@ def bootstrap_interval(
     tail = (1 - level) / 2
     low, high = np.nanquantile(drawn, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def share_interval(share: float, n: int, tail: float = 0.025) -> tuple[float, float]:
+    """Interval of a share of `n` independent people (Clopper and Pearson 1934); none of few is not none of all.
+
+    Each end is wrong with probability `tail` at most.
+
+    Examples
+    --------
+    >>> low, high = share_interval(0.0, 10)
+    >>> low, round(high, 3) == round(1 - 0.025 ** (1 / 10), 3)
+    (0.0, True)
+    """
+    found = share * n
+    low = float(beta.ppf(tail, found, n - found + 1)) if share > 0 else 0.0
+    high = float(beta.ppf(1 - tail, found + 1, n - found)) if share < 1 else 1.0
+    return low, high
