@@ -60,6 +60,8 @@ class Status(Enum):
 def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
     """Interval of a share of independent people (Clopper and Pearson 1934): none of few is not none of all.
 
+    Each end is wrong with probability `tail` at most.
+
     Examples
     --------
     >>> low, high = share_interval(0.0, 10)

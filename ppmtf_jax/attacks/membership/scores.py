@@ -10,19 +10,22 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import binom
 
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
-from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, Judgement, people_of_both
+from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, Judgement, people_of_both, share_interval
 
 N_SPLITS = 100
 """Of the users, to find what the advantage is by chance: its mean is then known to a twentieth."""
 SPLIT_SEED = 0
 EXPOSED_SHARE = 0.1
+RATE_TAIL = 0.025
+"""Probability that an end of an interval is wrong about the threshold, and that it is about the members above it."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and the ends of its 95 % bootstrap interval over users."""
+    """A number, and the ends of its 95 % interval over users."""
 
     value: float
     low: float
@@ -68,7 +71,8 @@ class MembershipSummary:
     chance : float
         The advantage that is to be expected if membership had no effect.
     tpr_at_1_percent, tpr_at_01_percent : Estimate
-        True positive rate where at most 1 % and 0.1 % of the others are taken for training users.
+        True positive rate where at most 1 % and 0.1 % of the others are taken for training users. With fewer than 100
+        and 1,000 others none may be, and the rate is that of a stricter attack.
     exposed : ExposedUsers
     """
 
@@ -156,6 +160,32 @@ class MembershipScores:
         low, high = bootstrap_interval(of_resample, n_members + len(self.other_ids), seed=seed)
         return Estimate(float(statistic(self.roc)), low, high)
 
+    def true_positive_rate(self, false_positive_rate: float) -> Estimate:
+        """Share of the training users found with at most so many false alarms, with its interval over users.
+
+        Two things are not known, and the interval holds both. The threshold hangs on a few others: at the one that all
+        others would give, their number above it is binomial. And the training users are a sample (Clopper and Pearson):
+        none found of few is not none of all. All scores of a user count as one. With fewer than 368 others at 1 %, and
+        ten times as many at 0.1 %, none of them may be above the threshold, and the lower end is 0. Both ends allow for
+        both errors at once, so that the interval is rather too wide.
+
+        Examples
+        --------
+        >>> scores = MembershipScores(np.zeros((1, 20)), np.ones((1, 500)), np.arange(20), np.arange(20, 520))
+        >>> rate = scores.true_positive_rate(0.01)
+        >>> rate.value, rate.low, round(rate.high, 2)
+        (0.0, 0.0, 0.17)
+        """
+        n_members, n_others = len(self.member_ids), len(self.other_ids)
+        fewest, most = binom.ppf([RATE_TAIL, 1 - RATE_TAIL], n_others, false_positive_rate)
+        least = self.roc.true_positive_rate_at((fewest - 1) / n_others) if fewest else 0.0
+        greatest = self.roc.true_positive_rate_at(most / n_others)
+        return Estimate(
+            self.roc.true_positive_rate_at(false_positive_rate),
+            share_interval(least, n_members, RATE_TAIL)[0],
+            share_interval(greatest, n_members, RATE_TAIL)[1],
+        )
+
     def exposed(self) -> ExposedUsers:
         """The tenth of the training users with the highest scores."""
         member, other = self.members.mean(axis=0), np.sort(self.others.mean(axis=0))[::-1]
@@ -186,8 +216,8 @@ class MembershipScores:
             self.estimate(lambda roc: roc.auc, seed=seed),
             self.estimate(lambda roc: roc.advantage, seed=seed),
             self.chance,
-            self.estimate(lambda roc: roc.true_positive_rate_at(0.01), seed=seed),
-            self.estimate(lambda roc: roc.true_positive_rate_at(0.001), seed=seed),
+            self.true_positive_rate(0.01),
+            self.true_positive_rate(0.001),
             self.exposed(),
         )
 
