@@ -6,9 +6,13 @@ see `trace_set`, ids keep the user's own values.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +26,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, write_trace_set
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
+from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 
@@ -41,11 +46,18 @@ class Origin(NamedTuple):
         Of the draw.
     seeds_given : bool
         Whether somebody chose the seed of the model or that of the draw.
+    training : str
+        Digest of the traces that the model was learned from; empty where nobody knows.
     """
 
     model: str
     seed: int
     seeds_given: bool
+    training: str = ""
+
+    def __repr__(self) -> str:
+        """What can be shown to anyone."""
+        return f"Origin(seeds_given={self.seeds_given})"
 
     @property
     def draw(self) -> str:
@@ -139,6 +151,35 @@ class Traces:
         """Slot of each event, shape (events,)."""
         return self.time_grid.slot_of_instant[self.instant]
 
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of who was where at which instant, and of what is known of these places.
+
+        It is the same after the traces were saved and loaded. The date does not count, since that of a release is a
+        nominal one; the day of the week and the time of day do.
+        """
+        start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
+        present, user = np.unique(self.user, return_inverse=True)
+        category = None if places.category is None else places.category.tolist()
+        about = [
+            [str(each) for each in self.user_ids[present].tolist()],
+            [str(each) for each in places.ids.tolist()],
+            [places.latitude.tolist(), places.longitude.tolist(), category],
+            [start.weekday(), start.time().isoformat(), grid.step_s, grid.period, grid.slot_of_instant.tolist()],
+        ]
+        digest = hashlib.sha256(json.dumps(about).encode())
+        for column in (user, self.trace, self.instant, self.place):
+            digest.update(np.ascontiguousarray(column, np.int32).data)
+        return digest.hexdigest()
+
+    @property
+    def lineage(self) -> Lineage:
+        """Of synthetic traces, what they are and were made from; nothing of others."""
+        if self.origin is None:
+            return {}
+        made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
+        return {**made_from, MODEL: self.origin.model, SYNTHETIC_TRACES: self.digest}
+
     @classmethod
     def from_frame(
         cls,
@@ -229,11 +270,8 @@ class Traces:
         [10, 44]
         """
         places_of_user = np.zeros(self.n_users, np.int64)
-        users_of_place = np.zeros(self.n_places, np.int64)
-        for block in self.by_users():
-            pair = np.unique(block.user * np.int64(self.n_places) + block.place)
-            places_of_user += np.bincount(pair // self.n_places, minlength=self.n_users)
-            users_of_place += np.bincount(pair % self.n_places, minlength=self.n_places)
+        for user, _ in self._users_at_places():
+            places_of_user += np.bincount(user, minlength=self.n_users)
         begins = self._begins_trace()
         day = self.time_grid.day()[self.instant]
         begins_day = begins | np.append(True, day[1:] != day[:-1])
@@ -244,12 +282,32 @@ class Traces:
                 "traces per user": counts_per_user(self.user[begins], self.n_users),
                 "events per trace and day": np.diff(np.flatnonzero(begins_day), append=self.n_events),
                 "places per user": places_of_user,
-                "users per place": users_of_place,
+                "users per place": self.users_per_place(),
                 "events per slot": np.bincount(self.slot, minlength=self.time_grid.n_slots),
                 "steps to the next event": gaps,
                 "next event is one step on": gaps == 1,
             }
         )
+
+    def users_per_place(self) -> np.ndarray:
+        """How many users have an event at each place, shape (places,).
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> toy_city(n_users=10, n_places=20, seed=0).traces.users_per_place().max() <= 10
+        np.True_
+        """
+        of_place = np.zeros(self.n_places, np.int64)
+        for _, place in self._users_at_places():
+            of_place += np.bincount(place, minlength=self.n_places)
+        return of_place
+
+    def _users_at_places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The pairs of user and place that have an event, each once, in blocks of whole users."""
+        for block in self.by_users():
+            pair = np.unique(block.user * np.int64(self.n_places) + block.place)
+            yield pair // self.n_places, pair % self.n_places
 
     def to_frame(self, *, with_time_and_coordinates: bool = False) -> pd.DataFrame:
         """A table with columns user, trace, instant, place; ids are the user's own.

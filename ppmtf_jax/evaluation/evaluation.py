@@ -18,6 +18,7 @@ from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Readin
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, column_of
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import build_settings
 
@@ -214,6 +215,8 @@ class Evaluation:
         A row for each metric and column, with `TABLE_COLUMNS`: the metric's and the column's name, the number (NaN
         where it is undefined), and what is known of the metric, see `Quantity`; kind is "utility" or "privacy". How the
         metric is to be read on these data is in references, a dictionary, caveat and alarm, see `Reading`.
+    lineage : dict of str to str
+        Digests of the traces that were measured; of numbers that were given, nothing.
 
     Examples
     --------
@@ -227,6 +230,7 @@ class Evaluation:
     """
 
     table: pd.DataFrame
+    lineage: Lineage = field(default_factory=dict)
 
     @property
     def metrics(self) -> list[str]:
@@ -302,7 +306,7 @@ class Evaluation:
         return found
 
     @classmethod
-    def of_rows(cls, columns: Sequence[str], rows: Sequence[Row]) -> Evaluation:
+    def of_rows(cls, columns: Sequence[str], rows: Sequence[Row], lineage: Lineage | None = None) -> Evaluation:
         """An evaluation of given numbers: the opposite of `rows`."""
         table = [
             asdict(row.quantity) | asdict(row.reading) | {"metric": row.quantity.name, "kind": row.kind}
@@ -310,7 +314,7 @@ class Evaluation:
             for row in rows
             for column, value in zip(columns, row.values, strict=True)
         ]  # fmt: skip
-        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)))
+        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)), lineage or {})
 
     def to_json(self) -> str:
         """As JSON; an undefined number becomes null, for JSON knows no NaN."""
@@ -320,7 +324,7 @@ class Evaluation:
             for row in self.rows()
         ]  # fmt: skip
         content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
-        content |= {"columns": self.columns, "metrics": metrics}
+        content |= {"made_from": dict(self.lineage), "columns": self.columns, "metrics": metrics}
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
     @classmethod
@@ -342,7 +346,8 @@ class Evaluation:
             content = json.loads(text)
             if content["kind"] != JSON_KIND:
                 raise ValueError(f"kind {content['kind']!r}")
-            return cls.of_rows(content["columns"], [_row_from_json(metric) for metric in content["metrics"]])
+            rows = [_row_from_json(metric) for metric in content["metrics"]]
+            return cls.of_rows(content["columns"], rows, dict(content.get("made_from", {})))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             found = f"{type(error).__name__}: {error}"
             way_out = "Evaluate the traces again"
@@ -440,7 +445,9 @@ def evaluate(
             # What was computed of a synthetic set is forgotten once that has been measured.
             values[name] = tasks.pop(name).values(advance)
     values[UNIFORM] |= exact
-    return Evaluation.of_rows(list(values), _rows_of(chosen, values, readings))
+    lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
+    lineage |= {column_of(name): traces.digest for name, traces in sets.items()}
+    return Evaluation.of_rows(list(values), _rows_of(chosen, values, readings), lineage)
 
 
 class _Task(NamedTuple):

@@ -260,7 +260,7 @@ class _Job:
 
     def _fingerprint(self, name: str, settings: Any, after: list[str]) -> str:
         before = [self.fingerprints[step] for step in after]
-        content = [name, version("ppmtf_jax"), repr(self.seed), repr(settings), *before]
+        content = [name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def _importing_with_content(self) -> Any:

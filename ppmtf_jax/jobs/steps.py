@@ -33,6 +33,7 @@ from ppmtf_jax.privacy.release import (
     Release,
     ReleaseSettings,
     check_same_traces,
+    lineage_of_key,
     load_with_key,
     make_release,
     save_release,
@@ -40,6 +41,7 @@ from ppmtf_jax.privacy.release import (
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
+from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.completion import CompletionSettings, complete
@@ -271,6 +273,9 @@ def evaluate_traces(
     ----------
     synthetic : path
         Synthetic traces, or a release.
+    train, test : paths
+        Trace sets of the users that the model was learned from, and of others. Where the traces, or the key of the
+        release, say that they were made from others, they are refused.
     key : path, optional
         Of the release: the attacks need to know whose the traces are.
     verdicts : path, optional
@@ -366,10 +371,13 @@ def _sets_to_evaluate(
     progress: bool,
 ) -> Traces | Mapping[str, Traces]:
     released = _is_release(synthetic)
+    if released and key is not None:
+        _check_learned_from(train, key, lineage_of_key(key))
     if released and verdicts is not None:
         raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
     way_out = "Give it with --key, or leave the attacks out with --no-attacks" if settings.attacks else None
     traces = load_released(synthetic, train, key, key_needed=way_out, progress=progress)
+    _check_learned_from(train, synthetic, traces.lineage)
     if released:
         return {"released": traces}
     if verdicts is None:
@@ -378,6 +386,12 @@ def _sets_to_evaluate(
     check_same_traces(traces, judged)
     passed = {"released": traces.select_traces(judged.passed)} if judged.passed.any() else {}
     return passed | {"all": traces}
+
+
+def _check_learned_from(train: Traces, name: PathLike, lineage: Lineage) -> None:
+    way_out = "Give the training set that they were made from with --train"
+    lineages = {"training set": {TRAINING_TRACES: train.digest}, str(name): lineage}
+    check_belong_together("evaluation", lineages, way_out=way_out)
 
 
 def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: list[PathLike]) -> None:

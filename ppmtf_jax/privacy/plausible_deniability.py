@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,6 +29,7 @@ from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
+from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.threads import n_threads
 from ppmtf_jax.settings import chosen_settings
@@ -38,7 +40,18 @@ from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
-VERDICTS, VERDICTS_FILE = "verdicts", "verdicts.parquet"
+VERDICTS_FILE = "verdicts.parquet"
+ABOUT = (
+    "settings",
+    "system",
+    "model_settings",
+    "claims",
+    "users_per_place",
+    "origin",
+    "made_from",
+    "seed",
+    "n_verifiers",
+)
 # Number of the trace that an event belongs to, and its log-probability twice.
 TESTED_EVENT_BYTES = 8 + 2 * 8
 
@@ -98,8 +111,12 @@ class PlausibleDeniability:
         Of the model.
     claims : Claims
         What a release of the model's traces has to say beyond what holds for all.
+    users_per_place : int array, shape (places,), or None
+        How many training users were at each place of the model; None where nobody knows.
     origin : Origin
         What made the traces.
+    made_from : dict of str to str
+        Digests of the traces that were judged, event by event, and of what they were made from.
     seed : Seed
         Of the subset of verifiers.
     n_verifiers : int
@@ -120,7 +137,9 @@ class PlausibleDeniability:
     system: str
     model_settings: dict[str, Any]
     claims: Claims
+    users_per_place: np.ndarray | None
     origin: Origin = field(repr=False)
+    made_from: Lineage = field(repr=False)
     seed: Seed = field(repr=False)
     n_verifiers: int
     log_likelihood: np.ndarray
@@ -136,6 +155,12 @@ class PlausibleDeniability:
             "asked": f"{counted(self.n_verifiers, 'user')} beside the input user",
         }
         return in_lines(f"PlausibleDeniability: {n_passed:,} of {counted(n_traces, 'trace')} passed", parts)
+
+    @cached_property
+    def lineage(self) -> Lineage:
+        """What the verdicts are and were made from."""
+        said = {name: column.tolist() for name, column in self.table.items()}
+        return {**self.made_from, VERDICTS: digest_of(asdict(self.settings), self.claims, repr(said))}
 
     @property
     def passed(self) -> np.ndarray:
@@ -155,7 +180,9 @@ class PlausibleDeniability:
             "system": self.system,
             "model_settings": self.model_settings,
             "claims": self.claims._asdict(),
+            "users_per_place": None if self.users_per_place is None else self.users_per_place.tolist(),
             "origin": self.origin._asdict(),
+            "made_from": dict(self.made_from),
             "seed": self.seed._asdict(),
             "n_verifiers": self.n_verifiers,
         }
@@ -172,6 +199,11 @@ class PlausibleDeniability:
             It is something else, or was changed.
         """
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
+        absent = [name for name in ABOUT if name not in about]
+        if absent:
+            problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")
+            raise InputError(str(folder), [problem])
+        users_per_place = about["users_per_place"]
         table = read_parquet(Path(folder) / VERDICTS_FILE)
         log_likelihood, plausible, threshold = (
             table[name].to_numpy() for name in ("log_likelihood", "plausible_users", "threshold")
@@ -181,7 +213,9 @@ class PlausibleDeniability:
             about["system"],
             about["model_settings"],
             Claims(**{name: tuple(each) for name, each in about["claims"].items()}),
+            None if users_per_place is None else np.array(users_per_place),
             Origin(**about["origin"]),
+            about["made_from"],
             Seed(**about["seed"]),
             about["n_verifiers"],
             log_likelihood,
@@ -296,7 +330,9 @@ def plausible_deniability_test(
         model.system,
         model.settings,
         model.claims(),
+        model.users_per_place,
         origin,
+        {**model.lineage, **synthetic.lineage},
         own_seed,
         n_verifiers,
         own,

@@ -22,14 +22,15 @@ from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, read_parquet, write_table
+from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 from ppmtf_jax.runtime.files import write_text
-from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksum, marked, output_folder
+from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksum, files_below, marked, output_folder
+from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -74,6 +75,8 @@ class Release(NamedTuple):
         Secret, of the numbers.
     origin : Origin
         Secret: which model and which draw made the traces.
+    lineage : Lineage
+        Secret: digests of the verdicts, and of what they were made from.
     """
 
     traces: Traces
@@ -81,6 +84,7 @@ class Release(NamedTuple):
     key: pd.DataFrame
     seed: Seed
     origin: Origin
+    lineage: Lineage
 
     def __repr__(self) -> str:
         """What can be shown to anyone."""
@@ -158,7 +162,8 @@ def make_release(
             "synthetic_trace": trace[order],
         }
     )
-    return Release(traces, privacy_statement(verdicts, chosen, own_seed), key, own_seed, verdicts.origin)
+    statement = privacy_statement(verdicts, chosen, own_seed)
+    return Release(traces, statement, key, own_seed, verdicts.origin, verdicts.lineage)
 
 
 def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings, seed: Seed) -> dict[str, Any]:
@@ -261,13 +266,17 @@ def save_release(
         found = "one that would be handed out with it"
         raise InputError(str(key_folder), [Problem("a key outside the release", found)])
     check_output_folder(folder, RELEASE, overwrite=overwrite, inputs=[*inputs, key_folder])
-    about: dict[str, Any] = {"seed": release.seed._asdict(), "origin": release.origin._asdict()}
+    about: dict[str, Any] = {
+        "seed": release.seed._asdict(),
+        "origin": release.origin._asdict(),
+        "made_from": dict(release.lineage),
+    }
     with output_folder(folder, RELEASE, overwrite=overwrite, public=True, inputs=inputs) as partial:
         release.traces.write_into(partial)
         write_text(partial / STATEMENT_JSON, json.dumps(release.statement, indent=1) + "\n")
         write_text(partial / STATEMENT_TEXT, statement_text(release.statement) + "\n")
         write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
-        about["release"] = checksum(partial / TRACES_FILE)
+        about["release"] = digest_of({name: checksum(partial / name) for name in files_below(partial)})
         with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
             write_table(partial_key / KEY_FILE, release.key)
 
@@ -287,9 +296,9 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     InputError
         A folder is of another kind or was changed, the key is of another release, or the places are others.
     """
-    marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made")
+    files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made").files
     marker = marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release")
-    if marker.about.get("release") != checksum(Path(folder) / TRACES_FILE):
+    if marker.about.get("release") != digest_of(files):
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
     released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
     number, trace = released.trace_table()
@@ -299,6 +308,11 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     )[released.trace_of_event()]
     frame = released.to_frame().assign(user=key["user"].to_numpy()[row], trace=key["synthetic_trace"].to_numpy()[row])
     return Traces.from_frame(frame, like.places, released.time_grid, subject=str(folder))
+
+
+def lineage_of_key(key_folder: str | os.PathLike[str]) -> Lineage:
+    """What the release of a key was made from; `load_with_key` checks that it is the key of a release."""
+    return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about["made_from"]
 
 
 def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
@@ -322,6 +336,9 @@ def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None
     if not same:
         found = f"{len(verdicts.table)} verdicts for {len(user)} traces, or of other users"
         raise InputError("verdicts", [Problem("a verdict on each of these traces", found, way_out=way_out)])
+    if synthetic.digest != verdicts.made_from[SYNTHETIC_TRACES]:
+        found = "traces with other events, places or instants"
+        raise InputError("verdicts", [Problem("the traces as they were tested", found, way_out=way_out)])
 
 
 def _fresh_numbers(user: np.ndarray, settings: ReleaseSettings, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

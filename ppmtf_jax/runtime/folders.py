@@ -43,7 +43,7 @@ class Marker:
     """
 
     kind: str
-    about: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict, repr=False)
     files: dict[str, str] = field(default_factory=dict)
     made_by: str = ""
 

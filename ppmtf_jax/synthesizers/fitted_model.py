@@ -24,6 +24,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
+from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed, Stage, check_seed, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
@@ -31,10 +32,10 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
 from ppmtf_jax.trace_models.sampling import sample_traces
 
-MODEL = "model"
-MODEL_FORMAT = 2
+MODEL_FORMAT = 3
 ABOUT_FILE, GRID_FILE, PARAMETERS_FILE = "model.json", "time_grid.json", "parameters.npz"
 USERS_FILE, PLACES_FILE = "users.parquet", "places.parquet"
+ABOUT = ("system", "settings", "seed", "seed_given", "learned_from", "users_per_place")
 MODEL_FILES = (ABOUT_FILE, GRID_FILE, USERS_FILE, PLACES_FILE, PARAMETERS_FILE)
 PACKAGE = __name__.partition(".")[0]
 WAY_OUT = "Fit the model again"
@@ -58,6 +59,10 @@ class FittedModel:
     trace_model : TraceModel
     seed_given : bool
         Whether somebody chose the seed; otherwise it came from the operating system.
+    learned_from : str
+        Digest of the training traces; empty where nobody knows.
+    users_per_place : int array, shape (places,), optional
+        How many training users have an event at each place; None where nobody knows.
 
     Examples
     --------
@@ -78,6 +83,31 @@ class FittedModel:
     time_grid: TimeGrid
     trace_model: TraceModel
     seed_given: bool = True
+    learned_from: str = ""
+    users_per_place: np.ndarray | None = None
+
+    @classmethod
+    def of(
+        cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
+    ) -> FittedModel:
+        """What was learned from traces, with what has to be known of these."""
+        return cls(
+            system,
+            settings,
+            seed.value,
+            train.user_ids,
+            train.places,
+            train.time_grid.one_period(),
+            trace_model,
+            seed.given,
+            train.digest,
+            train.users_per_place(),
+        )
+
+    @property
+    def lineage(self) -> Lineage:
+        """What the model is and was made from."""
+        return ({TRAINING_TRACES: self.learned_from} if self.learned_from else {}) | {MODEL: self.checksum}
 
     @property
     def n_users(self) -> int:
@@ -211,7 +241,7 @@ class FittedModel:
             self.user_ids[drawn],
             self.places,
             self.time_grid,
-            origin=Origin(self.checksum, own_seed.value, self.seed_given or own_seed.given),
+            origin=Origin(self.checksum, own_seed.value, self.seed_given or own_seed.given, self.learned_from),
         )
 
     def _traces_of_user(self, n_traces: int | np.ndarray, seed: int) -> np.ndarray:
@@ -233,7 +263,7 @@ class FittedModel:
 
         The caller vouches for it: a privacy test of traces that are not the model's says nothing.
         """
-        return replace(traces, origin=Origin(self.checksum, seed, seeds_given=True))
+        return replace(traces, origin=Origin(self.checksum, seed, True, self.learned_from))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a model folder, which only its owner may read.
@@ -247,6 +277,8 @@ class FittedModel:
             "settings": self.settings,
             "seed": self.seed,
             "seed_given": self.seed_given,
+            "learned_from": self.learned_from,
+            "users_per_place": None if self.users_per_place is None else self.users_per_place.tolist(),
         }
         with output_folder(folder, MODEL, overwrite=overwrite, inputs=inputs) as partial:
             write_text(partial / GRID_FILE, self.time_grid.to_json())
@@ -287,7 +319,20 @@ class FittedModel:
         model = _synthesizer_of(about, folder / ABOUT_FILE).model
         trace_model = _read_parameters(folder / PARAMETERS_FILE, model, sizes)
         system, settings, seed, given = (about[name] for name in ("system", "settings", "seed", "seed_given"))
-        return cls(system, settings, check_seed(seed), user_ids, places, time_grid, trace_model, given)
+        users_per_place = _read_users_per_place(about["users_per_place"], sizes, folder / ABOUT_FILE)
+        learned_from = str(about["learned_from"])
+        return cls(
+            system,
+            settings,
+            check_seed(seed),
+            user_ids,
+            places,
+            time_grid,
+            trace_model,
+            given,
+            learned_from,
+            users_per_place,
+        )
 
 
 def _read_about(file: Path) -> dict[str, Any]:
@@ -298,7 +343,7 @@ def _read_about(file: Path) -> dict[str, Any]:
         raise InputError(str(file), [Problem("a readable model.json", str(error), way_out=WAY_OUT)]) from error
     if found != MODEL_FORMAT:
         raise InputError(str(file), [Problem(f"a model of format {MODEL_FORMAT}", f"format {found}", way_out=WAY_OUT)])
-    absent = [name for name in ("system", "settings", "seed", "seed_given") if name not in about]
+    absent = [name for name in ABOUT if name not in about]
     if absent:
         raise InputError(str(file), [Problem("all of a model.json", f"no {', '.join(absent)}", way_out=WAY_OUT)])
     return about
@@ -326,6 +371,16 @@ def _read_users(file: Path) -> np.ndarray:
         problem = Problem("every user once", "repeated ids", int(repeated.sum()), examples, WAY_OUT)
         raise InputError(str(file), [problem])
     return table["user"].to_numpy()
+
+
+def _read_users_per_place(numbers: object, sizes: Sizes, file: Path) -> np.ndarray | None:
+    if numbers is None:
+        return None
+    found = np.asarray(numbers)
+    if found.shape != (sizes.places,) or found.dtype.kind != "i" or found.min() < 0 or found.max() > sizes.users:
+        expected = f"users_per_place with {sizes.places} numbers of users, up to {sizes.users}"
+        raise InputError(str(file), [Problem(expected, "something else", way_out=WAY_OUT)])
+    return found
 
 
 def _read_parameters(path: Path, model: type[TraceModel], sizes: Sizes) -> TraceModel:

@@ -88,10 +88,7 @@ def fit(
     own_seed = seed_of_first_process(draw_seed(seed))
     trace_model = synthesizer.fit(train, settings, own_seed.value, progress, checkpoints)
     check_trace_model(synthesizer, trace_model)
-    grid = train.time_grid.one_period()
-    return FittedModel(
-        system, asdict(settings), own_seed.value, train.user_ids, train.places, grid, trace_model, own_seed.given
-    )
+    return FittedModel.of(system, asdict(settings), own_seed, train, trace_model)
 
 
 def synthesize(

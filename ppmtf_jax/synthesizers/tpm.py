@@ -136,9 +136,7 @@ def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, 
     'seeded'
     """
     used = replace(settings, noise="secure" if noise.is_private else "seeded")
-    grid = train.time_grid.one_period()
-    chain = _noisy_chain(train, used, noise, seed.value)
-    return FittedModel("tpm", asdict(used), seed.value, train.user_ids, train.places, grid, chain, seed.given)
+    return FittedModel.of("tpm", asdict(used), seed, train, _noisy_chain(train, used, noise, seed.value))
 
 
 def fit_trace_model(

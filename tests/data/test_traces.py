@@ -168,6 +168,31 @@ def test_neither_ids_nor_seeds_are_shown():
     assert not any(text in shown for text in ("alice", "bob", "Smith", str(secret), "0123abcd"))
 
 
+def test_a_digest_is_of_who_was_where_when(tmp_path):
+    given = traces()
+    given.save(tmp_path / "traces")
+    assert Traces.load(tmp_path / "traces").digest == given.digest
+    # The nominal date of a release is not that of the data, but of the same day of the week.
+    start = given.time_grid.start
+    assert replace(given, time_grid=replace(given.time_grid, start=start.replace("-01-01", "-01-08"))).digest == (
+        given.digest
+    )
+    others = [
+        given.select_events(np.arange(given.n_events) > 0),
+        replace(given, place=(given.place + 1) % 3),
+        replace(given, user_ids=np.array(["eve", "zoe"], object)),
+        replace(given, places=replace(given.places, longitude=given.places.longitude + 1)),
+        replace(given, time_grid=replace(given.time_grid, start=start.replace("-01-01", "-01-02"))),
+        replace(given, time_grid=replace(given.time_grid, start=start.replace("T09", "T10"))),
+    ]
+    assert len({given.digest, *(other.digest for other in others)}) == 1 + len(others)
+
+
+def test_an_origin_shows_neither_its_seed_nor_its_model():
+    origin = Origin(model="0123abcd" * 8, seed=987_654_321_123, seeds_given=True)
+    assert repr(origin) == str(origin) == "Origin(seeds_given=True)"
+
+
 def test_many_traces_are_shown_at_once_and_narrowly():
     """An array that costs nothing until it is looked at: a second would say that it was."""
     n = 10**12

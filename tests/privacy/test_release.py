@@ -20,7 +20,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
-from ppmtf_jax.privacy.release import load_with_key, make_release, save_release, statement_text
+from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release, statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -345,6 +345,75 @@ def test_verdicts_of_other_traces_are_refused(model, synthetic, verdicts):
     strangers = replace(verdicts, table=verdicts.table.iloc[:-1])
     with pytest.raises(InputError, match="or of other users"):
         make_release(other, strangers)
+
+
+def _cut(traces: Traces) -> Traces:
+    """Without the first event of a trace: what follows it would be read as an hour earlier, in all later traces."""
+    return traces.select_events(np.arange(traces.n_events) > 0)
+
+
+def _elsewhere(traces: Traces) -> Traces:
+    place = traces.place.copy()
+    place[5] = (place[5] + 1) % traces.n_places
+    return replace(traces, place=place)
+
+
+def _later(traces: Traces) -> Traces:
+    """All of the first instant is missing, and what was last has moved up by the same number of events."""
+    kept = traces.select_events(traces.instant > 0)
+    return replace(kept, instant=kept.instant - 1)
+
+
+def _moved(traces: Traces) -> Traces:
+    return replace(traces, places=replace(traces.places, latitude=traces.places.latitude + 1))
+
+
+@pytest.mark.parametrize("change", [_cut, _elsewhere, _later, _moved])
+def test_what_was_not_tested_is_not_released(synthetic, verdicts, change):
+    with pytest.raises(InputError, match="the traces as they were tested; found traces with other events"):
+        make_release(change(synthetic), verdicts)
+
+
+def test_verdicts_know_their_traces_after_both_were_saved(tmp_path, synthetic, verdicts):
+    synthetic.save(tmp_path / "synthetic")
+    verdicts.save(tmp_path / "verdicts")
+    again = PlausibleDeniability.load(tmp_path / "verdicts")
+    assert again.lineage == verdicts.lineage
+    make_release(Traces.load(tmp_path / "synthetic"), again)
+
+
+def test_verdicts_of_an_earlier_version_are_refused(tmp_path, verdicts):
+    verdicts.save(tmp_path / "v")
+    marker = json.loads((tmp_path / "v" / "ppmtf.json").read_text())
+    del marker["about"]["made_from"]
+    (tmp_path / "v" / "ppmtf.json").write_text(json.dumps(marker))
+    with pytest.raises(InputError, match=r"verdicts of this version; found no made_from\. Test the traces again"):
+        PlausibleDeniability.load(tmp_path / "v")
+
+
+def test_a_key_knows_the_verdicts_that_its_release_was_made_from(tmp_path, made, model, train, synthetic, verdicts):
+    lineage = lineage_of_key(made[1])
+    assert lineage == verdicts.lineage
+    assert lineage == {
+        "training traces": train.digest,
+        "model": model.checksum,
+        "synthetic traces": synthetic.digest,
+        "verdicts": verdicts.lineage["verdicts"],
+    }
+    others = plausible_deniability_test(model, synthetic, k=1)
+    assert others.lineage["verdicts"] != lineage["verdicts"]
+
+
+def test_the_key_of_a_release_of_the_same_traces_with_another_statement_is_refused(tmp_path, train):
+    """With one seed both hold the same traces: what they state differs, and so do their keys."""
+    model = fit(train, "uniform", seed=0)
+    synthetic = synthesize(model, seed=0)
+    for k in (2, 3):
+        release = make_release(synthetic, plausible_deniability_test(model, synthetic, k=k), seed=0)
+        save_release(release, tmp_path / f"release{k}", tmp_path / f"key{k}")
+    load_with_key(tmp_path / "release2", tmp_path / "key2", train)
+    with pytest.raises(InputError, match="the key of this release"):
+        load_with_key(tmp_path / "release2", tmp_path / "key3", train)
 
 
 def test_nothing_to_release(model, synthetic):

@@ -1,0 +1,58 @@
+"""Lineage: what a thing was made from, by digests, so that things of different runs are not taken for those of one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ppmtf_jax.errors import InputError, Problem
+
+Lineage = Mapping[str, str]
+"""Digests of what a thing is and was made from, each by what it is the digest of, such as "training traces"."""
+
+TRAINING_TRACES, TEST_TRACES, SYNTHETIC_TRACES = "training traces", "test traces", "synthetic traces"
+MODEL, VERDICTS = "model", "verdicts"
+
+
+def column_of(name: str) -> str:
+    """What the digest of the traces is called that a column of an evaluation is about."""
+    return f"traces of the column {name!r}"
+
+
+def check_belong_together(subject: str, lineages: Mapping[str, Lineage], *, way_out: str) -> None:
+    """Refuse things that were made from different ones.
+
+    Parameters
+    ----------
+    subject : str
+        What the error is about, such as the name of a folder.
+    lineages : mapping of str to Lineage
+        What the error calls each thing by, and its lineage. What a lineage does not name is not compared.
+    way_out : str
+
+    Raises
+    ------
+    InputError
+        Two lineages have different digests of the same.
+
+    Examples
+    --------
+    >>> check_belong_together("job", {"key": {"verdicts": "a"}, "verdicts": {"verdicts": "b"}}, way_out="Run it again")
+    Traceback (most recent call last):
+    ppmtf_jax.errors.InputError: job: expected key and verdicts of the same verdicts; found those of different ones. ...
+    """
+    problems: list[Problem | str] = []
+    for what in dict.fromkeys(what for lineage in lineages.values() for what in lineage):
+        digests = {name: lineage[what] for name, lineage in lineages.items() if what in lineage}
+        if len(set(digests.values())) > 1:
+            expected = f"{' and '.join(digests)} of the same {what}"
+            problems.append(Problem(expected, "those of different ones", way_out=way_out))
+    if problems:
+        raise InputError(subject, problems)
+
+
+def digest_of(*values: Any) -> str:
+    """SHA-256 of values as in JSON, in hexadecimal digits."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

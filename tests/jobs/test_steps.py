@@ -1,0 +1,55 @@
+"""Steps refuse folders that do not belong together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.jobs.steps import (
+    evaluate_traces,
+    fit_model,
+    release_traces,
+    run_privacy_test,
+    synthesize_traces,
+)
+from ppmtf_jax.privacy.release import load_with_key
+from ppmtf_jax.runtime.lineage import column_of
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Folders of one run, and training data of another: the same users and places, other events."""
+    folder = tmp_path_factory.mktemp("steps")
+    train, test = toy_city(n_users=40, n_places=10, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    train.save(folder / "train")
+    test.save(folder / "test")
+    replace(train, place=train.place[::-1].copy()).save(folder / "other")
+    fit_model(folder / "train", folder / "model", "uniform")
+    synthesize_traces(folder / "model", folder / "synthetic")
+    run_privacy_test(folder / "model", folder / "synthetic", folder / "verdicts")
+    release_traces(folder / "synthetic", folder / "verdicts", folder / "release", folder / "key")
+    return folder
+
+
+@pytest.mark.parametrize(("traces", "key"), [("synthetic", None), ("release", "key")])
+def test_traces_are_not_measured_against_data_that_they_were_not_made_from(made, traces, key):
+    key = None if key is None else made / key
+    with pytest.raises(InputError, match=r"training set and \S+ of the same training traces; found those of different"):
+        evaluate_traces(made / traces, made / "other", made / "test", key=key)
+
+
+def test_an_evaluation_tells_what_was_measured(made, tmp_path):
+    chosen, file = EvaluationSettings(attacks=False), tmp_path / "metrics.json"
+    evaluate_traces(made / "release", made / "train", made / "test", chosen, key=made / "key", json_file=file)
+    train, test = Traces.load(made / "train"), Traces.load(made / "test")
+    assert Evaluation.from_json(file.read_text()).lineage == {
+        "training traces": train.digest,
+        "test traces": test.digest,
+        column_of("released"): load_with_key(made / "release", made / "key", train).digest,
+    }
