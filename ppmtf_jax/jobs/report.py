@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,17 @@ from ppmtf_jax.evaluation.report import Material, Report, ReportSettings, compos
 from ppmtf_jax.jobs.resume import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
-from ppmtf_jax.privacy.release import RELEASE, STATEMENT_JSON
+from ppmtf_jax.privacy.release import RELEASE, STATEMENT_JSON, lineage_of_key
 from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 REPORT_FILE = "report.html"
 RELEASED, ALL = "released", "all"
 """Columns of the evaluation of a job."""
+PARAMETERS = ("k", "eta", "noise_epsilon")
+"""Of the privacy test, as a statement and verdicts have them."""
 
 PathLike = str | os.PathLike[str]
 
@@ -61,7 +64,8 @@ def report_run(
     Raises
     ------
     InputError
-        It is no folder of a job; or `out` would be in a release, is something else, or cannot be written.
+        It is no folder of a job, or things in it are of different runs; or `out` would be in a release, is something
+        else, or cannot be written.
     """
     folder = Path(run)
     page = folder / "private" / REPORT_FILE if out is None else Path(out)
@@ -80,48 +84,73 @@ def report_run(
 
 
 def load_material(folder: Path, settings: ReportSettings, *, progress: bool = False) -> Material:
-    """What the folder of a job has for a report."""
+    """What the folder of a job has for a report.
+
+    Raises
+    ------
+    InputError
+        Things are of different runs, such as verdicts that were made anew after the release: a page on them would say
+        of one what is true of the other.
+    """
     private, release = folder / "private", folder / "release"
     train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))
     verdicts = PlausibleDeniability.load(private / "verdicts") if (private / "verdicts").is_dir() else None
-    is_release = release.is_dir()
+    model = FittedModel.load(private / "model") if (private / "model").is_dir() else None
+    is_release, key = release.is_dir(), private / "key"
+    column, statement = RELEASED if is_release else ALL, _statement(release)
+    lineages: dict[str, dict[str, str]] = {
+        "private/data": {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest},
+        "private/model": dict(model.lineage) if model else {},
+        "private/verdicts": {**verdicts.lineage, **_test_in(asdict(verdicts.settings))} if verdicts else {},
+        "release": _test_in(statement["parameters"]) if statement and "parameters" in statement else {},
+    }
     if is_release:
-        key = private / "key"
         synthetic = load_released(release, train, key if key.is_dir() else None, progress=progress)
+        lineages["private/key"] = dict(lineage_of_key(key)) if key.is_dir() else {}
     elif (private / "synthetic").is_dir():
         synthetic = load_released(private / "synthetic", train, None, progress=progress)
+        lineages["private/synthetic"] = dict(synthetic.lineage)
     else:
         way_out = "Run the job again"
         raise InputError(str(folder), [Problem("release or private/synthetic", "neither", way_out=way_out)])
     users_known = bool((index_of_ids(synthetic.user_ids, train.user_ids) >= 0).all())
+    found = _measured(private / METRICS_FILE, column) if users_known else None
+    if found is not None:
+        lineages[METRICS_FILE] = dict(found.lineage)
+        lineages["release" if is_release else "private/synthetic"] |= {column_of(column): synthetic.digest}
+    way_out = "Run the job again with its configuration: it makes anew what is out of date"
+    check_belong_together(str(folder), lineages, way_out=way_out)
     if not users_known:
         # Of a release without its key: nobody can be found behind the ids that it gave.
         synthetic = replace(synthetic, of_nobody=True)
-    column = RELEASED if is_release else ALL
     return Material(
         train,
         test,
         synthetic,
-        _evaluation(private / METRICS_FILE, column, synthetic, train, test, progress),
+        found or evaluate({column: synthetic}, train, test, EvaluationSettings(), progress=progress),
         column,
         is_release,
         users_known,
         source=str(_about(private / "data").get("source", "")),
         seeds_given=_seeds_given(private, verdicts),
-        model=FittedModel.load(private / "model") if (private / "model").is_dir() else None,
+        model=model,
         verdicts=verdicts,
-        statement=_statement(release),
+        statement=statement,
         settings=settings,
     )
 
 
-def _evaluation(file: Path, column: str, synthetic: Traces, train: Traces, test: Traces, progress: bool) -> Evaluation:
-    """What the job measured; measured now where it did not."""
-    if file.is_file():
-        found = Evaluation.from_json(file.read_text(encoding="utf-8"), subject=str(file))
-        if column in found.columns:
-            return found
-    return evaluate({column: synthetic}, train, test, EvaluationSettings(), progress=progress)
+def _measured(file: Path, column: str) -> Evaluation | None:
+    """What the job measured of these traces; None where it did not, or does not say of which."""
+    if not file.is_file():
+        return None
+    found = Evaluation.from_json(file.read_text(encoding="utf-8"), subject=str(file))
+    return found if column in found.columns and column_of(column) in found.lineage else None
+
+
+def _test_in(parameters: Mapping[str, Any]) -> dict[str, str]:
+    """The parameters of a privacy test, to be compared: all that a release without its key says of it."""
+    return {"settings of the privacy test": repr([parameters.get(name) for name in PARAMETERS])}
 
 
 def _about(folder: Path) -> dict[str, Any]:

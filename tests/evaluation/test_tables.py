@@ -112,7 +112,7 @@ def test_a_number_worse_than_chance_is_marked_and_told_below() -> None:
     readings = {QUANTITIES[0].name: Reading(alarm=0.25)}
     text = printed(evaluation_of(columns, [(QUANTITIES[0], [0.3, 0.9, 0.4])], readings), 120)
     assert "! 0.3000 0.9000 0.4000" in " ".join(text.split())
-    assert "! Too high: TP-TV (released 0.3000, to be 0.25 at most). These traces tell" in " ".join(text.split())
+    assert "! Too high: TP-TV (released 0.3000; alarms above 0.25). These traces tell" in " ".join(text.split())
     assert "!" not in printed(evaluation_of(columns, [(QUANTITIES[0], [0.25, 0.9, 0.4])], readings), 120)
 
 
