@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from scipy.stats import beta
+from scipy.special import betaincinv
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
 """Widths of a bin of log-likelihood that the privacy test takes. Below, bins have too large numbers, and above, a trace
@@ -22,6 +22,7 @@ Number = int | float
 TAIL = 0.025
 """Probability at which either end of an interval is wrong."""
 MOST_NEEDED = 10**6
+TINY = 1e-3
 
 
 class Status(Enum):
@@ -69,8 +70,9 @@ def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[f
     (0.0, True)
     """
     found = share * people
-    low = float(beta.ppf(tail, found, people - found + 1)) if share > 0 else 0.0
-    high = float(beta.ppf(1 - tail, found + 1, people - found)) if share < 1 else 1.0
+    # Where hardly anything is found, the lower end is below what a number can be.
+    low = float(betaincinv(found, people - found + 1, tail)) if found > TINY else 0.0
+    high = float(betaincinv(found + 1, people - found, 1 - tail)) if people - found > TINY else 1.0
     return low, high
 
 

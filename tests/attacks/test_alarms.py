@@ -16,6 +16,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
+from ppmtf_jax.privacy.limits import COPIED, share_interval
 from tests.support import minutes, places_in_line, random_traces, to_traces
 
 # Two periods of six instants.
@@ -201,6 +202,35 @@ def test_synthetic_traces_are_looked_at_where_test_users_are() -> None:
     assert complete - found.held_out_mean > 5 * error
 
 
+def test_unicity_compares_crowds_of_equal_size() -> None:
+    """The same traces, each under a user of its own as in a release without its key, are as unique as with it.
+
+    Of 200 users with four traces each. Among 800 one is less often alone, which says nothing of the traces. The
+    tolerance is five standard errors of ten draws of 200 users, whose crowds overlap: as if they were one.
+    """
+    train, test = real()
+    user = np.repeat(np.arange(200, dtype=np.int32), 4)
+    many = random_traces(7, range(1000, 1800), train.places, train.time_grid)
+    own = user[many.user]
+    with_key = replace(many, user=own, trace=many.user % 4, user_ids=train.user_ids)
+    without = replace(many, user_ids=np.arange(5000, 5800))
+    found = [find_alarms(each, train, test) for each in (with_key, without)]
+    assert [each.crowd for each in found] == [200, 200]
+    shares = np.array([each.unicity[1] for each in found])
+    assert abs(shares[0] - shares[1]) < 5 * math.sqrt(2 * 0.25 / 200)
+    # What it was: crowds as large as they happen to be.
+    assert unicity(without)[1] < shares[0] - 5 * math.sqrt(0.25 / 200)
+
+
+def test_there_is_no_unicity_of_fewer_users_than_the_crowd() -> None:
+    train, test = real()
+    few = train.select_users(np.arange(20))
+    assert np.isnan(unicity(few, n_users=21)).all()
+    evaluation = evaluate(few, train, test)
+    assert math.isnan(evaluation["unicity"])
+    assert find_alarms(few, train, test).crowd == 20
+
+
 def test_alarms_become_json_and_rows_of_the_evaluation() -> None:
     train, test = real()
     synthetic = replace(strangers(train), user_ids=train.user_ids)
@@ -229,7 +259,9 @@ def test_copies_alarm_everywhere_and_strangers_nowhere() -> None:
     limits = {row.quantity.name: row.reading.alarm for row in evaluation.rows()}
     # What is found by chance of 200 + 200 users once in forty times; what is nearer to the limit is smaller.
     assert limits["mia_advantage"] == pytest.approx(math.sqrt(math.log(40) / 200), abs=1e-5)
-    assert limits["reid_rate"] == pytest.approx(1 / 200 + 0.1)
+    # The largest rate whose interval is still below a tenth.
+    assert share_interval(limits["reid_rate"], 200)[1] == pytest.approx(0.1, abs=1e-4)
+    assert limits["copied_run_far"] == COPIED.alarm(200)
 
 
 def test_an_alarm_that_cannot_ring_says_so() -> None:

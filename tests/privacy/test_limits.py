@@ -1,0 +1,170 @@
+"""Lights by hand, and what holds for all: more leak never gives a better light, nor do fewer people."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ppmtf_jax.privacy.limits import (
+    ADVANTAGE,
+    COPIED,
+    FOUND,
+    FOUND_SURELY,
+    LINKED,
+    LINKED_SURELY,
+    MEMBERSHIP_AUC,
+    NAMED,
+    SURE,
+    Limit,
+    Status,
+    advantage_interval,
+    auc_interval,
+    grade,
+    people_of_both,
+    rule,
+    share_interval,
+    sureness,
+    worst,
+)
+
+GOOD, FAIR, POOR, UNKNOWN = Status
+ESTIMATED = (NAMED, LINKED, LINKED_SURELY, MEMBERSHIP_AUC, FOUND, FOUND_SURELY, ADVANTAGE, COPIED)
+
+limits = st.sampled_from(ESTIMATED)
+shares = st.floats(0, 1)
+crowds = st.floats(1, 1e5)
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "people", "status"),
+    [
+        # Ten in a hundred members found with one false alarm in a hundred, and nine with one in a thousand.
+        (FOUND, 0.10, 1000, POOR),
+        (FOUND_SURELY, 0.091, 1000, POOR),
+        (MEMBERSHIP_AUC, 0.53, 1000, GOOD),
+        # 500 members and 4 others tell as much as 7.9 of each.
+        (MEMBERSHIP_AUC, 0.70, people_of_both(500, 4), UNKNOWN),
+        (MEMBERSHIP_AUC, 0.757, 500, POOR),
+        (MEMBERSHIP_AUC, 0.57, 500, FAIR),
+        (FOUND, 0.093, 500, POOR),
+        (FOUND, 0.032, 500, FAIR),
+        (FOUND, 0.01, 500, GOOD),
+        (FOUND, 0.0, 5, UNKNOWN),
+        (NAMED, 0.0, 20, UNKNOWN),
+        (NAMED, 0.0, 100, FAIR),
+        (NAMED, 0.0, 200, GOOD),
+        (NAMED, 0.012, 500, GOOD),
+        (NAMED, 0.84, 500, POOR),
+        (COPIED, 0.05, 500, GOOD),
+        (COPIED, 0.12, 300, POOR),
+        (COPIED, math.nan, 500, UNKNOWN),
+        (NAMED, 0.0, 0, UNKNOWN),
+    ],
+)
+def test_lights(limit: Limit, value: float, people: float, status: Status) -> None:
+    assert limit.judge(value, people).status is status
+
+
+def test_two_targets_who_are_both_named_are_not_good() -> None:
+    """Of two, a guess names half: that both are right happens in a quarter of all cases."""
+    found = NAMED.judge(1.0, 2, guess=0.5)
+    assert found.status is UNKNOWN
+    assert "about 36 people would do" in found.text
+    # .05^(1/3) = .37 and more of three would still be a guess of one in three; of ten, none is.
+    assert NAMED.judge(1.0, 10, guess=0.1).status is POOR
+
+
+def test_an_interval_that_was_found_otherwise_counts_where_it_is_wider() -> None:
+    narrow, wide = (0.529, 0.531), (0.32, 0.9)
+    assert MEMBERSHIP_AUC.judge(0.53, 1000, narrow) == MEMBERSHIP_AUC.judge(0.53, 1000)
+    found = MEMBERSHIP_AUC.judge(0.70, 1000, wide)
+    assert (found.status, found.low, found.high) == (UNKNOWN, 0.32, 0.9)
+    assert found.needed is not None
+    assert found.needed > 1000
+
+
+def test_intervals_by_hand() -> None:
+    # 0 of n: (1 - p)^n = .025.
+    assert share_interval(0.0, 40) == (0.0, pytest.approx(1 - 0.025 ** (1 / 40)))
+    assert share_interval(1.0, 40) == (pytest.approx(0.025 ** (1 / 40)), 1.0)
+    # The variance of the Mann-Whitney statistic, (n + m + 1) / (12 n m), for large n = m.
+    assert auc_interval(0.5, 600) == pytest.approx((0.5 - 1.96 / 60, 0.5 + 1.96 / 60))
+    # exp(-2 d^2 n m / (n + m)) = .025 with n = m = 100.
+    assert advantage_interval(0.5, 100)[0] == pytest.approx(0.5 - math.sqrt(math.log(40) / 100))
+    assert people_of_both(250, 500) == pytest.approx(1000 / 3)
+
+
+def ranks(*order: Status) -> dict[Status, int]:
+    return {status: number for number, status in enumerate(order)}
+
+
+@settings(max_examples=100, deadline=None)
+@given(limits, shares, shares, crowds, st.floats(0, 0.5))
+def test_more_leak_never_gives_a_better_light(limit, value, other, people, guess) -> None:
+    rank = ranks(GOOD, FAIR, UNKNOWN, POOR)
+    less, more = (limit.judge(each, people, guess=guess) for each in sorted((value, other)))
+    assert rank[less.status] <= rank[more.status]
+
+
+@settings(max_examples=100, deadline=None)
+@given(limits, shares, crowds, crowds, st.floats(0, 0.5))
+def test_fewer_people_never_give_a_better_light(limit, value, people, other, guess) -> None:
+    """Neither what is poor nor what is not known may be released for it."""
+    rank = ranks(GOOD, FAIR, UNKNOWN) | {POOR: 2}
+    fewer, more = (limit.judge(value, each, guess=guess) for each in sorted((people, other)))
+    assert rank[fewer.status] >= rank[more.status]
+
+
+@settings(max_examples=100, deadline=None)
+@given(limits, crowds)
+def test_alarms_ring_where_the_light_is_poor(limit, people) -> None:
+    alarm = limit.alarm(people)
+    if math.isinf(alarm):
+        assert limit.judge(1.0, people).status is not POOR
+    else:
+        assert limit.judge(alarm, people).status is not POOR
+        assert limit.judge(min(alarm + 2e-6, 1.0), people).status is POOR
+
+
+@settings(max_examples=100, deadline=None)
+@given(limits, shares, st.floats(1, 100))
+def test_with_as_many_people_as_are_asked_for_it_is_known(limit, value, people) -> None:
+    found = limit.judge(value, people)
+    if found.needed is not None:
+        assert found.needed > people
+        assert limit.judge(value, found.needed).status is not UNKNOWN
+
+
+def test_the_worst_decides() -> None:
+    poor, unknown = FOUND.judge(0.5, 1000), FOUND.judge(0.0, 5)
+    fair, good = FOUND.judge(0.03, 500), MEMBERSHIP_AUC.judge(0.5, 1000)
+    assert worst([good, fair, unknown, poor]) is poor
+    assert worst([good, fair, unknown]) is unknown
+    assert worst([fair, good]) is fair
+    # Of two that are alike, the one that is further off.
+    assert worst([poor, FOUND.judge(0.2, 1000)]) is poor
+
+
+def test_limits_are_in_order_and_told() -> None:
+    for limit in (*ESTIMATED, SURE):
+        assert limit.guess < limit.good < limit.fair < 1
+        assert limit.reason
+        assert "{value}" in limit.sentence
+    told = rule([NAMED, COPIED]).replace("\u00a0", " ")
+    assert "named 3 % and 10 %" in told
+    assert "copied 10 % and 15 %" in told
+
+
+def test_k_and_eta() -> None:
+    """The input user is at most e^eta times as probable as each of k - 1 others."""
+    assert sureness(10, 1.0) == pytest.approx(math.e / (math.e + 9))
+    assert [grade(SURE, sureness(*each)) for each in ((10, 1.0), (5, 1.0), (2, 1.0), (1, 1.0), (10, 1000.0))] == [
+        GOOD,
+        FAIR,
+        POOR,
+        POOR,
+        POOR,
+    ]
