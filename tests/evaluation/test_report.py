@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import shutil
@@ -46,6 +47,8 @@ from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
 from ppmtf_jax.jobs.report import load_material, report_run
+from ppmtf_jax.jobs.steps import run_privacy_test
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
@@ -58,6 +61,12 @@ FAR = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Trainin
 @pytest.fixture(scope="module")
 def job(tmp_path_factory) -> Path:
     return run_small_job(tmp_path_factory.mktemp("report"))
+
+
+@pytest.fixture(scope="module")
+def other_job(tmp_path_factory) -> Path:
+    """Of the same check-ins, but for the seed."""
+    return run_small_job(tmp_path_factory.mktemp("other"), seed=1, evaluate={"attacks": False})
 
 
 @pytest.fixture(scope="module")
@@ -286,6 +295,40 @@ def test_without_a_key_nobody_is_found(job, tmp_path):
     [light] = made("identity", found).lights
     assert light.status is Status.UNKNOWN
     assert made("membership", found).lights
+
+
+def test_verdicts_made_after_the_release_are_refused(job, tmp_path):
+    """Made with another k they would say of this release what its statement does not: with the key, and without."""
+    copy = without(job, tmp_path)
+    private = copy / "private"
+    harder = PrivacyTestSettings(k=6, count_all=True)
+    run_privacy_test(private / "model", private / "synthetic", private / "verdicts", harder, seed=SEED, overwrite=True)
+    with pytest.raises(InputError, match=r"private/verdicts and private/key of the same verdicts.*Run the job again"):
+        load_material(copy, QUICK)
+    shutil.rmtree(private / "key")
+    with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
+        load_material(copy, QUICK)
+
+
+@pytest.mark.parametrize(("name", "said"), [("model", "same model"), ("data", "same training traces")])
+def test_models_and_data_of_another_run_are_refused(job, other_job, tmp_path, name, said):
+    copy = without(job, tmp_path, f"private/{name}")
+    shutil.copytree(other_job / "private" / name, copy / "private" / name)
+    with pytest.raises(InputError, match=said):
+        load_material(copy, QUICK)
+
+
+def test_numbers_of_another_run_are_refused_and_those_that_say_nothing_made_anew(job, tmp_path, material):
+    copy = without(job, tmp_path)
+    file = copy / "private" / "metrics.json"
+    numbers = json.loads(file.read_text())
+    mark = next(name for name in numbers["made_from"] if "released" in name)
+    file.write_text(json.dumps(numbers | {"made_from": numbers["made_from"] | {mark: "0" * 64}}))
+    with pytest.raises(InputError, match="of the same traces of the column 'released'"):
+        load_material(copy, QUICK)
+    numbers["metrics"][0]["values"] = [0.25] * len(numbers["columns"])
+    file.write_text(json.dumps(numbers | {"made_from": {}}))
+    assert load_material(copy, QUICK).evaluation["tp_tv"] == material.evaluation["tp_tv"] != 0.25
 
 
 def test_without_model_verdicts_and_numbers(job, tmp_path):

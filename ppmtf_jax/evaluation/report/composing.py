@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.evaluation.report.content import Content, Light, Report, Section, Status, Text
@@ -33,7 +34,7 @@ def compose_report(
             say(f"{maker.title} ...")
             sections.append(Section(maker.name, maker.part, maker.title, maker.lead, content_of(maker, material)))
             advance(1)
-    return Report(_title(material), _subtitle(material), sections)
+    return Report(_title(material), _subtitle(material), sections, date.today().isoformat())
 
 
 def content_of(maker: SectionMaker, material: Material) -> Content:
@@ -53,7 +54,7 @@ def content_of(maker: SectionMaker, material: Material) -> Content:
 
 
 def _title(material: Material) -> str:
-    return f"Synthetic traces of {material.source}" if material.source else "Synthetic traces"
+    return "Report on synthetic traces" + (f" ({material.source})" if material.source else "")
 
 
 def _subtitle(material: Material) -> str:

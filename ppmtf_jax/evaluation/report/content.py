@@ -261,11 +261,14 @@ class Report:
         What was synthesized from what, in a sentence.
     sections : list of Section
         In order.
+    made_on : str
+        The day.
     """
 
     title: str
     subtitle: str
     sections: list[Section]
+    made_on: str = ""
 
     def lights(self) -> list[tuple[Section, Light]]:
         """All lights, with the section that each comes from."""
