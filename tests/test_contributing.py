@@ -25,7 +25,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation, format_table, plots
-from ppmtf_jax.evaluation.plots import utility_bars
+from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.resume import run
@@ -268,7 +268,9 @@ def test_numbers_of_traces_known_by_heart(added):
 
 
 def test_they_have_a_panel_each(evaluation):
-    axes = {ax.get_title().partition("\n")[0]: ax for ax in utility_bars(evaluation).axes}
+    axes = {
+        ax.get_title().partition("\n")[0]: ax for draw in (utility_bars, privacy_bars) for ax in draw(evaluation).axes
+    }
     assert axes["Return share"].get_ylabel() == "share of steps, 0 to 1"
     assert axes["Home guess"].get_title() == "Home guess\nlower is better"
 

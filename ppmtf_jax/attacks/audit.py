@@ -17,6 +17,7 @@ from ppmtf_jax.attacks.trace_scores import MAX_GAP, TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
 from ppmtf_jax.settings import parse_choice
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
@@ -72,6 +73,8 @@ class Linkage:
     n_traces : int
         Of target users and of strangers.
     n_targets : int
+    n_known : int
+        Target users of whom there are traces.
     against : "strangers" or "targets"
         Whose traces are the false ones.
     auc : float
@@ -87,6 +90,7 @@ class Linkage:
 
     n_traces: int
     n_targets: int
+    n_known: int
     against: str
     auc: float
     auc_interval: tuple[float, float]
@@ -118,7 +122,15 @@ class Linkage:
         n_users = n_targets + (n_impostors if checked.against == "strangers" else 0)
         rates = {rate: roc.true_positive_rate_at(rate) for rate in FALSE_POSITIVE_RATES}
         interval = bootstrap_interval(auc, n_users, seed=seed)
-        return cls(len(known), n_targets, checked.against, roc.auc, interval, rates, float(right.mean()), roc)
+        n_known = len(np.unique(scores.truth[known]))
+        return cls(len(known), n_targets, n_known, checked.against, roc.auc, interval, rates, float(right.mean()), roc)
+
+    def judgements(self) -> list[Judgement]:
+        """What the limits say of each of `IDENTITY_LIMITS`."""
+        found = (self.accuracy, self.true_positive_rate[0.01], self.true_positive_rate[0.001])
+        guesses = (1 / self.n_targets, None, None)
+        numbers = zip(IDENTITY_LIMITS, found, guesses, strict=True)
+        return [limit.judge(value, self.n_known, guess=guess) for limit, value, guess in numbers]
 
     def numbers(self) -> dict[str, Any]:
         """All but the curve, for a file."""

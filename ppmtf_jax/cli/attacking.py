@@ -23,6 +23,7 @@ from ppmtf_jax.jobs.attack import (
     attack_identity,
     attack_membership,
 )
+from ppmtf_jax.privacy.limits import Judgement, worst
 from ppmtf_jax.streams import check_seed
 
 Real = Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of real users: what the attacker may know.")]
@@ -207,9 +208,13 @@ def _show_membership(report: MembershipReport) -> None:
     console.print(table)
     strongest, found = next(iter(report.summaries.items()))
     tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
-    if found.auc.low > 0.5:
-        least = f"at least {found.auc.low:.2f}"
-        tell(f"Traces tell who was in the data: the area under the curve is above a guess ({least}).")
+    _tell_worst([judgement for each in report.summaries.values() for judgement in each.judgements()])
+
+
+def _tell_worst(judgements: list[Judgement]) -> None:
+    """The light of the report, on the number that decides."""
+    decisive = worst(judgements)
+    tell(f"{decisive.status.symbol} {decisive.status.word}: {decisive.text}")
 
 
 def _show_points(found: Mapping[str, Any]) -> None:
@@ -241,9 +246,8 @@ def _show_identity(report: ReidentificationReport) -> None:
     )
     if report.n_left_out:
         tell(f"{report.n_left_out} chosen target users had one piece only, and are strangers.")
-    low = strongest.each.auc_interval[0]
-    if low > 0.5:
-        tell(f"Traces give their users away: the area under the curve is above a guess (at least {low:.2f}).")
+    linkages = [linkage for attack in report.attacks for linkage in (attack.each, attack.combined)]
+    _tell_worst([judgement for linkage in linkages for judgement in linkage.judgements()])
 
 
 def _identity_table(report: ReidentificationReport) -> Table:

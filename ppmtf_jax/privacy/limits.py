@@ -304,6 +304,8 @@ LINKED_SURELY = Limit(
     guess=0.001,
 )
 
+IDENTITY_LIMITS = (NAMED, LINKED, LINKED_SURELY)
+
 MEMBERSHIP_AUC = Limit(
     "Right one of a training user and another",
     "Of a training user and another, the right one is pointed at in {value} of cases",
@@ -355,8 +357,8 @@ COPIED = Limit(
 
 SURE = Limit(
     "Sure of the input user",
-    "Whoever holds all users for equally probable beforehand, and sees one trace, can be sure of its input user by at "
-    "most {value}",
+    "Whoever holds all users for equally probable beforehand, and sees one trace, can be {value} sure at most from "
+    "whom it was made",
     0.25,
     0.5,
     "One in four is a suspicion at most; beyond one in two the input user is more probable than all others together.",

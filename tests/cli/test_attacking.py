@@ -48,7 +48,7 @@ def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
     result = attack("reidentify", city, "--released", city, "--estimator", "ml")
     assert result.exit_code == 0, result.output
     assert "24 target users, 0 strangers" in result.stdout
-    assert "Traces give their users away" in result.stdout
+    assert "✕ Poor: 100.0" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_membership_of_copied_traces_is_found(halves, tmp_path):
     words = ["membership", halves["copy"], *real(halves), "--attack", "density_ratio density=kernel"]
     result = attack(*words, "--json", found, "--plot", picture)
     assert result.exit_code == 0, result.output
-    assert "Traces tell who was in the data" in result.stdout
+    assert "✕ Poor: Of a training user and another" in result.stdout
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     content = json.loads(found.read_text())["attacks"]["density_ratio density=kernel"]
     assert content["auc"]["value"] > 0.9

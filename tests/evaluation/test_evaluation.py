@@ -23,7 +23,7 @@ from ppmtf_jax.evaluation.evaluation import TABLE_COLUMNS, UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.metrics.population import tp_tv, tp_tv_top50
 from ppmtf_jax.evaluation.metrics.transitions import tm_emd
 from ppmtf_jax.evaluation.metrics.visits import vf_tv
-from ppmtf_jax.evaluation.plots import utility_bars
+from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import build_settings
 from tests import support
@@ -330,7 +330,7 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
 
     titles = list(format_table(evaluation).columns[0].cells)
     assert {"Stay share", "Stay share of the test users", "Users seen"} <= set(titles)
-    panels = {ax.get_title(): ax for ax in utility_bars(evaluation).axes}
+    panels = {ax.get_title(): ax for draw in (utility_bars, privacy_bars) for ax in draw(evaluation).axes}
     assert panels["Stay share\nhigher is better"].get_ylabel() == "share of steps"
     heights = [bar.get_height() for bar in panels["Users seen\nlower is better"].patches]
     assert heights == [evaluation.value("seen", column) for column in evaluation.columns]

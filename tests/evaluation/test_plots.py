@@ -477,9 +477,21 @@ def test_all_pictures_are_written(city: ToyCity, halves, tmp_path: Path, monkeyp
     half_city = ToyCity(train, city.cluster[train.user_ids], city.cluster_names, city.home, city.work)
     arguments = {"synthetic": train, "train": train, "test": test, "evaluation": EVALUATION}
     paths = plots.save_pictures(tmp_path / "pictures", **arguments, factors=true_factors(half_city))
-    assert [path.name for path in paths] == ["population.png", "transitions.png", "utility.png", "clusters.png"]
+    names = ["population", "transitions", "utility", "clusters"]
+    assert [path.name for path in paths] == [f"{name}.png" for name in names]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == sorted(path.name for path in paths)
+
+
+def test_attacks_have_a_picture_of_their_own() -> None:
+    rows = EVALUATION.rows()
+    attack = rows[0]._replace(quantity=QUANTITIES["reid_rate"], kind="privacy")
+    attacked = Evaluation.of_rows(["synthetic"], [*rows, attack])
+    titles = [
+        [ax.get_title().partition("\n")[0] for ax in draw(attacked).axes if ax.get_title()]
+        for draw in (plots.utility_bars, plots.privacy_bars)
+    ]
+    assert titles == [["TP-TV"], ["Re-identification rate"]]
 
 
 def curve(name: str = "dense") -> Figure:

@@ -6,7 +6,7 @@ matplotlib is imported only when a picture is made.
 """
 
 from ppmtf_jax.evaluation.plots.background import read_background
-from ppmtf_jax.evaluation.plots.bars import utility_bars
+from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.curves import pass_rate_curves, roc_curves
@@ -39,6 +39,7 @@ __all__ = [
     "jump_length_curves",
     "pass_rate_curves",
     "population_maps",
+    "privacy_bars",
     "read_background",
     "roc_curves",
     "save_figure",

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-N_COLUMNS = 5
-PANEL_INCHES = 2.3, 2.5
-LABEL_LENGTH, LINE_LENGTH = 30, 190
+N_COLUMNS = 4
+PANEL_INCHES = 2.2, 2.5
+LABEL_LENGTH, LINE_LENGTH = 30, 145
 """Characters that fit the side of a panel, and the width of the picture in the size of what stands below."""
 # Colours of what synthetic sets are compared with, and the others, in the order of `LINE_COLOURS`, for these.
 REAL_COLOUR, UNIFORM_COLOUR = LINE_COLOURS[2], "#BBBBBB"
@@ -28,7 +28,7 @@ SYNTHETIC_COLOURS = [colour for colour in LINE_COLOURS if colour != REAL_COLOUR]
 
 @styled
 def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
-    """Each metric of an evaluation for the synthetic traces, beside the training data and uniform traces.
+    """Each number of utility of an evaluation for the synthetic traces, beside the training data and uniform traces.
 
     Numbers that are not finite are marked as such. What a number is to be held against on these data is a dashed line;
     metrics that say little on these data are pale and have a dagger, and why is told below. What is neither good nor
@@ -43,10 +43,21 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     >>> len(figure.axes[0].patches)
     3
     """
+    return _bars(evaluation, "utility")
+
+
+@styled
+def privacy_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
+    """The same of the numbers of privacy; above a line "alarms above" a number is poor."""
+    return _bars(evaluation, "privacy")
+
+
+def _bars(evaluation: Evaluation, kind: str) -> matplotlib.figure.Figure:
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
-    rows = [row for row in evaluation.rows() if row.quantity.better]
+    of_kind = Evaluation(evaluation.table[evaluation.table["kind"] == kind])
+    rows = [row for row in of_kind.rows() if row.quantity.better]
     series = _series(evaluation.columns)
     n_rows = max(1, -(-len(rows) // N_COLUMNS))
     width, height = PANEL_INCHES
@@ -58,9 +69,9 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     for ax in axes[len(rows) :]:
         ax.set_axis_off()
     handles = [Patch(color=colour, label=name) for name, colour in series.items()]
-    title = "Utility and privacy of the synthetic traces"
+    title = f"{kind.capitalize()} of the synthetic traces"
     figure.legend(title=title, handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
-    notes = [line for reason in remarks(evaluation) for line in wrap(reason, LINE_LENGTH)]
+    notes = [line for reason in remarks(of_kind) for line in wrap(reason, LINE_LENGTH)]
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=8, color=DIM)
     return figure

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation
-from ppmtf_jax.evaluation.plots.bars import utility_bars
+from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
@@ -62,7 +62,7 @@ def save_pictures(
     evaluation: Evaluation,
     factors: Factors | None = None,
 ) -> list[Path]:
-    """Write population.png, transitions.png, utility.png and, where there are factors, clusters.png.
+    """Write population.png, transitions.png, utility.png; privacy.png of attacks, clusters.png of factors if there are.
 
     Each file appears complete or not at all; existing ones are replaced. The folder is made where it is missing.
 
@@ -87,6 +87,8 @@ def save_pictures(
         "transitions.png": transition_matrices(synthetic, train),
         "utility.png": utility_bars(evaluation),
     }
+    if "privacy" in evaluation.table["kind"].unique():
+        figures["privacy.png"] = privacy_bars(evaluation)
     if factors is not None:
         figures["clusters.png"] = user_clusters(factors, synthetic, train)
     paths = [Path(folder) / name for name in figures]

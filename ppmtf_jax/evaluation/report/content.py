@@ -37,7 +37,7 @@ class Light:
     rule: str
 
 
-def light_of(question: str, decisive: Judgement, limits: Sequence[Limit], if_poor: str, attack: str = "") -> Light:
+def light_of(question: str, decisive: Judgement, limits: Sequence[Limit], if_poor: str, found_by: str) -> Light:
     """The light that the worst number of some attacks gives.
 
     Parameters
@@ -49,12 +49,11 @@ def light_of(question: str, decisive: Judgement, limits: Sequence[Limit], if_poo
         All that were looked at.
     if_poor : str
         What not to do then, as a sentence.
-    attack : str
-        Which one it was, in words; "" where there is one only.
+    found_by : str
+        Which one it was, as a sentence.
     """
-    by = f" By {attack[:1].lower() + attack[1:]}." if attack else ""
     advice = f" {if_poor}" if decisive.status is Status.POOR else ""
-    return Light(question, decisive.status, f"{decisive.text}{by}{advice}", rule(limits))
+    return Light(question, decisive.status, f"{decisive.text} {found_by}{advice}", rule(limits))
 
 
 @dataclass(frozen=True)

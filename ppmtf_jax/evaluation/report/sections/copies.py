@@ -16,7 +16,7 @@ from ppmtf_jax.privacy import limits
 
 SEED = 0
 WHAT = {
-    "copied_run": "Longest run that a training trace has too, events",
+    "copied_run": "Longest run of events that a training trace has too",
     "nearest_share": "Share of events that the nearest training trace has too",
 }
 QUESTION = "Are real traces copied?"
@@ -44,7 +44,9 @@ def _light(found: Alarms) -> Light:
     judged = {name: getattr(found, name).judgement() for name in WHAT}
     decisive = limits.worst(list(judged.values()))
     name = next(name for name, each in judged.items() if each is decisive)
-    by = "Test users' traces are found whole in the training data, too" if found.nearest_share.is_mute else WHAT[name]
+    by = f"Looked at: {WHAT[name][:1].lower()}{WHAT[name][1:]}."
+    if found.nearest_share.is_mute:
+        by = "Test users' traces are found whole in the training data, too, so that none can be nearer."
     return light_of(QUESTION, decisive, [limits.COPIED], "Do not release them.", by)
 
 

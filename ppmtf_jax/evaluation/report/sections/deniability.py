@@ -19,9 +19,9 @@ FAIR_SHARE, FEW = 0.75, 0.25
 TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
 TESTED_RULE = (
     "Of users who are all equally probable beforehand, k and eta leave whoever knows the model, and sees this trace "
-    "alone, sure of its input user by 1 / (1 + (k - 1) / e^eta) at most. Good: every trace of this report passed the "
-    f"test, and that is at most {percent(SURE.good)}; fair: at most {percent(SURE.fair)}, or with noise on k; poor: "
-    "more, or some did not pass, or there was no test."
+    "alone, sure from whom it was made by 1 / (1 + (k - 1) / e^eta) at most. Good: every trace of this report passed "
+    f"the test, and that is at most {percent(SURE.good)}; fair: at most {percent(SURE.fair)}, or with noise on k; "
+    "poor: more, or some did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
@@ -59,7 +59,7 @@ def make(material: Material) -> Content:
         ["People asked for each trace, beside the one it was made from", f"{verdicts.n_verifiers:,}"],
     ]
     blocks.append(Table("Outcome of the test", ("What", "Number"), rows))
-    return Content(blocks, [_light(material, verdicts), _light_of_sample(share)])
+    return Content(blocks, [_light(material, verdicts), _light_of_sample(share, settings)])
 
 
 def _curve(verdicts: PlausibleDeniability) -> Picture:
@@ -92,7 +92,7 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
     status = grade(SURE, sure)
     answer = (
         f"Yes, at least {settings.k} people could have led to each, with probabilities within a factor of "
-        f"{factor_text(settings)}: one can be sure of the input user by {percent(sure)} at most."
+        f"{factor_text(settings)}: one can be {percent(sure)} sure at most from whom it was made."
     )
     if settings.noise_epsilon is not None:
         answer = f"Yes, with noise on k = {settings.k}: single traces may have passed with fewer plausible people."
@@ -105,7 +105,10 @@ def factor_text(settings: PrivacyTestSettings) -> str:
     return f"{math.exp(settings.eta):.3g}" if settings.eta < 100 else f"e^{settings.eta:g}"
 
 
-def _light_of_sample(share: float) -> Light:
+def _light_of_sample(share: float, settings: PrivacyTestSettings) -> Light:
+    if settings.k == 1 and settings.noise_epsilon is None:
+        answer = "With k = 1 all pass; with the k that is needed it may be few."
+        return Light(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
     status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
     answer = f"{percent(share)} of the traces passed."
     if status is Status.POOR:

@@ -10,11 +10,10 @@ from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, light_of, percent
 from ppmtf_jax.evaluation.report.material import Material
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
-from ppmtf_jax.privacy.limits import LINKED, LINKED_SURELY, NAMED, Judgement, rule, worst
+from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 
 MAX_TARGETS = 500
 SEED = 0
-LIMITS = (NAMED, LINKED, LINKED_SURELY)
 QUESTION = "Can traces be traced back to people?"
 IF_POOR = "Do not release them: ask for a larger k, or take a system that smooths more."
 
@@ -23,7 +22,7 @@ def make(material: Material) -> Content:
     """Every estimator against the traces, the strongest first."""
     if material.synthetic.of_nobody or not material.users_known:
         answer = "Nobody knows whose these traces are, so that no guess can be checked."
-        return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, rule(LIMITS))])
+        return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS))])
     n_targets = min(MAX_TARGETS, material.settings.n_users)
     made = targets_of(material.train, material.synthetic, n_targets, seed=SEED)
     left_out: list[str] = []
@@ -48,7 +47,7 @@ def make(material: Material) -> Content:
         )
     if notes:
         blocks.append(Text(tuple(notes)))
-    return Content(blocks, [_light(attacks, made.anonymized.n_users, known, material)])
+    return Content(blocks, [_light(attacks, known, material)])
 
 
 def _known_rate(material: Material) -> float:
@@ -58,28 +57,18 @@ def _known_rate(material: Material) -> float:
     return material.evaluation.value("reid_rate", material.column)
 
 
-def judge_linkage(linkage: Linkage, n_users: int) -> list[Judgement]:
-    """What the limits say of traces of so many people."""
-    found = linkage.true_positive_rate
-    return [
-        NAMED.judge(linkage.accuracy, n_users, guess=1 / linkage.n_targets),
-        LINKED.judge(found[0.01], n_users),
-        LINKED_SURELY.judge(found[0.001], n_users),
-    ]
-
-
-def _light(attacks: list[Reidentified], n_attacked: int, known: float, material: Material) -> Light:
+def _light(attacks: list[Reidentified], known: float, material: Material) -> Light:
     judged = {
-        f"{attack.title}, {which}": worst(judge_linkage(linkage, n_attacked))
+        f"{attack.title}, {which}": worst(linkage.judgements())
         for attack in attacks
         for which, linkage in (("traces one by one", attack.each), ("all traces of a person", attack.combined))
     }
     if math.isfinite(known):
         n_users = material.train.n_users
-        judged["The attack of the PPMTF paper"] = NAMED.judge(known, material.synthetic.n_users, guess=1 / n_users)
+        judged["That of the PPMTF paper"] = NAMED.judge(known, material.synthetic.n_users, guess=1 / n_users)
     decisive = worst(list(judged.values()))
     attack = next(name for name, each in judged.items() if each is decisive)
-    return light_of(QUESTION, decisive, LIMITS, IF_POOR, attack)
+    return light_of(QUESTION, decisive, IDENTITY_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
 
 
 def _table(attacks: list[Reidentified]) -> Table:

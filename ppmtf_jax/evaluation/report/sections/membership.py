@@ -51,7 +51,7 @@ def _light(summaries: dict[str, MembershipSummary]) -> Light:
     judged = {title: worst(each.judgements()) for title, each in summaries.items()}
     decisive = worst(list(judged.values()))
     attack = next(title for title, each in judged.items() if each is decisive)
-    return light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, attack)
+    return light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
 
 
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
