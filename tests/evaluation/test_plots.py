@@ -22,6 +22,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import ToyCity, toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, plots
+from ppmtf_jax.evaluation.evaluation import Evaluation
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.plots import pictures
 from ppmtf_jax.evaluation.plots.clusters import cluster_strength, oriented_factors, top_users

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +14,11 @@ from ppmtf_jax.privacy.limits import (
     COPIED,
     FOUND,
     FOUND_SURELY,
+    IDENTITY_LIMITS,
     LINKED,
     LINKED_SURELY,
     MEMBERSHIP_AUC,
+    MEMBERSHIP_LIMITS,
     NAMED,
     SURE,
     Limit,
@@ -168,3 +171,16 @@ def test_k_and_eta() -> None:
         POOR,
         POOR,
     ]
+
+
+def test_the_page_on_attacks_has_the_limits_of_the_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "attacks.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[2:5]] for line in page.splitlines() if line.startswith("| ")]
+    plain = (MEMBERSHIP_AUC, ADVANTAGE)
+    expected = [
+        [f"{each.good:.2f}", f"{each.fair:.2f}"]
+        if each in plain
+        else [f"{100 * each.good:g} %", f"{100 * each.fair:g} %"]
+        for each in (*IDENTITY_LIMITS, *MEMBERSHIP_LIMITS, ADVANTAGE, COPIED, SURE)
+    ]
+    assert [row[1:] for row in rows[1:]] == expected
