@@ -51,7 +51,7 @@ from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
 
-QUICK = ReportSettings(estimators=("ml",))
+QUICK = ReportSettings(estimators=("ml",), fast=True)
 FAR = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
 
 
@@ -308,7 +308,7 @@ def test_without_real_or_synthetic_traces_nothing_is_reported(job, tmp_path):
         load_material(copy, QUICK)
     shutil.rmtree(copy / "private" / "data" / "test")
     with pytest.raises(InputError, match="private/data/test"):
-        report_run(copy)
+        report_run(copy, settings=QUICK)
 
 
 @pytest.fixture
