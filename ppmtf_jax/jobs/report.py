@@ -79,7 +79,9 @@ def report_run(
     check_output_file(page, overwrite=overwrite, is_ours=_is_own, what="an earlier report")
     material = load_material(folder, settings or ReportSettings(), progress=progress)
     if not material.settings.fast:
-        material = replace(material, shadow_scores=_shadow_scores(material, private / SHADOWS_FILE, progress, say))
+        material = replace(
+            material, shadow_scores=shadow_scores(material, private / SHADOWS_FILE, progress=progress, say=say)
+        )
     report = compose_report(material, progress=progress, say=say)
     write_text(page, render(report), secret=True)
     return page, report
@@ -121,10 +123,13 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
     )
 
 
-def _shadow_scores(
-    material: Material, checkpoint: Path, progress: bool, say: Callable[[str], None]
+def shadow_scores(
+    material: Material, checkpoint: Path, *, progress: bool = False, say: Callable[[str], None] = lambda _: None
 ) -> MembershipScores | None:
-    """Of the attack with shadow models; None where it is not known how to make them, or the data do not suit."""
+    """Of the attack with shadow models; None where it is not known how to make them, or the data do not suit.
+
+    A release says how it was made and tested; synthetic traces that were not released are those of the model, untested.
+    """
     settings, model = None, material.model
     if material.statement is not None:
         settings = shadows_of_release(material.statement)

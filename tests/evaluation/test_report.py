@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
@@ -45,6 +46,7 @@ from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, s
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
+from ppmtf_jax.jobs import report as jobs_report
 from ppmtf_jax.jobs.report import load_material, report_run
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
@@ -572,6 +574,54 @@ def test_copies_of_real_traces_are_poor(material):
     for name in ("identity", "membership", "copies"):
         assert made(name, copied).lights[0].status is Status.POOR, name
     assert all(light.status is Status.GOOD for light in made("population", copied).lights)
+
+
+def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(job, material, tmp_path, monkeypatch):
+    """They are made and tested as the statement of the release says, kept in the private folder, and in its light."""
+    scores = MembershipScores(np.ones((1, 30)), np.zeros((1, 400)), np.arange(30), np.arange(400), "shadow_models")
+    asked = []
+
+    def found(released, train, test, settings, *, checkpoint, **_):
+        asked.append((settings.system, settings.test_settings["k"], settings.n_attacked, checkpoint))
+        return scores
+
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", found)
+
+    def composed(material, **_):
+        asked.append(material.shadow_scores)
+        return Report("", "", [])
+
+    monkeypatch.setattr(jobs_report, "compose_report", composed)
+    monkeypatch.setattr(jobs_report, "render", lambda _: "")
+    report_run(job, tmp_path / "page.html", ReportSettings(n_users=40))
+    assert asked == [("bridge", 5, 40, job / "private" / "shadows.npz"), scores]
+    asked.clear()
+    report_run(job, tmp_path / "fast.html", QUICK)
+    assert asked == [None]
+
+    shown = made("membership", replace(material, shadow_scores=scores))
+    assert "shadow models" in shown.lights[0].answer
+    assert shown.lights[0].status is Status.POOR
+    assert "were left out to save time (--fast)" in words(made("membership", material))
+    unknown = replace(material, settings=ReportSettings(estimators=("ml",)))
+    assert "it is not known how to learn them" in words(made("membership", unknown))
+
+
+def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
+    """With a word on why, and what a report of synthetic traces alone needs is the model."""
+    material, said = load_material(job, ReportSettings()), []
+
+    def refused(*_, **__):
+        raise InputError("fit", ["more users"])
+
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", refused)
+    assert jobs_report.shadow_scores(material, job / "none.npz", say=said.append) is None
+    assert said[-1] == "Left out: fit: more users"
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", lambda *given, **_: given[3])
+    untested = jobs_report.shadow_scores(replace(material, statement=None, is_release=False), job / "none.npz")
+    assert (untested.system, untested.test_settings) == ("bridge", None)
+    nobody = replace(material, statement=None, is_release=False, model=None)
+    assert jobs_report.shadow_scores(nobody, job / "none.npz") is None
 
 
 def test_random_places_are_poor_but_leak_nothing(material):

@@ -66,19 +66,18 @@ class ShadowCheckpoint:
         return []
 
 
-def digest_of(settings: dict[str, Any], seed: int, n_traces: int, *real: Traces) -> str:
+def digest_of(settings: dict[str, Any], seed: int, *real: Traces) -> str:
     """Of all that decides what shadow models make, and of whom their statistics are.
 
     Parameters
     ----------
     settings : dict
-        Of the attack, without the number of shadow models: more of them go on.
-    seed, n_traces : int
-        Of the attack; traces that were released.
+        Of the attack and of how many traces are made; without the number of shadow models, for more of them go on.
+    seed : int
     *real : Traces
         Of training users and of others.
     """
-    parts = [version("ppmtf_jax"), list(STATISTICS), settings, seed, n_traces]
+    parts = [version("ppmtf_jax"), list(STATISTICS), settings, seed]
     digest = hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode())
     for traces in real:
         digest.update(traces.time_grid.to_json().encode())

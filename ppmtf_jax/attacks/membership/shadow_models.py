@@ -41,8 +41,8 @@ N_SHADOWS = 8
 """Twice as many find hardly more and take twice as long: see the benchmarks."""
 MOST_ATTACKED = 1000
 """Training users, and others; further training users only fill the shadow models."""
-ROUNDS = 3
-"""In which a shadow model makes more traces, until as many pass as were released."""
+ROUNDS, ENOUGH = 3, 0.8
+"""How often a shadow model makes more traces until this share of as many as were released pass."""
 # Of the stage's streams; `density_ratio` has another.
 ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 
@@ -116,15 +116,19 @@ def infer_by_shadow_models(
     >>> scores.members.shape, scores.others.shape
     ((1, 20), (1, 20))
     """
-    n_traces = len(released.trace_table()[0])
+    wanted = Wanted.of(released, train)
     given = {name: value for name, value in asdict(settings).items() if name != "n_shadows"}
-    kept = None if checkpoint is None else ShadowCheckpoint(checkpoint, digest_of(given, seed, n_traces, train, test))
+    kept = (
+        None
+        if checkpoint is None
+        else ShadowCheckpoint(checkpoint, digest_of({**given, **wanted._asdict()}, seed, train, test))
+    )
     say(f"shadow models: {settings.n_shadows} times a model like this, of other halves of the users")
     return shadow_model_scores(
         released,
         train,
         test,
-        lambda traces, its_seed: made_like(traces, settings, n_traces, its_seed),
+        lambda traces, its_seed: made_like(traces, settings, wanted, its_seed),
         n_shadows=settings.n_shadows,
         n_attacked=settings.n_attacked,
         seed=seed,
@@ -187,14 +191,8 @@ def shadow_model_scores(
     >>> scores.roc.auc > 0.9
     True
     """
-    target = _Target.of(released, train, test, n_attacked, n_shadows, seed)
-    shadows = _shadows(target, make, n_shadows, seed, kept, progress, say)
-    score = shadows.score(statistics_of(target.windows, target.released))
-    users = target.users
-    ids, is_member = users.traces.user_ids[users.is_attacked], users.is_member[users.is_attacked]
-    return MembershipScores(
-        score[None, is_member], score[None, ~is_member], ids[is_member], ids[~is_member], "shadow_models"
-    )
+    target = Target.of(released, train, test, n_attacked=n_attacked, seed=seed)
+    return target.scores(learn_shadows(target, make, n_shadows, seed=seed, kept=kept, progress=progress, say=say))
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +225,7 @@ class _Users:
         return ~half | ~self.is_attacked
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """What is attacked: the released traces, and the users who may be behind them."""
 
     users: _Users
@@ -235,10 +233,13 @@ class _Target(NamedTuple):
     released: Windows
 
     @classmethod
-    def of(cls, released: Traces, train: Traces, test: Traces, n_attacked: int, n_shadows: int, seed: int) -> _Target:
+    def of(
+        cls, released: Traces, train: Traces, test: Traces, *, n_attacked: int = MOST_ATTACKED, seed: int = 0
+    ) -> Target:
+        """See `shadow_model_scores`."""
         check_same_places(released=released, train=train, test=test)
         check_disjoint_users(train, test)
-        problems = _problems(n_shadows, n_attacked)
+        problems = _problems(LEAST_SHADOWS, n_attacked)
         if train.time_grid != test.time_grid:
             problems.append(Problem("training and test traces on one time grid", "two"))
         if problems:
@@ -247,17 +248,30 @@ class _Target(NamedTuple):
         attacked = users.traces.select_users(np.flatnonzero(users.is_attacked))
         return cls(users, *windows_of(users=attacked, released=released))
 
+    def scores(self, shadows: Shadows) -> MembershipScores:
+        """Log-odds of every attacked user."""
+        score = shadows.score(statistics_of(self.windows, self.released))
+        users = self.users
+        ids, is_member = users.traces.user_ids[users.is_attacked], users.is_member[users.is_attacked]
+        return MembershipScores(
+            score[None, is_member], score[None, ~is_member], ids[is_member], ids[~is_member], "shadow_models"
+        )
 
-def _shadows(
-    target: _Target,
+
+def learn_shadows(
+    target: Target,
     make: Make,
-    n_shadows: int,
-    seed: int,
-    kept: ShadowCheckpoint | None,
-    progress: bool,
-    say: Callable[[str], None],
+    n_shadows: int = N_SHADOWS,
+    *,
+    seed: int = 0,
+    kept: ShadowCheckpoint | None = None,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Shadows:
-    """What shadow models show; those that were made before are not made again."""
+    """What shadow models show of a target's users, see `shadow_model_scores`; those of before are not made again."""
+    problems = _problems(n_shadows, 1)
+    if problems:
+        raise InputError("shadow models", problems)
     rng, users = numpy_stream(seed, Stage.MEMBERSHIP, SHADOW_STREAM), target.users
     found = [] if kept is None else kept.load(say)[:n_shadows]
     if found:
@@ -271,11 +285,10 @@ def _shadows(
                 continue
             began = time.monotonic()
             made = make(users.traces.select_users(np.flatnonzero(is_in[-1])), its_seed)
-            check_same_places(users=users.traces, made=made)
             found.append(statistics_of(target.windows, windows_of(users=users.traces, made=made)[1]))
-            advance(1)
             if kept is not None:
                 kept.save(found)
+            advance(1)
             # The first one compiles: the second tells better how long the others take.
             if number < 2:
                 _tell_time(time.monotonic() - began, n_shadows - number - 1, say)
@@ -287,26 +300,53 @@ def _tell_time(seconds: float, left: int, say: Callable[[str], None]) -> None:
         say(f"shadow models: this one took {in_words(seconds)}; {left} more take some {in_words(left * seconds)}")
 
 
-def made_like(train: Traces, settings: ShadowModelSettings, n_traces: int, seed: int) -> Traces:
-    """Traces of a shadow model that passed the same test as the released ones, and as many.
+class Wanted(NamedTuple):
+    """How many traces a shadow model has to give.
 
-    How many traces of each user were tested is not told by a release: it is found by how many pass.
+    Attributes
+    ----------
+    n_traces : int
+        As many as were released.
+    of_user : int
+        Made of each user, at least. Released with their key, traces have the numbers that they were made with; else
+        more are made until enough pass.
+    """
+
+    n_traces: int
+    of_user: int
+
+    @classmethod
+    def of(cls, released: Traces, train: Traces) -> Wanted:
+        """As many as there are."""
+        number = released.trace_table()[1]
+        return cls(len(number), max(-(-len(number) // train.n_users), int(number.max()) + 1))
+
+
+def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed: int) -> Traces:
+    """Traces of a shadow model that passed the same test as the released ones, and at most as many.
+
+    Raises
+    ------
+    InputError
+        None passes.
     """
     model = fit(train, settings.system, settings.system_settings, seed=seed)
-    of_user = -(-n_traces // train.n_users)
+    of_user = wanted.of_user
     for _ in range(ROUNDS):
         made = synthesize(model, traces_per_user=of_user, seed=seed)
         passed = np.ones(len(made.trace_table()[0]), bool)
         if settings.test_settings is not None:
             passed = plausible_deniability_test(model, made, seed=seed, **settings.test_settings).passed
-        if passed.sum() >= n_traces or not passed.any():
+        if passed.sum() >= ENOUGH * wanted.n_traces:
             break
-        of_user = -(-n_traces * of_user // int(passed.sum()))
+        # Powers of two, so that shadow models share few compiled programs.
+        needed = -(-wanted.n_traces * of_user // max(int(passed.sum()), 1))
+        of_user = 1 << (min(needed, 16 * of_user) - 1).bit_length()
     if not passed.any():
         way_out = "Leave shadow models out: too few traces pass to attack them"
         raise InputError("shadow models", [Problem("shadow models some of whose traces pass", "none", way_out=way_out)])
     rng = numpy_stream(seed, Stage.MEMBERSHIP, PASSED_STREAM)
-    kept = rng.permutation(np.flatnonzero(passed))[:n_traces]
+    kept = rng.permutation(np.flatnonzero(passed))[: wanted.n_traces]
     return made.select_traces(np.isin(np.arange(len(passed)), kept))
 
 

@@ -14,6 +14,7 @@ import pytest
 from ppmtf_jax.attacks.membership import infer_membership, shadow_models
 from ppmtf_jax.attacks.membership.shadow_models import (
     ShadowModelSettings,
+    Wanted,
     infer_by_shadow_models,
     made_like,
     shadow_model_scores,
@@ -141,12 +142,12 @@ def test_shadow_models_are_tested_like_the_released_traces() -> None:
         return plausible_deniability_test(fit(train, "sgd", system, seed=seed), traces, seed=seed, **k).passed
 
     settings = ShadowModelSettings("sgd", system, k, n_shadows=6)
-    made = made_like(train, settings, 50, seed=1)
-    assert len(made.trace_table()[0]) == 50
+    made = made_like(train, settings, Wanted(40, 3), seed=1)
+    assert len(made.trace_table()[0]) == 40
     assert passes(made, 1).all()
     # Without the test some would not have passed.
-    untested = made_like(train, replace(settings, test_settings=None), 50, seed=1)
-    assert len(untested.trace_table()[0]) == 50
+    untested = made_like(train, replace(settings, test_settings=None), Wanted(40, 3), seed=1)
+    assert len(untested.trace_table()[0]) == 40
     assert not passes(untested, 1).all()
     scores = infer_by_shadow_models(made, train, test, settings)
     assert np.isfinite([scores.members, scores.others]).all()
@@ -156,7 +157,7 @@ def test_where_no_trace_passes_it_is_said() -> None:
     train, _ = real(6, 6)
     settings = ShadowModelSettings("sgd", {"n_copied": 9}, {"k": 6, "eta": 1e-3}, n_shadows=6)
     with pytest.raises(InputError, match="some of whose traces pass; found none"):
-        made_like(train, settings, 6, 0)
+        made_like(train, settings, Wanted(6, 1), 0)
 
 
 # Going on
