@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax import Traces, fit, plausible_deniability_test, synthesize
-from ppmtf_jax.attacks.membership import infer_membership
+from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.calibration import Shadows
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint
@@ -80,9 +80,8 @@ def attacked(
     )
     seconds = (time.perf_counter() - began) / n_shadows
     for name in OTHERS:
-        attack, *given = name.split()
-        options = dict(each.split("=") for each in given)
-        yield _of_release(name, infer_membership(released, train, test, attack, seed=seed, **options), n_traces)
+        attack, given = parse_choice(name, MEMBERSHIP_ATTACKS)
+        yield _of_release(name, infer_membership(released, train, test, attack.name, given, seed=seed), n_traces)
     yield {**_of_release("shadow models", target.scores(shadows), n_traces), "shadows": n_shadows, "seconds": seconds}
     for number, name in enumerate(STATISTICS):
         alone = Shadows(shadows.statistics[:, [number]], shadows.is_in)

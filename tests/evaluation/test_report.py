@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
@@ -617,9 +618,14 @@ def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
     monkeypatch.setattr(jobs_report, "infer_by_shadow_models", refused)
     assert jobs_report.shadow_scores(material, job / "none.npz", say=said.append) is None
     assert said[-1] == "Left out: fit: more users"
-    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", lambda *given, **_: given[3])
-    untested = jobs_report.shadow_scores(replace(material, statement=None, is_release=False), job / "none.npz")
-    assert (untested.system, untested.test_settings) == ("bridge", None)
+    asked: list[ShadowModelSettings] = []
+
+    def settled(released, train, test, settings, **_):
+        asked.append(settings)
+
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", settled)
+    jobs_report.shadow_scores(replace(material, statement=None, is_release=False), job / "none.npz")
+    assert [(each.system, each.test_settings) for each in asked] == [("bridge", None)]
     nobody = replace(material, statement=None, is_release=False, model=None)
     assert jobs_report.shadow_scores(nobody, job / "none.npz") is None
 

@@ -78,7 +78,7 @@ def _pairs(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
     at, at_made = (_places_of(each) for each in (users, made))
     both = sparse.csr_array(at_made.T @ at_made)
     both.setdiag(0)
-    both.data = np.log1p(both.data / PSEUDO_COUNT)
+    both.data = np.log1p(np.asarray(both.data, float) / PSEUDO_COUNT)
     gain = np.zeros(users.n_windows)
     for rows, product in products_in_blocks(at, both):
         gain[rows] = product.multiply(at[rows]).sum(axis=1)
