@@ -11,6 +11,7 @@ from rich.table import Table
 
 from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS
+from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import FriendlyGroup
@@ -53,7 +54,7 @@ def add_to(app: typer.Typer) -> None:
     group.command(epilog=example("ppmtf attack reidentify city/train --estimator ml --estimator 'tf rank=8'"))(
         reidentify
     )
-    command = "ppmtf attack membership synthetic --train city/train --test city/test --model model"
+    command = "ppmtf attack membership release --train city/train --test city/test --json membership.json"
     group.command(epilog=example(command))(membership)
     group.command("unicity", epilog=example("ppmtf attack unicity city/train"))(few_points)
     app.add_typer(
@@ -117,16 +118,27 @@ def membership(
     key: Key = None,
     model: Annotated[
         Path | None,
-        typer.Option("--model", metavar="MODEL", help="That made the traces: learn shadow models like it, and attack."),
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            help="That made the traces, for shadow models of synthetic ones. A release says how it was made.",
+        ),
     ] = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
             "--attack",
             metavar="'NAME SETTING=VALUE ...'",
-            help=f"Of {', '.join(MEMBERSHIP_ATTACKS)}; several times. By default {', '.join(MEMBERSHIP_DEFAULTS)}.",
+            help=f"Of {', '.join(MEMBERSHIP_ATTACKS)}; several times. By default {', '.join(MEMBERSHIP_DEFAULTS)}, "
+            "and shadow models where it is known how to make them.",
         ),
     ] = None,
+    shadows: Annotated[
+        int, typer.Option("--shadows", metavar="N", help="How many shadow models are learned: even, at least 6.")
+    ] = N_SHADOWS,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Leave shadow models out: they take longest, and find most.")
+    ] = False,
     json_file: Json = None,
     plot: Plot = None,
     seed: AttackSeed = 0,
@@ -136,7 +148,9 @@ def membership(
     """Tell who was in the training data.
 
     An attacker who knows the traces of some people, and sees the synthetic ones, scores each by how much these look as
-    if hers had been used. The file of --json names the users who are most exposed: only you can read it.
+    if hers had been used. The strongest attack learns models like the one that made the traces, of other halves of the
+    people: it says how long that takes, and with --json goes on where it was stopped. The file of --json names the
+    users who are most exposed: only you can read it.
     """
     attack_membership(
         synthetic,
@@ -145,6 +159,8 @@ def membership(
         key=key,
         model=model,
         attacks=attack or None,
+        n_shadows=shadows,
+        fast=fast,
         seed=seed,
         json_file=json_file,
         picture=plot,
@@ -192,8 +208,8 @@ def _show_membership(report: MembershipReport) -> None:
     caption = (
         f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
         "than another; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference of true and false "
-        "positive rate, and what is by chance. Found: share of the training users with 1 % and 0.1 % false alarms, "
-        "where there are enough others to know."
+        "positive rate, and what is by chance. Found: share of the training users in percent with 1 % and 0.1 % false "
+        "alarms, and its 95 % interval, where there are enough others to know."
     )
     table = plain_table("Membership inference", caption)
     table.add_column("Attack", overflow="fold")
@@ -203,7 +219,8 @@ def _show_membership(report: MembershipReport) -> None:
         numbers = [f"{found.auc.value:.3f}", f"{found.auc.low:.2f}-{found.auc.high:.2f}"]
         numbers += [f"{found.advantage.value:.3f}", f"{found.chance:.3f}"]
         for rate, share in ((0.01, found.tpr_at_1_percent), (0.001, found.tpr_at_01_percent)):
-            numbers.append(f"{share.value:.1%}" if found.n_others * rate >= 1 else "-")
+            interval = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
+            numbers.append(interval if found.n_others * rate >= 1 else "-")
         table.add_row(name, *numbers)
     console.print(table)
     strongest, found = next(iter(report.summaries.items()))

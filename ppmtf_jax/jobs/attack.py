@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,17 @@ from ppmtf_jax.attacks.alarms import find_alarms, unicity
 from ppmtf_jax.attacks.audit import ReidentificationSettings, Reidentified, reidentification_attacks
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
-from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
+from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, ShadowModelSettings, infer_by_shadow_models
 from ppmtf_jax.attacks.splits import Rehearsal, RehearsalSettings, rehearse, targets_of
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.steps import load_released
-from ppmtf_jax.runtime.files import check_output_file, write_text
+from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.release import STATEMENT_JSON
+from ppmtf_jax.runtime.files import check_output_file, remove, write_text
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 REPORT = "ppmtf attack"
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
@@ -153,6 +156,8 @@ def attack_membership(
     key: PathLike | None = None,
     model: PathLike | None = None,
     attacks: Sequence[str] | None = None,
+    n_shadows: int = N_SHADOWS,
+    fast: bool = False,
     seed: int = 0,
     json_file: PathLike | None = None,
     picture: PathLike | None = None,
@@ -166,44 +171,103 @@ def attack_membership(
     Parameters
     ----------
     synthetic : path
-        Synthetic traces, or a release.
+        Synthetic traces, or a release, whose statement says how it was made and tested.
     train, test : paths
         Trace sets of the training users, and of others.
     key : path, optional
         Of the release.
     model : path, optional
-        That made the traces, all of them: then shadow models of the same system and settings are learned too.
+        That made the synthetic traces, all of them; a release needs none.
     attacks : sequence of str, optional
-        Each its name, and settings if wanted. By default the likelihood ratio and the density ratio of both kinds.
+        Each its name, and settings if wanted. By default the likelihood ratio, the density ratio of both kinds, and
+        shadow models wherever it is known how to make them. Where attacks are named, shadow models are learned only if
+        a model is given.
+    n_shadows : int
+        How many shadow models are learned.
+    fast : bool
+        Leave shadow models out, which take longest and find most.
     json_file, picture : paths, optional
         For the numbers, which name the users who are most exposed and which only you can read, and for the curves.
+        Beside the former lies what is known of finished shadow models until all is done: if the attack is stopped, the
+        same call goes on from it.
+
+    Raises
+    ------
+    InputError
+        The traces are neither a release nor made by the given model, attacks or settings are unknown, or what an
+        attack refuses.
     """
     _check_outputs(json_file, picture, overwrite)
     training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
     released = load_released(synthetic, training, key, progress=progress)
     chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attacks or MEMBERSHIP_DEFAULTS)}
-    if model is not None:
-        fitted = FittedModel.load(model)
-        # Shadow models of another system, or of traces that were chosen by a test, would be compared with nothing.
-        check_origin(fitted, released)
-        own = ShadowModelSettings(fitted.system, fitted.settings)
-        chosen[f"shadow_models system={fitted.system}"] = (MEMBERSHIP_ATTACKS["shadow_models"], own)
+    shadows = None
+    if not fast and (not attacks or model is not None):
+        shadows = _shadows_like(synthetic, released, model, n_shadows, say)
     found = {}
     for name, (entry, settings) in chosen.items():
         say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")
         found[name] = infer_membership(released, training, testing, entry.name, settings, seed=seed, progress=progress)
+    checkpoint = None if json_file is None else Path(json_file).with_name(f".{Path(json_file).name}.shadows.npz")
+    if shadows is not None:
+        how = {"seed": seed, "checkpoint": checkpoint, "progress": progress, "say": say}
+        try:
+            found[f"shadow_models system={shadows.system}"] = infer_by_shadow_models(
+                released, training, testing, shadows, **how
+            )
+        except InputError as error:
+            # No reason to lose what the other attacks found.
+            say(f"shadow models, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {name: scores.summary(seed=seed) for name, scores in ordered.items()}
     report = MembershipReport(ordered, summaries, {"seed": seed})
     show(report)
     if json_file is not None:
         write_text(json_file, report.to_json(), secret=True)
+    if checkpoint is not None:
+        remove(checkpoint)
     if picture is not None:
         from ppmtf_jax.evaluation.plots import roc_curves, save_figure
 
         curves = {name: scores.roc for name, scores in ordered.items()}
         save_figure(roc_curves(curves, title="Membership inference", logarithmic=True), picture)
     return report
+
+
+def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS) -> ShadowModelSettings | None:
+    """Shadow models that make and test traces as a release was, by its statement; None where it does not say how.
+
+    Examples
+    --------
+    >>> statement = {"generator": {"system": "sgd", "settings": {"n_copied": 1}}, "parameters": {"k": 5, "eta": 1.0}}
+    >>> shadows_of_release(statement).test_settings
+    {'k': 5, 'eta': 1.0}
+    """
+    generator, parameters = (statement.get(name, {}) for name in ("generator", "parameters"))
+    if generator.get("system") not in SYNTHESIZERS or "k" not in parameters:
+        return None
+    known = {field.name: parameters[field.name] for field in fields(PrivacyTestSettings) if field.name in parameters}
+    if known.get("n_verifiers") == "all":
+        known["n_verifiers"] = None
+    return ShadowModelSettings(generator["system"], generator.get("settings", {}), known, n_shadows)
+
+
+def _shadows_like(
+    synthetic: PathLike, released: Traces, model: PathLike | None, n_shadows: int, say: Callable[[str], None]
+) -> ShadowModelSettings | None:
+    """How shadow models have to be made for traces; None, and a word on why, where nobody knows."""
+    if (Path(synthetic) / STATEMENT_JSON).is_file():
+        found = shadows_of_release(json.loads((Path(synthetic) / STATEMENT_JSON).read_text("utf-8")), n_shadows)
+        if found is None:
+            say("shadow models, the strongest attack, are left out: the release was not made by a model that is known")
+        return found
+    if model is None:
+        say("shadow models, the strongest attack, are left out: give the model that made these traces (--model)")
+        return None
+    fitted = FittedModel.load(model)
+    # Shadow models of another system would be compared with nothing.
+    check_origin(fitted, released)
+    return ShadowModelSettings(fitted.system, fitted.settings, None, n_shadows)
 
 
 def attack_by_points(

@@ -9,11 +9,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, infer_by_shadow_models
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.report import Material, Report, ReportSettings, compose_report, is_report, render
+from ppmtf_jax.jobs.attack import shadows_of_release
 from ppmtf_jax.jobs.resume import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
@@ -23,7 +26,7 @@ from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
-REPORT_FILE = "report.html"
+REPORT_FILE, SHADOWS_FILE = "report.html", "shadows.npz"
 RELEASED, ALL = "released", "all"
 """Columns of the evaluation of a job."""
 PARAMETERS = ("k", "eta", "noise_epsilon")
@@ -54,7 +57,8 @@ def report_run(
         By default `report.html` in its private folder.
     settings : ReportSettings, optional
     say : function of a str
-        Is told which section is made.
+        Is told which section is made, and how long the shadow models of the attack on membership take. What is known
+        of finished ones is kept in the private folder of the job: a report that was stopped goes on from there.
 
     Returns
     -------
@@ -78,6 +82,10 @@ def report_run(
     _check_not_released(page)
     check_output_file(page, overwrite=overwrite, is_ours=_is_own, what="an earlier report")
     material = load_material(folder, settings or ReportSettings(), progress=progress)
+    if not material.settings.fast:
+        material = replace(
+            material, shadow_scores=shadow_scores(material, private / SHADOWS_FILE, progress=progress, say=say)
+        )
     report = compose_report(material, progress=progress, say=say)
     write_text(page, render(report), secret=True)
     return page, report
@@ -138,6 +146,32 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
         statement=statement,
         settings=settings,
     )
+
+
+def shadow_scores(
+    material: Material, checkpoint: Path, *, progress: bool = False, say: Callable[[str], None] = lambda _: None
+) -> MembershipScores | None:
+    """Of the attack with shadow models; None where it is not known how to make them, or the data do not suit.
+
+    A release says how it was made and tested; synthetic traces that were not released are those of the model, untested.
+    """
+    settings, model = None, material.model
+    if material.statement is not None:
+        settings = shadows_of_release(material.statement)
+    elif model is not None and not material.is_release:
+        settings = ShadowModelSettings(model.system, model.settings)
+    if settings is None:
+        return None
+    real = material.train, material.test
+    settings = replace(settings, n_attacked=material.settings.n_users)
+    say("Models like this one, to attack membership; --fast leaves them out")
+    try:
+        return infer_by_shadow_models(
+            material.synthetic, *real, settings, checkpoint=checkpoint, progress=progress, say=say
+        )
+    except InputError as error:
+        say(f"Left out: {error}")
+        return None
 
 
 def _measured(file: Path, column: str) -> Evaluation | None:

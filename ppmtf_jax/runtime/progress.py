@@ -66,6 +66,19 @@ def spinner(title: str, *, show: bool) -> Iterator[None]:
         yield
 
 
+def in_words(seconds: float) -> str:
+    """A length of time as a person would say it.
+
+    Examples
+    --------
+    >>> in_words(8.4), in_words(200), in_words(9000)
+    ('8 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
 def _shown(show: bool) -> bool:
     # Not `Console.is_terminal`, which variables such as FORCE_COLOR set where there is no terminal.
     return show and sys.stderr.isatty()

@@ -9,9 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ppmtf_jax.attacks.membership import shadow_models
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.privacy.release import make_release, save_release
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 
@@ -96,18 +100,69 @@ def test_membership_of_copied_traces_is_found(halves, tmp_path):
     assert " - " in result.stdout
 
 
+def attacks_in(file: Path) -> set[str]:
+    return {name.split()[0] for name in json.loads(file.read_text())["attacks"]}
+
+
 def test_all_membership_attacks_and_shadow_models_of_the_model(halves, tmp_path):
     model = fit(Traces.load(halves["train"]), "uniform", seed=0)
     model.save(tmp_path / "model")
     synthesize(model, seed=0).save(tmp_path / "made")
-    words = [*real(halves), "--model", tmp_path / "model", "--json", tmp_path / "a.json", "--quiet"]
-    refused = attack("membership", halves["copy"], *words)
+    words = [*real(halves), "--json", tmp_path / "a.json", "--quiet"]
+    refused = attack("membership", halves["copy"], *words, "--model", tmp_path / "model")
     assert refused.exit_code == 1
     assert "expected traces made by the model; found others" in " ".join(refused.output.split())
-    result = attack("membership", tmp_path / "made", *words)
+    result = attack("membership", tmp_path / "made", *words, "--model", tmp_path / "model", "--shadows", 6)
     assert result.exit_code == 0, result.output
-    attacks = json.loads((tmp_path / "a.json").read_text())["attacks"]
-    assert {name.split()[0] for name in attacks} == {"likelihood_ratio", "density_ratio", "shadow_models"}
+    assert attacks_in(tmp_path / "a.json") == {"likelihood_ratio", "density_ratio", "shadow_models"}
+    # What was kept to go on from is gone.
+    assert not list(tmp_path.glob(".*"))
+    unknown = attack("membership", tmp_path / "made", *real(halves))
+    assert unknown.exit_code == 0, unknown.output
+    assert "are left out: give the model that made these traces" in " ".join(unknown.output.split())
+    odd = attack("membership", tmp_path / "made", *words, "--overwrite", "--model", tmp_path / "model", "--shadows", 7)
+    assert odd.exit_code == 1
+    assert "an even n_shadows of at least 6; found 7" in " ".join(odd.output.split())
+
+
+def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_path, monkeypatch):
+    """By default, without a model or a key; --fast leaves them out, and the test is that of the release."""
+    train = Traces.load(halves["train"])
+    model = fit(train, "uniform", seed=0)
+    synthetic = synthesize(model, traces_per_user=2, seed=0)
+    verdicts = plausible_deniability_test(model, synthetic, k=3, eta=0.5)
+    save_release(make_release(synthetic, verdicts), tmp_path / "release", tmp_path / "key")
+    tested = []
+
+    def spied(model, traces, settings=None, **given):
+        tested.append((given["k"], given["eta"], given["n_verifiers"]))
+        return plausible_deniability_test(model, traces, settings, **given)
+
+    monkeypatch.setattr(shadow_models, "plausible_deniability_test", spied)
+    words = ["membership", tmp_path / "release", *real(halves), "--shadows", 6, "--json", tmp_path / "a.json"]
+    result = attack(*words)
+    assert result.exit_code == 0, result.output
+    assert "shadow_models" in attacks_in(tmp_path / "a.json")
+    assert "5 more take some" in " ".join(result.output.split())
+    assert set(tested) == {(3, 0.5, None)}
+    fast = attack(*words, "--fast", "--overwrite")
+    assert fast.exit_code == 0, fast.output
+    assert "shadow_models" not in attacks_in(tmp_path / "a.json")
+
+
+def test_nothing_is_lost_where_shadow_models_cannot_be_made(halves, tmp_path, monkeypatch):
+    model = fit(Traces.load(halves["train"]), "uniform", seed=0)
+    model.save(tmp_path / "model")
+    synthesize(model, seed=0).save(tmp_path / "made")
+
+    def refused(*_, **__):
+        raise InputError("fit", ["more users"])
+
+    monkeypatch.setattr(shadow_models, "fit", refused)
+    result = attack("membership", tmp_path / "made", *real(halves), "--model", tmp_path / "model")
+    assert result.exit_code == 0, result.output
+    assert "are left out: fit: more users" in " ".join(result.output.split())
+    assert "density_ratio" in result.output
 
 
 def test_points_and_copies(city, halves, tmp_path):

@@ -18,6 +18,8 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
+from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
@@ -42,10 +44,12 @@ from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Unavailable
 from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS
 from ppmtf_jax.evaluation.report.rendering import tally
+from ppmtf_jax.evaluation.report.sections import membership
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
+from ppmtf_jax.jobs import report as jobs_report
 from ppmtf_jax.jobs.report import load_material, report_run
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
@@ -54,7 +58,7 @@ from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
 
-QUICK = ReportSettings(estimators=("ml",))
+QUICK = ReportSettings(estimators=("ml",), fast=True)
 FAR = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
 
 
@@ -351,7 +355,7 @@ def test_without_real_or_synthetic_traces_nothing_is_reported(job, tmp_path):
         load_material(copy, QUICK)
     shutil.rmtree(copy / "private" / "data" / "test")
     with pytest.raises(InputError, match="private/data/test"):
-        report_run(copy)
+        report_run(copy, settings=QUICK)
 
 
 @pytest.fixture
@@ -617,6 +621,59 @@ def test_copies_of_real_traces_are_poor(material):
     assert all(light.status is Status.GOOD for light in made("population", copied).lights)
 
 
+def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(job, material, tmp_path, monkeypatch):
+    """They are made and tested as the statement of the release says, kept in the private folder, and in its light."""
+    scores = MembershipScores(np.ones((1, 30)), np.zeros((1, 400)), np.arange(30), np.arange(400), "shadow_models")
+    asked = []
+
+    def found(released, train, test, settings, *, checkpoint, **_):
+        asked.append((settings.system, settings.test_settings["k"], settings.n_attacked, checkpoint))
+        return scores
+
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", found)
+
+    def composed(material, **_):
+        asked.append(material.shadow_scores)
+        return Report("", "", [])
+
+    monkeypatch.setattr(jobs_report, "compose_report", composed)
+    monkeypatch.setattr(jobs_report, "render", lambda _: "")
+    report_run(job, tmp_path / "page.html", ReportSettings(n_users=40))
+    assert asked == [("bridge", 5, 40, job / "private" / "shadows.npz"), scores]
+    asked.clear()
+    report_run(job, tmp_path / "fast.html", QUICK)
+    assert asked == [None]
+
+    shown = made("membership", replace(material, shadow_scores=scores))
+    assert "shadow models" in shown.lights[0].answer
+    assert shown.lights[0].status is Status.POOR
+    assert "were left out to save time (--fast)" in words(made("membership", material))
+    unknown = replace(material, settings=ReportSettings(estimators=("ml",)))
+    assert "it is not known how to learn them" in words(made("membership", unknown))
+
+
+def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
+    """With a word on why, and what a report of synthetic traces alone needs is the model."""
+    material, said = load_material(job, ReportSettings()), []
+
+    def refused(*_, **__):
+        raise InputError("fit", ["more users"])
+
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", refused)
+    assert jobs_report.shadow_scores(material, job / "none.npz", say=said.append) is None
+    assert said[-1] == "Left out: fit: more users"
+    asked: list[ShadowModelSettings] = []
+
+    def settled(released, train, test, settings, **_):
+        asked.append(settings)
+
+    monkeypatch.setattr(jobs_report, "infer_by_shadow_models", settled)
+    jobs_report.shadow_scores(replace(material, statement=None, is_release=False), job / "none.npz")
+    assert [(each.system, each.test_settings) for each in asked] == [("bridge", None)]
+    nobody = replace(material, statement=None, is_release=False, model=None)
+    assert jobs_report.shadow_scores(nobody, job / "none.npz") is None
+
+
 def test_random_places_are_poor_but_leak_nothing(material):
     random = replace(material, synthetic=material.uniform, column="uniform")
     for name in ("population", "trips", "places", "range-queries"):
@@ -625,6 +682,36 @@ def test_random_places_are_poor_but_leak_nothing(material):
     # Of 14 test users nobody knows whether 15 % are exceeded: 0 of 14 may be up to 1 - .025^(1/14), 23 %.
     assert (random.test.n_users, light.status) == (14, Status.UNKNOWN)
     assert "people would do" in light.answer
+
+
+def scores_of(members: np.ndarray, others: np.ndarray) -> MembershipScores:
+    ids = np.arange(len(members) + len(others))
+    return MembershipScores(members[None], others[None], ids[: len(members)], ids[len(members) :])
+
+
+def test_an_average_that_hides_those_who_are_exposed_is_poor():
+    """Of 1,000 members 90 score above everybody else, the others like strangers: the area is .09 + .91 / 2 = .545."""
+    rng = np.random.default_rng(0)
+    members, others = rng.normal(size=(2, 1000))
+    members[:90] = 10
+    few_others = scores_of(rng.normal(0.74, 1, 500), rng.normal(size=4))
+    cases = {
+        "exposed": (scores_of(members, others), Status.POOR),
+        "nobody": (scores_of(rng.normal(size=1000), others), Status.GOOD),
+        "of four": (few_others, Status.UNKNOWN),
+    }
+    for name, (scores, status) in cases.items():
+        summary = scores.summary()
+        assert membership._light({name: summary}, with_shadows=True).status is status, (name, summary)
+    light = membership._light({"nobody": cases["nobody"][0].summary()}, with_shadows=False)
+    assert (light.status, "shadow models" in light.answer) == (Status.FAIR, True)
+    assert cases["exposed"][0].roc.auc < 0.56
+
+
+def test_two_targets_are_not_enough_to_be_good(material):
+    """Both are named right, which a guess does in a quarter of all cases."""
+    two = replace(material, settings=ReportSettings(n_users=2, estimators=("ml",)), synthetic=material.train)
+    assert made("identity", two).lights[0].status in (Status.UNKNOWN, Status.POOR)
 
 
 def test_a_sample_is_attacked_and_said(material):

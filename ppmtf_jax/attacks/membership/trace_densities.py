@@ -159,11 +159,11 @@ def _shares(
 ) -> Float[np.ndarray, " event"]:
     """Probability of each wanted place in its context, by counts and a Dirichlet prior."""
     given, asked = context(known), context(wanted)
-    count = _count_of(given * n_places + known.place, asked * n_places + wanted.place)
-    return (count + concentration * prior) / (_count_of(given, asked) + concentration)
+    count = count_of(given * n_places + known.place, asked * n_places + wanted.place)
+    return (count + concentration * prior) / (count_of(given, asked) + concentration)
 
 
-def _count_of(codes: Int[np.ndarray, " known"], wanted: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
+def count_of(codes: Int[np.ndarray, " known"], wanted: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
     """How often each wanted code is among the known ones."""
     codes = np.sort(codes)
     return np.searchsorted(codes, wanted, side="right") - np.searchsorted(codes, wanted)

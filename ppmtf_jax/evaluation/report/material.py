@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable
@@ -44,6 +45,8 @@ class ReportSettings:
         Most training users, and most others, who are attacked; a random part of them where there are more.
     estimators : tuple of str, optional
         How an attacker learns users' moves, see `reidentification_attacks`; all there are where not given.
+    fast : bool
+        Leave out the attack with shadow models, which takes longest and finds most.
 
     Raises
     ------
@@ -53,6 +56,7 @@ class ReportSettings:
 
     n_users: int = N_USERS
     estimators: tuple[str, ...] | None = None
+    fast: bool = False
 
     def __post_init__(self) -> None:
         problems = [] if self.n_users >= 2 else [Problem("n_users of at least 2", repr(self.n_users))]
@@ -105,6 +109,8 @@ class Material:
     statement : dict, optional
         The privacy statement of the release.
     settings : ReportSettings
+    shadow_scores : MembershipScores, optional
+        Of the attack with shadow models.
     """
 
     train: Traces
@@ -120,6 +126,7 @@ class Material:
     verdicts: PlausibleDeniability | None = None
     statement: dict[str, Any] | None = None
     settings: ReportSettings = field(default=ReportSettings())
+    shadow_scores: MembershipScores | None = None
 
     @property
     def places(self) -> PlaceTable:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+import stat
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.membership import infer_membership
-from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, shadow_model_ratios
-from ppmtf_jax.attacks.membership.trace_densities import log_density_per_event, windows_of
+from ppmtf_jax.attacks.membership import infer_membership, shadow_models
+from ppmtf_jax.attacks.membership.shadow_models import (
+    ShadowModelSettings,
+    Wanted,
+    infer_by_shadow_models,
+    made_like,
+    shadow_model_scores,
+)
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.synthesizers.synthesis import fit
 from tests.support import minutes, places_in_line, random_traces
 
 PLACES, GRID = places_in_line(12), minutes(10)
@@ -38,28 +48,15 @@ def strangers(traces: Traces, seed: int) -> Traces:
 def test_copies_are_found_and_independent_traces_tell_nothing() -> None:
     train, test = real(60, 60)
     tolerance = 5 * math.sqrt((60 + 60 + 1) / (12 * 60 * 60))
-    assert shadow_model_ratios(train, train, test, copy, n_shadows=8).roc.auc > 0.99
-    scores = shadow_model_ratios(strangers(train, 7), train, test, strangers, n_shadows=8)
+    assert shadow_model_scores(train, train, test, copy, n_shadows=8).roc.auc > 0.99
+    scores = shadow_model_scores(strangers(train, 7), train, test, strangers, n_shadows=8)
     assert abs(scores.roc.auc - 0.5) < tolerance
 
     def leaking(traces: Traces, seed: int) -> Traces:
         """Strangers, and every fourth user as she is."""
         return traces.select_users(np.arange(0, traces.n_users, 4)) if seed % 2 else traces
 
-    assert shadow_model_ratios(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance
-
-
-def test_on_average_independent_traces_tell_nothing() -> None:
-    """Over 30 experiments, within five standard errors of the mean of as many Mann-Whitney statistics."""
-    n_users, n_experiments, auc = 40, 30, []
-    for number in range(n_experiments):
-        train, test = (traces_of(10 * number + kind, range(1000 * kind, 1000 * kind + n_users)) for kind in range(2))
-        released = strangers(train, 10 * number + 2)
-        auc.append(shadow_model_ratios(released, train, test, strangers, n_shadows=4, seed=number).roc.auc)
-    error = math.sqrt((2 * n_users + 1) / (12 * n_users**2))
-    assert abs(np.mean(auc) - 0.5) < 5 * error / math.sqrt(n_experiments)
-    # The spread is that of ranks too: 30 experiments know it to an eighth.
-    assert np.std(auc, ddof=1) == pytest.approx(error, rel=5 / math.sqrt(2 * n_experiments))
+    assert shadow_model_scores(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance
 
 
 def recorded(make: Make, sets: list[np.ndarray], made: list[Traces]) -> Make:
@@ -75,7 +72,7 @@ def recorded(make: Make, sets: list[np.ndarray], made: list[Traces]) -> Make:
 def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: int) -> None:
     train, test = real(n_members, n_others)
     sets: list[np.ndarray] = []
-    scores = shadow_model_ratios(train, train, test, recorded(copy, sets, []), n_shadows=6)
+    scores = shadow_model_scores(train, train, test, recorded(copy, sets, []), n_shadows=6)
     assert [len(each) for each in sets] == [n_members] * 6
     attacked = [*scores.member_ids, *scores.other_ids]
     assert len(scores.member_ids) == len(scores.other_ids) == min(n_members, n_others)
@@ -84,60 +81,27 @@ def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: in
     assert all(not_attacked <= set(each) for each in sets)
 
 
-def test_the_ratio_by_hand() -> None:
-    train, test = real(6, 4)
-    sets: list[np.ndarray] = []
-    made: list[Traces] = []
-    released = strangers(train, 3)
-    scores = shadow_model_ratios(released, train, test, recorded(strangers, sets, made), n_shadows=4, seed=2)
-    statistic = {}
-    for traces in (train, test):
-        for each in [*made, released]:
-            windows, model = windows_of(traces=traces, each=each)
-            found = log_density_per_event(windows, model)
-            statistic |= {(user, id(each)): value for user, value in zip(traces.user_ids.tolist(), found, strict=True)}
-    users = [*scores.member_ids.tolist(), *scores.other_ids.tolist()]
-    mean, residual = {}, {}
-    for kind in (True, False):
-        for user in users:
-            values = [statistic[user, id(m)] for m, who in zip(made, sets, strict=True) if (user in who) == kind]
-            mean[kind, user] = sum(values) / 2
-            residual[kind, user] = [value - mean[kind, user] for value in values]
-    # Two models of each kind a user, less one for her mean.
-    variance = {kind: sum(r**2 for user in users for r in residual[kind, user]) / len(users) for kind in (True, False)}
-
-    def log_density(kind: bool, user: int) -> float:
-        error = statistic[user, id(released)] - mean[kind, user]
-        return -(error**2) / (2 * variance[kind]) - math.log(variance[kind]) / 2
-
-    expected = [log_density(True, user) - log_density(False, user) for user in users]
-    assert [*scores.members[0], *scores.others[0]] == pytest.approx(expected)
-    assert expected != pytest.approx([-each for each in expected], abs=1e-3)
-
-
 def test_the_seed_says_all() -> None:
     train, test = real(10, 10)
-    scores = [shadow_model_ratios(train, train, test, strangers, n_shadows=4, seed=seed) for seed in (0, 0, 1)]
+    scores = [shadow_model_scores(train, train, test, strangers, n_shadows=6, seed=seed) for seed in (0, 0, 1)]
     assert np.array_equal(scores[0].members, scores[1].members)
     assert not np.array_equal(scores[0].members, scores[2].members)
 
 
 def test_traces_that_never_change_say_nothing() -> None:
-    """The variance is then 0."""
+    """Statistics of shadow models are then the same for all, and no user can be told from another."""
     train, test = real(20, 20)
     same = strangers(train, 1)
-    scores = shadow_model_ratios(same, train, test, lambda traces, seed: same, n_shadows=4)
-    assert np.isfinite(scores.members).all()
-    assert np.isfinite(scores.others).all()
-    assert abs(scores.roc.auc - 0.5) < 5 * math.sqrt((20 + 20 + 1) / (12 * 20 * 20))
-    other = shadow_model_ratios(strangers(train, 2), train, test, lambda traces, seed: same, n_shadows=4)
-    assert np.isfinite([other.members, other.others]).all()
+    for released in (same, strangers(train, 2)):
+        scores = shadow_model_scores(released, train, test, lambda traces, seed: same, n_shadows=6)
+        assert np.isfinite([scores.members, scores.others]).all()
+        assert scores.roc.auc == 0.5
 
 
 def test_a_system_is_retrained_by_its_name() -> None:
     """The pooled chain has no step that no training user makes."""
     train, test = real(30, 30)
-    given = {"system": "sgd", "system_settings": {"n_copied": 0}, "n_shadows": 4}
+    given = {"system": "sgd", "system_settings": {"n_copied": 0}, "n_shadows": 6}
     scores = infer_membership(train, train, test, "shadow_models", **given)
     assert scores.attack == "shadow_models"
     assert scores.roc.auc > 0.9
@@ -145,21 +109,128 @@ def test_a_system_is_retrained_by_its_name() -> None:
 
 def test_what_cannot_be_run_is_refused() -> None:
     train, test = real(3, 3)
-    for n_shadows in (2, 5):
-        with pytest.raises(InputError, match=f"even n_shadows of at least 4; found {n_shadows}"):
-            shadow_model_ratios(train, train, test, copy, n_shadows=n_shadows)
+    for n_shadows in (4, 7):
+        with pytest.raises(InputError, match=f"even n_shadows of at least 6; found {n_shadows}"):
+            shadow_model_scores(train, train, test, copy, n_shadows=n_shadows)
     with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied of at least 0; found -1"):
-        ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=3)
+        ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=5)
     with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
         ShadowModelSettings("sgt")
     with pytest.raises(InputError, match="system as text; found nothing"):
         infer_membership(train, train, test, "shadow_models")
     with pytest.raises(InputError, match="3 of 3 test users"):
-        shadow_model_ratios(train, train, train, copy)
+        shadow_model_scores(train, train, train, copy)
     elsewhere = random_traces(0, range(3), places_in_line(13), GRID)
     for sets, make in (((elsewhere, train, test), copy), ((train, train, test), lambda traces, seed: elsewhere)):
         with pytest.raises(InputError, match="the same place table"):
-            shadow_model_ratios(*sets, make)
+            shadow_model_scores(*sets, make)
     later = random_traces(1, range(1000, 1003), PLACES, minutes(20))
     with pytest.raises(InputError, match="one time grid; found two"):
-        shadow_model_ratios(train, train, later, copy)
+        shadow_model_scores(train, train, later, copy)
+
+
+# Like what was released
+
+
+def test_shadow_models_are_tested_like_the_released_traces() -> None:
+    """A trace passes where another user begins at the same place; those that pass are as many as were released."""
+    train, test = real(20, 20)
+    system = {"n_copied": 1}
+    k = {"k": 2, "eta": 1.0}
+
+    def passes(traces: Traces, seed: int) -> np.ndarray:
+        return plausible_deniability_test(fit(train, "sgd", system, seed=seed), traces, seed=seed, **k).passed
+
+    settings = ShadowModelSettings("sgd", system, k, n_shadows=6)
+    made = made_like(train, settings, Wanted(40, 3), seed=1)
+    assert len(made.trace_table()[0]) == 40
+    assert passes(made, 1).all()
+    # Without the test some would not have passed.
+    untested = made_like(train, replace(settings, test_settings=None), Wanted(40, 3), seed=1)
+    assert len(untested.trace_table()[0]) == 40
+    assert not passes(untested, 1).all()
+    scores = infer_by_shadow_models(made, train, test, settings)
+    assert np.isfinite([scores.members, scores.others]).all()
+
+
+def test_where_no_trace_passes_it_is_said() -> None:
+    train, _ = real(6, 6)
+    settings = ShadowModelSettings("sgd", {"n_copied": 9}, {"k": 6, "eta": 1e-3}, n_shadows=6)
+    with pytest.raises(InputError, match="some of whose traces pass; found none"):
+        made_like(train, settings, Wanted(6, 1), 0)
+
+
+# Going on
+
+
+class Stopped(Exception):
+    """As by the user."""
+
+
+@pytest.fixture
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Seeds of shadow models that were fitted; the fifth fit is stopped once, and has 0."""
+    seeds: list[int] = []
+
+    def fitted(traces: Traces, system: str, settings: object, *, seed: int) -> object:
+        if len(seeds) == 4 and 0 not in seeds:
+            seeds.append(0)
+            raise Stopped
+        seeds.append(seed)
+        return fit(traces, system, settings, seed=seed)
+
+    monkeypatch.setattr(shadow_models, "fit", fitted)
+    return seeds
+
+
+def test_an_attack_that_was_stopped_goes_on(fits: list[int], tmp_path: Path) -> None:
+    train, test = real(12, 12)
+    kept, said = tmp_path / "shadows.npz", []
+    settings = ShadowModelSettings("uniform", n_shadows=6)
+    with pytest.raises(Stopped):
+        infer_by_shadow_models(train, train, test, settings, checkpoint=kept)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    gone_on = infer_by_shadow_models(train, train, test, settings, checkpoint=kept, say=said.append)
+    assert "shadow models: 4 of 6 were made before" in said
+    n_fits = len(fits)
+    whole = infer_by_shadow_models(train, train, test, settings)
+    assert np.array_equal(gone_on.members, whole.members)
+    # Four, the one that was stopped, and two; then all six. Each has a seed of its own.
+    assert (n_fits, len(fits)) == (7, 13)
+    assert fits[:4] + fits[5:7] == fits[7:]
+    assert len(set(fits[7:])) == 6
+    # More of them go on too; another seed, other data or settings do not.
+    infer_by_shadow_models(train, train, test, replace(settings, n_shadows=8), checkpoint=kept)
+    assert len(fits) == 15
+    others = [
+        (train, test, settings, 1),
+        (traces_of(5, range(12)), test, settings, 0),
+        (train, traces_of(6, range(1000, 1012)), settings, 0),
+        (train, test, ShadowModelSettings("sgd", n_shadows=6), 0),
+    ]
+    for number, (members, strangers, given, seed) in enumerate(others):
+        said.clear()
+        infer_by_shadow_models(train, members, strangers, given, seed=seed, checkpoint=kept, say=said.append)
+        assert "shadow models: shadows.npz is of other data or settings; they begin anew" in said
+        assert len(fits) == 15 + 6 * (number + 1)
+    kept.write_bytes(kept.read_bytes()[:100])
+    said.clear()
+    infer_by_shadow_models(train, *others[3][:3], checkpoint=kept, say=said.append)
+    assert "shadow models: shadows.npz cannot be read; they begin anew" in said
+
+
+def test_how_long_it_takes_is_told_after_the_first_and_the_second() -> None:
+    train, test = real(6, 6)
+    said: list[str] = []
+    shadow_model_scores(train, train, test, copy, n_shadows=6, say=said.append)
+    assert [line.split(";")[1].split(" take")[0] for line in said] == [" 5 more", " 4 more"]
+
+
+def test_at_most_so_many_are_attacked_and_all_others_are_in_every_model() -> None:
+    train, test = real(9, 9)
+    sets: list[np.ndarray] = []
+    scores = shadow_model_scores(train, train, test, recorded(copy, sets, []), n_shadows=6, n_attacked=4)
+    assert (len(scores.member_ids), len(scores.other_ids)) == (4, 4)
+    assert {len(each) for each in sets} == {9}
+    with pytest.raises(InputError, match="n_attacked of at least 1; found 0"):
+        shadow_model_scores(train, train, test, copy, n_attacked=0)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
+from ppmtf_jax.attacks.membership.scores import Estimate, MembershipScores, MembershipSummary
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Table, Text, light_of, percent
+from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, light_of, percent
 from ppmtf_jax.evaluation.report.material import Material, Unavailable
 from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, worst
@@ -17,14 +19,15 @@ ATTACKS = {
     "density_ratio": "Density ratio, chain",
     "density_ratio density=kernel": "Density ratio, kernel",
 }
-"""All that take seconds; `ppmtf attack membership --model` also has shadow models, which take longest."""
+"""All that take seconds."""
+SHADOWS = "Shadow models"
 SEED = 0
 QUESTION = "Can one tell whose data was used?"
 IF_POOR = "Release them only if it is no secret whose data was used."
 
 
 def make(material: Material) -> Content:
-    """The attacks that need no model, the strongest first."""
+    """All attacks, the strongest first."""
     released, train, test, note = material.attacked
     found: dict[str, MembershipScores] = {}
     for name, title in ATTACKS.items():
@@ -33,13 +36,15 @@ def make(material: Material) -> Content:
             found[title] = infer_membership(released, train, test, entry.name, settings, seed=SEED)
         except InputError:
             continue
+    if material.shadow_scores is not None:
+        found[SHADOWS] = material.shadow_scores
     if not found:
         raise Unavailable("No attack on membership suits these data: they need several people in both sets who move.")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
-    notes = [each for each in (note, _of_missing(found)) if each]
+    notes = [each for each in (note, _of_missing(found), _of_shadows(material)) if each]
     blocks: list[Block] = [_table(summaries), _curves(found), *([Text(tuple(notes))] if notes else [])]
-    return Content(blocks, [_light(summaries)])
+    return Content(blocks, [_light(summaries, with_shadows=SHADOWS in found)])
 
 
 def _of_missing(found: dict[str, MembershipScores]) -> str:
@@ -47,29 +52,49 @@ def _of_missing(found: dict[str, MembershipScores]) -> str:
     return f"Left out, for these data do not suit: {', '.join(missing).lower()}." if missing else ""
 
 
-def _light(summaries: dict[str, MembershipSummary]) -> Light:
+def _of_shadows(material: Material) -> str:
+    if material.shadow_scores is not None:
+        return (
+            f"{SHADOWS}: the attacker learns models like this one of other halves of the people, sees what traces made "
+            "with a person's data have in common with hers and what others have, and tells which these are like."
+        )
+    why = "to save time (--fast)" if material.settings.fast else "for it is not known how to learn them of these data"
+    return f"{SHADOWS}, the strongest attack, were left out {why}: more may leak than is shown here."
+
+
+def _light(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Light:
+    """Without the strongest attack nothing is known to be good."""
     judged = {title: worst(each.judgements()) for title, each in summaries.items()}
     decisive = worst(list(judged.values()))
     attack = next(title for title, each in judged.items() if each is decisive)
-    return light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
+    light = light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
+    if with_shadows or light.status is not Status.GOOD:
+        return light
+    return replace(
+        light, status=Status.FAIR, answer=f"{light.answer} The strongest attack, shadow models, is not in it."
+    )
 
 
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
     rows = []
     for title, each in summaries.items():
         shares = ((0.01, each.tpr_at_1_percent), (0.001, each.tpr_at_01_percent))
-        rates = [percent(share.value, 1) if each.n_others * rate >= 1 else "-" for rate, share in shares]
+        rates = [_with_interval(share) if each.n_others * rate >= 1 else "-" for rate, share in shares]
         numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
         rows.append([title, f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}", *numbers, *rates])
-    first = next(iter(summaries.values()))
+    n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
     caption = (
-        f"{first.n_members:,} training users and up to {max(each.n_others for each in summaries.values()):,} others. "
+        f"Up to {n_members:,} training users and {n_others:,} others. "
         "AUC: how often a training user scores higher than another; a guess: 0.5. Advantage: greatest difference of "
         "true and false alarms, and what it is by chance. Found: share of the training users found with few false "
-        "alarms (-: too few others to know)"
+        "alarms, and its 95 % interval (-: too few others to know)"
     )
     headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %")
     return Table(caption, headings, rows)
+
+
+def _with_interval(share: Estimate) -> str:
+    return f"{percent(share.value, 1)} ({100 * share.low:.0f}-{100 * share.high:.0f})"
 
 
 def _curves(found: dict[str, MembershipScores]) -> Picture:

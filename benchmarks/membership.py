@@ -1,0 +1,142 @@
+"""How well shadow models tell whose data was used: by system, by statistic, and by how many there are.
+
+    python benchmarks/membership.py ../shared --csv benchmarks/membership.csv
+
+People flow: 500 training and 500 other users, ten traces of each training user, of which those that pass the privacy
+test (k = 10, eta = 1) are released. Each row is an attack. "released": one release, intervals over users. "held out":
+each shadow model in turn is attacked by others, so that the mean over them, with 1.96 standard errors, tells what the
+attack finds on average. "null": the same where who is in which model is drawn anew, and nothing is to be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ppmtf_jax import Traces, fit, plausible_deniability_test, synthesize
+from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
+from ppmtf_jax.attacks.membership.calibration import Shadows
+from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint
+from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, Target, Wanted, learn_shadows, made_like
+from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
+from ppmtf_jax.attacks.roc import Roc
+from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.settings import parse_choice
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+ROOT = Path(__file__).resolve().parents[1]
+TEST = {"k": 10, "eta": 1.0}
+TRACES_PER_USER = 10
+OTHERS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+NUMBERS = (6, 8, 12, 16, 20, 30)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
+    parser.add_argument("--systems", nargs="+", default=("bridge", "ppmtf"))
+    parser.add_argument("--shadows", type=int, default=16, help="even")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="folder in which finished shadow models are kept, to go on from")
+    parser.add_argument("--csv", type=Path, help="file for the figures")
+    arguments = parser.parse_args()
+    train, test = read_people_flow(arguments.shared / "reference" / "people_flow")
+    rows = []
+    for system in arguments.systems:
+        for row in attacked(system, train, test, arguments.shadows, arguments.seed, arguments.keep):
+            rows.append({"system": system, **row})
+            print(*(f"{name} {_text(value)}" for name, value in rows[-1].items()), sep="  ", flush=True)
+            if arguments.csv is not None:
+                pd.DataFrame(rows).to_csv(arguments.csv, index=False, float_format="%.4f")
+
+
+def attacked(
+    system: str, train: Traces, test: Traces, n_shadows: int, seed: int, keep: Path | None
+) -> Iterator[dict[str, Any]]:
+    """Rows of all attacks on a system."""
+    entry, chosen = parse_choice(system, SYNTHESIZERS)
+    model = fit(train, entry.name, chosen, seed=seed)
+    synthetic = synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
+    released = synthetic.select_traces(plausible_deniability_test(model, synthetic, seed=seed, **TEST).passed)
+    n_traces = len(released.trace_table()[0])
+    settings = ShadowModelSettings(entry.name, model.settings, TEST, n_shadows)
+    target, wanted = Target.of(released, train, test, seed=seed), Wanted(n_traces, TRACES_PER_USER)
+    kept = None if keep is None else ShadowCheckpoint(keep / f"{entry.name}.npz", f"{system} {seed}")
+    began = time.perf_counter()
+    shadows = learn_shadows(
+        target,
+        lambda traces, its_seed: made_like(traces, settings, wanted, its_seed),
+        n_shadows,
+        seed=seed,
+        kept=kept,
+        say=lambda text: print(text, flush=True),
+    )
+    seconds = (time.perf_counter() - began) / n_shadows
+    for name in OTHERS:
+        attack, given = parse_choice(name, MEMBERSHIP_ATTACKS)
+        yield _of_release(name, infer_membership(released, train, test, attack.name, given, seed=seed), n_traces)
+    yield {**_of_release("shadow models", target.scores(shadows), n_traces), "shadows": n_shadows, "seconds": seconds}
+    for number, name in enumerate(STATISTICS):
+        alone = Shadows(shadows.statistics[:, [number]], shadows.is_in)
+        yield {"measured": "held out", "attack": name, "shadows": n_shadows - 2, **_on_average(alone, n_shadows - 2)}
+    for number in (*(each for each in NUMBERS if each < n_shadows - 2), n_shadows - 2):
+        yield {"measured": "held out", "attack": "shadow models", "shadows": number, **_on_average(shadows, number)}
+    drawn = Shadows(shadows.statistics, _drawn_anew(shadows.is_in, seed))
+    yield {"measured": "null", "attack": "shadow models", "shadows": n_shadows - 2, **_on_average(drawn, n_shadows - 2)}
+
+
+def _of_release(name: str, scores: MembershipScores, n_traces: int) -> dict[str, Any]:
+    auc, rate = scores.estimate(lambda roc: roc.auc), scores.true_positive_rate(0.01)
+    return {
+        "measured": "released",
+        "attack": name,
+        "shadows": 0,
+        "traces": n_traces,
+        "auc": auc.value,
+        "auc_low": auc.low,
+        "auc_high": auc.high,
+        "found_at_1_percent": rate.value,
+        "found_low": rate.low,
+        "found_high": rate.high,
+    }
+
+
+def _on_average(shadows: Shadows, n_others: int) -> dict[str, float]:
+    """Of each model in turn by so many others, never the one of the other half."""
+    number, found = np.arange(len(shadows.is_in)), []
+    for pair in number.reshape(-1, 2):
+        others = np.setdiff1d(number, pair)[:n_others]
+        known = Shadows(shadows.statistics[others], shadows.is_in[others])
+        for each in pair:
+            score, is_in = known.score(shadows.statistics[each]), shadows.is_in[each]
+            roc = Roc.of(score[is_in], score[~is_in])
+            found.append((roc.auc, roc.true_positive_rate_at(0.01)))
+    # Both models of a pair tell of one split of the users.
+    of_pair = np.array(found).reshape(-1, 2, 2).mean(axis=1)
+    mean, error = of_pair.mean(axis=0), 1.96 * of_pair.std(axis=0, ddof=1) / np.sqrt(len(of_pair))
+    names = ("auc", "found_at_1_percent"), ("auc_low", "found_low"), ("auc_high", "found_high")
+    ends = (mean, mean - error, mean + error)
+    return {
+        name: float(each) for pair, end in zip(names, ends, strict=True) for name, each in zip(pair, end, strict=True)
+    }
+
+
+def _drawn_anew(is_in: np.ndarray, seed: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, 1])
+    half = rng.permuted(is_in[::2], axis=1)
+    return np.stack([half, ~half], axis=1).reshape(is_in.shape)
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Scores calibrated on shadow models: what is found, by which statistic, and nothing where nothing is."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ppmtf_jax.attacks.membership import calibration
+from ppmtf_jax.attacks.membership.calibration import Shadows
+from ppmtf_jax.attacks.roc import Roc
+
+N_USERS, N_SHADOWS, N_STATISTICS = 100, 8, 6
+
+
+def halves(rng: np.random.Generator, n_models: int = N_SHADOWS, n_users: int = N_USERS) -> np.ndarray:
+    """Half of the users in a model, and the others in the next."""
+    half = rng.permuted(np.tile(np.arange(n_users) % 2 == 0, (n_models // 2, 1)), axis=1)
+    return np.stack([half, ~half], axis=1).reshape(n_models, n_users)
+
+
+def drawn(rng: np.random.Generator, effect: list[float], n_models: int = N_SHADOWS) -> Shadows:
+    """Each user's statistics are around a level of her own, and with her data so many spreads higher."""
+    is_in, size = halves(rng, n_models), (len(effect), N_USERS)
+    level, spread = 10 * rng.normal(size=size), rng.uniform(0.5, 2, size)
+    noise = rng.normal(size=(n_models, *size)) + np.array(effect)[:, None] * is_in[:, None]
+    return Shadows(level + spread * noise, is_in)
+
+
+def auc(scores: np.ndarray, is_in: np.ndarray) -> float:
+    return Roc.of(scores[is_in], scores[~is_in]).auc
+
+
+def split(shadows: Shadows) -> tuple[Shadows, np.ndarray, np.ndarray]:
+    """All but the last two as shadow models, and the last but one as what was released."""
+    return Shadows(shadows.statistics[:-2], shadows.is_in[:-2]), shadows.statistics[-2], shadows.is_in[-2]
+
+
+def null(rng: np.random.Generator) -> tuple[Shadows, np.ndarray, np.ndarray]:
+    return split(drawn(rng, [0.0] * N_STATISTICS, N_SHADOWS + 2))
+
+
+N_EXPERIMENTS = 40
+ERROR = math.sqrt((N_USERS + 1) / (12 * (N_USERS / 2) ** 2) / N_EXPERIMENTS)
+"""Standard error of a mean of so many areas under the curve by chance, each a Mann-Whitney statistic."""
+
+
+def test_where_data_have_no_effect_nothing_is_found() -> None:
+    """On average, within five standard errors. Weights that are learned on the target find something: a planted bug."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(N_EXPERIMENTS):
+        shadows, seen, is_in = null(rng)
+        features = calibration.features_of(seen, shadows)
+        on_target = calibration.learned(features[None], is_in[None])
+        found.append([auc(shadows.score(seen), is_in), auc(on_target(features), is_in)])
+    fair, cheating = np.mean(found, axis=0)
+    assert abs(fair - 0.5) < 5 * ERROR
+    assert cheating - 0.5 > 5 * ERROR
+
+
+def test_held_out_shadow_models_find_nothing_either() -> None:
+    """Over 8 models in each of 20 experiments: within five standard errors.
+
+    Weights learned with the held-out models' own labels among them find something: a planted bug.
+    """
+    rng, found = np.random.default_rng(1), []
+    for _ in range(N_EXPERIMENTS // 2):
+        shadows = drawn(rng, [0.0] * N_STATISTICS)
+        optimistic = [
+            calibration.learned(calibration.features_of(seen, shadows)[None], is_in[None])(
+                calibration.features_of(seen, shadows)
+            )
+            for seen, is_in in zip(shadows.statistics, shadows.is_in, strict=True)
+        ]
+        each = [
+            [auc(score, is_in) for score, is_in in zip(scores, shadows.is_in, strict=True)]
+            for scores in (shadows.held_out_scores(), optimistic)
+        ]
+        found.append(np.mean(each, axis=1))
+    error = ERROR * math.sqrt(2 / N_SHADOWS)
+    fair, cheating = np.mean(found, axis=0)
+    assert abs(fair - 0.5) < 5 * error
+    assert cheating - 0.5 > 5 * error
+
+
+def test_what_tells_is_learned_from_the_shadow_models() -> None:
+    """Of one statistic in six that is one spread higher: nearly all that the best possible attack finds.
+
+    That knows level and spread of each user, and has an area of Phi(1 / sqrt 2) = .760 under its curve. It may be any
+    of the six, and an attack that trusts all of them alike finds less: that of a sum is at most Phi(1 / sqrt 12) = .61.
+    """
+    rng, found = np.random.default_rng(2), []
+    for number in range(12):
+        effect = [0.0] * N_STATISTICS
+        effect[number % N_STATISTICS] = 1.0
+        shadows, seen, is_in = split(drawn(rng, effect, 18))
+        features = calibration.features_of(seen, shadows)
+        found.append([auc(shadows.score(seen), is_in), auc(features[:N_STATISTICS].sum(axis=0), is_in)])
+    learned, alike = np.mean(found, axis=0)
+    # The spread of an area of .76 is below that by chance, of which five errors are .084.
+    assert learned > 0.76 - 5 * ERROR * math.sqrt(N_EXPERIMENTS / 12)
+    assert alike < 0.61 + 5 * ERROR * math.sqrt(N_EXPERIMENTS / 12)
+    assert learned > alike + 0.05
+
+
+def test_users_are_held_against_their_own_level() -> None:
+    """Levels differ ten times as much as data do: without calibration nearly nothing would be found."""
+    shadows, seen, is_in = split(drawn(np.random.default_rng(3), [2.0], 18))
+    assert auc(shadows.score(seen), is_in) > 0.85
+    assert auc(seen[0], is_in) < 0.65
+
+
+def test_features_by_hand() -> None:
+    """One user with 4 and 6 in models with her and 1 and 1 without; another with 0 and 2, and 2 and 2."""
+    statistics = np.array([[4.0, 2.0], [1.0, 0.0], [6.0, 2.0], [1.0, 2.0]])[:, None]
+    is_in = np.array([[True, False], [False, True], [True, False], [False, True]])
+    found = calibration.features_of(np.array([[5.0, 1.0]]), Shadows(statistics, is_in))
+    # Squares 1 + 1 + 0 + 0 of both, by two free models: a variance of 1, usual too.
+    assert found == pytest.approx(np.array([[5 - 3, 1 - 1.5], [(5 - 3) * 4, (1 - 1.5) * (1 - 2)]]))
+    # Of three times the spread: 9 weighs 2 models, and the usual (9 + 1) / 2 weighs 4.
+    statistics[:, 0, 0] = [2.0, 1.0, 8.0, 1.0]
+    found = calibration.features_of(np.array([[5.0, 1.0]]), Shadows(statistics, is_in))
+    assert found[0] == pytest.approx([2 / math.sqrt((2 * 9 + 4 * 5) / 6), -0.5 / math.sqrt((2 * 1 + 4 * 5) / 6)])
+
+
+def test_a_statistic_that_never_changes_says_nothing() -> None:
+    shadows, seen, is_in = split(drawn(np.random.default_rng(4), [2.0, 0.0], 18))
+    shadows.statistics[:, 1] = 0.1
+    scores = [shadows.score(np.stack([seen[0], np.full(N_USERS, value)])) for value in (0.1, 7.0)]
+    assert np.isfinite(scores).all()
+    assert np.array_equal(*scores)
+    assert auc(scores[0], is_in) > 0.85
