@@ -67,6 +67,8 @@ def _curve(verdicts: PlausibleDeniability) -> Picture:
     if settings.noise_epsilon is not None and not settings.count_all:
         raise Unavailable("No curve: with noise on k, counting stopped at another k for each trace (see count_all).")
     last = int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to))
+    if last < 2:
+        raise Unavailable("No curve: counting stopped at k = 1; more is known with count_all.")
     rates = verdicts.pass_rates(np.arange(1, last + 1))
     figure = pass_rate_curves({f"eta = {settings.eta:g}": rates})
     figure.axes[0].axvline(settings.k, color="#333333", linewidth=1, linestyle="--")

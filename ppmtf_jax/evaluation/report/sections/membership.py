@@ -70,9 +70,8 @@ def _light(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Li
     light = light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
     if with_shadows or light.status is not Status.GOOD:
         return light
-    return replace(
-        light, status=Status.FAIR, answer=f"{light.answer} The strongest attack, shadow models, is not in it."
-    )
+    answer = f"{light.answer} The strongest attack, by shadow models, was not made."
+    return replace(light, status=Status.FAIR, answer=answer)
 
 
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
