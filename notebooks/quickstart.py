@@ -43,13 +43,13 @@ from ppmtf_jax.evaluation.tables import format_table
 # park. Every hour we know where they were, but one event in five is missing.
 
 # %%
-city = toy_city(n_users=1000, seed=0)
+city = toy_city(n_users=1000, n_places=50, seed=0)
 traces = city.traces
 traces.to_frame().head()
 
 # %% [markdown]
 # An event says: this user was at this place at this instant. Instants are hours here. Each instant belongs to a *slot*,
-# a time of day of two hours. The city has 100 places.
+# a time of day of two hours. The city has 50 places.
 
 # %%
 places = traces.places.to_frame()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import StrEnum, unique
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -31,6 +31,7 @@ NUMBERS_AT_A_TIME = 2**20
 LOW_32_BITS = np.uint64(2**32 - 1)
 
 
+@unique
 class Stage(StrEnum):
     """Everything that draws at random; streams of different stages are independent."""
 
@@ -164,9 +165,9 @@ class UserStreams:
 
     @classmethod
     def of(cls, seed: int, stage: Stage, user_ids: np.ndarray) -> UserStreams:
-        """The streams of some users, by what their ids are when printed: 7 and "7" are one user."""
-        # Not by their values: a column that gets one more id, of another type, would change the type of all.
-        hashed = pd.util.hash_array(np.array([str(each) for each in user_ids.tolist()], object), categorize=False)
+        """The streams of some users, by what their ids are when printed; 7, "7", 7.0 and "07" are one id."""
+        # A column that gets one more id, of another type, changes the type of all, and how they are written.
+        hashed = pd.util.hash_array(np.array([_as_text(each) for each in user_ids.tolist()], object), categorize=False)
         halves = np.stack([hashed >> np.uint64(32), hashed & LOW_32_BITS], axis=1).astype(np.uint32)
         return cls(_in_parts(partial(_user_keys, jax_stream(seed, stage)), halves))
 
@@ -181,6 +182,22 @@ class UserStreams:
         # In one array, since both are cut into parts together.
         both = np.concatenate([self.keys[users], cells.astype(np.uint32)], axis=1)
         return _as_uniform(_in_parts(_cell_bits, both))
+
+
+def _as_text(user_id: object) -> str:
+    """A user id as text; equal numbers have equal texts.
+
+    Examples
+    --------
+    >>> [_as_text(each) for each in (7, 7.0, "07.0", 200.5, "ann")]
+    ['7', '7', '7', '200.5', 'ann']
+    """
+    try:
+        number = float(str(user_id))
+    except ValueError:
+        return str(user_id)
+    # Whole numbers beyond 2^53 too, which a column of floats would round.
+    return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _in_parts(function: Any, rows: np.ndarray, at_a_time: int = NUMBERS_AT_A_TIME) -> np.ndarray:

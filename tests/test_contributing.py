@@ -126,7 +126,7 @@ def made(added, taps) -> Path:
         works("fit", "data/train", "--system", "magnet", "--set", "away=0.2", "--out", "model")
         works("synthesize", "model", "--out", "synthetic")
         works("test", "model", "synthetic", "--k", 3, "--out", "verdicts")
-        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key")
+        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--min-users-per-place", 1)
         real = ("--train", "data/train", "--test", "data/test")
         shown = works("evaluate", "released", "--key", "key", *real, "--json", "metrics.json")
         (taps / "shown.txt").write_text(shown, encoding="utf-8")

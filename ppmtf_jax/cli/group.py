@@ -63,7 +63,7 @@ COMMANDS = {
     "complete": Listed(
         "modelling", STEPS, "Fill the gaps of real traces: where people were when nothing was recorded."
     ),
-    "synthesize": Listed("modelling", STEPS, "Synthesize traces from every user of a model."),
+    "synthesize": Listed("modelling", STEPS, "Synthesize traces from every user of a model, or from some at random."),
     "colocate": Listed("colocating", STEPS, "Synthesize traces of friends who meet, under differential privacy."),
     "test": Listed("releasing", STEPS, "Test synthetic traces for plausible deniability."),
     "release": Listed("releasing", STEPS, "Write the traces that passed as a folder that can be handed to anyone."),

@@ -136,13 +136,13 @@ def synthesize(
     overwrite: Overwrite = False,
     progress: bool = True,
 ) -> None:
-    """Synthesize traces from every user of a model.
+    """Synthesize traces from every user of a model, or from some at random.
 
     They are not yet fit for release: test them first. Only you can read them.
     """
     traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
-        n_traces = traces.n_users * settings.traces_per_user
+        n_traces = traces.n_events // traces.time_grid.n_instants
         tell(f"{n_traces} traces of {traces.time_grid.n_instants} events in {out}")
 
 

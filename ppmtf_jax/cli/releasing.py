@@ -18,6 +18,7 @@ from ppmtf_jax.cli.options import (
     shares_work,
     with_settings,
 )
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation.tables import TableOrList
@@ -73,9 +74,11 @@ def check_deniability(
     if not is_first_process():
         return
     n_passed = int(verdicts.passed.sum())
+    if settings.k == 1:
+        tell("Warning: k = 1 asks for no user but the input user, and protects nobody. Take a larger --k, such as 10.")
     tell(
-        f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}); "
-        f"verdicts in {out}"
+        f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
+        f"{settings.factor}); verdicts in {out}"
     )
     if not n_passed:
         tell(f"No trace may be released: {_way_out(settings, verdicts.n_verifiers)}.")
@@ -88,7 +91,7 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
         return f"no trace could pass, since k = {settings.k} users are wanted and {n_asked + 1} counted; lower k" + (
             "" if settings.n_verifiers is None else ", or ask more verifiers"
         )
-    return "lower k, raise eta, or learn a smoother model (lower noise_precision)"
+    return "lower k, raise eta (3 at most), or learn a smoother model (lower noise_precision)"
 
 
 @with_settings(ReleaseSettings)
@@ -112,6 +115,10 @@ def release(
     """
     made = release_traces(synthetic, verdicts, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
     tell(f"{len(made.key)} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
+    parameters = made.statement["parameters"]
+    least = parameters["min_users_per_place"]
+    if least is not None:
+        tell(f"At each place where anybody was, there were at least {counted(least, 'training user')}.")
     tell(f"The key stays with you: {key}")
 
 

@@ -282,7 +282,7 @@ def synthesize_colocations(
         return drawn, _completed(completing, drawn, chosen.completion, own_seed.value, progress)
 
     drawn, places = _as_many_in_all(number, draw, synthetic) if chosen.subtract_chance else draw(number)
-    made = _as_traces(places, synthetic, completing, friends.user_ids)
+    made = _as_traces(places, synthetic, completing)
     return ColocationSynthesis(made, chosen, accountant, completing, model is not None, drawn, number, own_seed)
 
 
@@ -458,10 +458,8 @@ def _completed(
     return places
 
 
-def _as_traces(
-    places: Int[np.ndarray, "user instant"], graph: FriendGraph, model: FittedModel, real_users: np.ndarray
-) -> Traces:
-    user_ids = ids_of_nobody(graph.n_users, "synthetic", real_users)
+def _as_traces(places: Int[np.ndarray, "user instant"], graph: FriendGraph, model: FittedModel) -> Traces:
+    user_ids = ids_of_nobody(graph.n_users, "synthetic", places)
     user, instant = np.indices(places.shape)
     columns = {"user": user_ids[user.ravel()], "instant": instant.ravel(), "place": model.places.ids[places.ravel()]}
     friendships = pd.DataFrame(user_ids[graph.pairs], columns=["user", "friend"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -107,34 +108,29 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     return index
 
 
-def ids_of_nobody(n_users: int, prefix: str, known: np.ndarray) -> np.ndarray:
-    """Ids in the order of their numbers that no known user has.
+def ids_of_nobody(n_users: int, prefix: str, places: np.ndarray) -> np.ndarray:
+    """Ids in the order of their numbers that nobody else has.
 
     Plain numbers may be ids of real users: whoever compared synthetic users with these would take strangers for them.
+    So would whoever trains on a release, whose users then have such ids. Hence a part of the ids comes from the
+    synthetic traces themselves. Nothing comes from the real users' ids, which an id that is handed out would tell of.
 
     Parameters
     ----------
     n_users : int
     prefix : str
-        What stands before the number.
-    known : array, shape (known users,)
-        Ids of the real users.
+        What the ids begin with.
+    places : int array
+        Of the synthetic traces, as they are handed out.
 
     Examples
     --------
-    >>> ids_of_nobody(11, "released", np.arange(11))[[0, 10]].tolist()
-    ['released 00', 'released 10']
-
-    Whoever trains on a release has users of that name:
-
-    >>> ids_of_nobody(2, "released", np.array(["released 0"])).tolist()
-    ['released again 0', 'released again 1']
+    >>> ids_of_nobody(11, "released", np.array([3, 1, 2]))[[0, 10]].tolist()
+    ['released dec280 00', 'released dec280 10']
     """
-    known_text = pd.Series(known).astype(str)
-    while known_text.str.startswith(prefix).any():
-        prefix += " again"
+    tag = hashlib.sha256(np.ascontiguousarray(places, np.int32).data).hexdigest()[:6]
     number = pd.Series(np.arange(n_users)).astype(str)
-    return id_array(f"{prefix} " + number.str.zfill(len(str(n_users - 1))))
+    return id_array(f"{prefix} {tag} " + number.str.zfill(len(str(n_users - 1))))
 
 
 def check_disjoint_users(train: Traces, test: Traces) -> None:

@@ -16,8 +16,14 @@ from enum import Enum
 from scipy.special import betaincinv
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
-"""Widths of a bin of log-likelihood that the privacy test takes. Below, bins have too large numbers, and above, a trace
-may be e^3 = 20 times as probable for one "plausible" user as for another."""
+"""Widths of a bin of log-likelihood that the privacy test takes. Below, numbers of bins are no longer exact; above, a
+trace may be e^3 = 20 times as probable for one "plausible" user as for another."""
+
+MIN_ETA_IN_SINGLE_PRECISION = 1e-3
+"""The same for likelihoods in float32, which are rounded by about as much."""
+
+MIN_USERS_PER_PLACE = 2
+"""How many training users have to have been at each place of a release. A place of one is hers alone."""
 Number = int | float
 TAIL = 0.025
 """Probability at which either end of an interval is wrong."""

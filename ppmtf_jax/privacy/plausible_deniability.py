@@ -8,7 +8,9 @@ and several traces of the same user are not covered.
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -26,6 +28,7 @@ from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
+from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
 from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
@@ -46,6 +49,7 @@ ABOUT = (
     "system",
     "model_settings",
     "claims",
+    "n_users",
     "users_per_place",
     "origin",
     "made_from",
@@ -63,9 +67,10 @@ class PrivacyTestSettings:
     Parameters
     ----------
     k : int
-        How many users a trace must be as plausible for; its own counts. Larger protects better.
+        How many users a trace must be as plausible for. Its own counts, so 1 tests nothing. Larger protects better.
     eta : float
-        Width of a bin of log-likelihood. Smaller protects better.
+        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, the trace is equally
+        probable within a factor of e^eta. Smaller protects better.
     n_verifiers : int, optional
         How many random users are asked (U*); by default all. The input user always counts.
     count_all : bool
@@ -74,6 +79,8 @@ class PrivacyTestSettings:
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
         Of the likelihoods. One in float32 can lie in the wrong bin (see benchmarks), and takes half the time.
+    allow_large_eta : bool
+        Take an eta above 3 all the same, for experiments: most traces then pass, and little is protected.
     """
 
     k: int = 10
@@ -82,6 +89,7 @@ class PrivacyTestSettings:
     count_all: bool = False
     noise_epsilon: float | None = None
     precision: Literal["float64", "float32"] = "float64"
+    allow_large_eta: bool = False
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = []
@@ -93,10 +101,31 @@ class PrivacyTestSettings:
             value = getattr(self, name)
             if value is not None and not 0 < value < np.inf:
                 problems.append(Problem(f"a positive, finite {name}", repr(value)))
+        least = MIN_ETA_IN_SINGLE_PRECISION if self.precision == "float32" else MIN_ETA
+        if 0 < self.eta < least:
+            problems.append(Problem(f"eta of at least {least:g} in {self.precision}", repr(self.eta)))
+        if MAX_ETA < self.eta < np.inf and not self.allow_large_eta:
+            way_out = (
+                "For users in one bin a trace would be equally probable only within a factor of "
+                f"{self.factor}; set allow_large_eta (--allow-large-eta) to take it all the same"
+            )
+            problems.append(Problem(f"eta up to {MAX_ETA:g}", repr(self.eta), way_out=way_out))
         if self.precision not in ("float32", "float64"):
             problems.append(Problem("precision 'float32' or 'float64'", repr(self.precision)))
         if problems:
             raise InputError("plausible-deniability test", problems)
+
+    @property
+    def factor(self) -> str:
+        """By how much probabilities in one bin differ at most, as text.
+
+        Examples
+        --------
+        >>> PrivacyTestSettings(eta=1.0).factor
+        'e^1 = 2.72'
+        """
+        value = f"{math.exp(self.eta):.3g}" if self.eta < math.log(sys.float_info.max) else "more than 1e308"
+        return f"e^{self.eta:g} = {value}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +140,8 @@ class PlausibleDeniability:
         Of the model.
     claims : Claims
         What a release of the model's traces has to say beyond what holds for all.
+    n_users : int
+        Of the model.
     users_per_place : int array, shape (places,), or None
         How many training users were at each place of the model; None where nobody knows.
     origin : Origin
@@ -137,6 +168,7 @@ class PlausibleDeniability:
     system: str
     model_settings: dict[str, Any]
     claims: Claims
+    n_users: int
     users_per_place: np.ndarray | None
     origin: Origin = field(repr=False)
     made_from: Lineage = field(repr=False)
@@ -180,6 +212,7 @@ class PlausibleDeniability:
             "system": self.system,
             "model_settings": self.model_settings,
             "claims": self.claims._asdict(),
+            "n_users": self.n_users,
             "users_per_place": None if self.users_per_place is None else self.users_per_place.tolist(),
             "origin": self.origin._asdict(),
             "made_from": dict(self.made_from),
@@ -203,7 +236,7 @@ class PlausibleDeniability:
         if absent:
             problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")
             raise InputError(str(folder), [problem])
-        users_per_place = about["users_per_place"]
+        claims, users_per_place = about["claims"], about["users_per_place"]
         table = read_parquet(Path(folder) / VERDICTS_FILE)
         log_likelihood, plausible, threshold = (
             table[name].to_numpy() for name in ("log_likelihood", "plausible_users", "threshold")
@@ -212,7 +245,8 @@ class PlausibleDeniability:
             PrivacyTestSettings(**about["settings"]),
             about["system"],
             about["model_settings"],
-            Claims(**{name: tuple(each) for name, each in about["claims"].items()}),
+            Claims(*map(tuple, (claims["protected"], claims["not_protected"])), claims["is_private"]),
+            about["n_users"],
             None if users_per_place is None else np.array(users_per_place),
             Origin(**about["origin"]),
             about["made_from"],
@@ -330,6 +364,7 @@ def plausible_deniability_test(
         model.system,
         model.settings,
         model.claims(),
+        model.n_users,
         model.users_per_place,
         origin,
         {**model.lineage, **synthetic.lineage},

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
@@ -26,6 +27,7 @@ from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import datasheet_text
+from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 from ppmtf_jax.runtime.files import write_text
@@ -54,9 +56,18 @@ class ReleaseSettings:
     keep_users_together : bool
         Whether the traces made from one user share a number. The privacy test says nothing of several traces of one
         user taken together, so by default every trace has a number of its own.
+    min_users_per_place : int
+        How many training users have to have been at each place of the place table, of those where anybody was. 1 allows
+        places where one person alone was: her own, such as her home.
     """
 
     keep_users_together: bool = False
+    min_users_per_place: int = MIN_USERS_PER_PLACE
+
+    def __post_init__(self) -> None:
+        if self.min_users_per_place < 1:
+            problem = Problem("min_users_per_place of at least 1", repr(self.min_users_per_place))
+            raise InputError("release", [problem])
 
 
 class Release(NamedTuple):
@@ -119,7 +130,8 @@ def make_release(
     Raises
     ------
     InputError
-        The verdicts are of other traces, or no trace passed.
+        The verdicts are of other traces, or of traces that were changed since; no trace passed; or fewer training users
+        than `min_users_per_place` were at a place.
 
     Examples
     --------
@@ -134,6 +146,7 @@ def make_release(
     own_seed = draw_seed(seed)
     check_same_traces(synthetic, verdicts)
     passed = verdicts.passed
+    _check_places(verdicts, chosen.min_users_per_place)
     if not passed.any():
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
@@ -142,9 +155,10 @@ def make_release(
     place_order = np.argsort(synthetic.places.ids, kind="stable")
     new_place = np.empty(len(place_order), np.int32)
     new_place[place_order] = np.arange(len(place_order), dtype=np.int32)
-    place = new_place[synthetic.place.reshape(len(passed), -1)[passed][order]]
+    own_place = synthetic.place.reshape(len(passed), -1)[passed]
+    place = new_place[own_place[order]]
     n_instants = place.shape[1]
-    user_ids = ids_of_nobody(int(number[-1]) + 1, "released", synthetic.user_ids)
+    user_ids = ids_of_nobody(int(number[-1]) + 1, "released", place)
     traces = Traces(
         np.repeat(number, n_instants).astype(np.int32),
         np.repeat(released_trace, n_instants).astype(np.int32),
@@ -162,41 +176,44 @@ def make_release(
             "synthetic_trace": trace[order],
         }
     )
-    statement = privacy_statement(verdicts, chosen, own_seed)
+    statement = privacy_statement(verdicts, chosen, own_seed, own_place)
     return Release(traces, statement, key, own_seed, verdicts.origin, verdicts.lineage)
 
 
-def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings, seed: Seed) -> dict[str, Any]:
+def privacy_statement(
+    verdicts: PlausibleDeniability, settings: ReleaseSettings, seed: Seed, places: Int[np.ndarray, "trace instant"]
+) -> dict[str, Any]:
     """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
+
+    What holds of the model comes from the verdicts, which were made with it.
+
+    Parameters
+    ----------
+    verdicts : PlausibleDeniability
+    settings : ReleaseSettings
+    seed : Seed
+        Of the numbers.
+    places : int array, shape (traces, instants)
+        Of the traces that are released, as indices of the model's places.
 
     Returns
     -------
     dict
         Values as in JSON: mechanism, parameters, generator, traces, protected, not_protected, randomness.
     """
-    test = verdicts.settings
+    test, claims = verdicts.settings, verdicts.claims
     synthesizer = SYNTHESIZERS[verdicts.system]
-    asked = "all training users" if test.n_verifiers is None else f"{test.n_verifiers} training users chosen at random"
-    mechanism = (
-        f"Privacy Test 1 of Murakami et al. (PETS 2021): a trace is released only if at least k = {test.k} training "
-        f"users, the input user among them, could have made it with a probability in the same bin, which is a factor "
-        f"e^eta wide, eta = {test.eta:g}; asked were {asked} beside the input user."
-    )
-    if test.noise_epsilon is not None:
-        mechanism += (
-            f" The test is randomized (Bindschaedler et al. 2017, Privacy Test 2): each trace had to reach k plus "
-            f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}."
-        )
     together = settings.keep_users_together
     return {
         "format": STATEMENT_FORMAT,
-        "mechanism": mechanism,
+        "mechanism": _mechanism(test),
         "parameters": {
             "k": test.k,
             "eta": test.eta,
             "n_verifiers": "all" if test.n_verifiers is None else test.n_verifiers,
             "noise_epsilon": test.noise_epsilon,
             "precision": test.precision,
+            "min_users_per_place": None if claims.is_private else least_users_per_place(verdicts),
         },
         "generator": {"system": synthesizer.name, "what": synthesizer.title, "settings": verdicts.model_settings},
         "traces": (
@@ -206,24 +223,30 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
         )
         + " Numbers and their order are random. The date of the time grid is nominal.",
         "protected": [
-            *(f"By this model: {claim}." for claim in verdicts.claims.protected),
-            "The link between a released trace and the user it was made from (its input user): for whoever sees one "
-            f"trace, {_number_plausible(test)} are about equally plausible.",
+            *(f"By the model: {claim}." for claim in claims.protected),
+            *_link_protected(test),
             *_if_randomized(test),
         ],
         "not_protected": [
-            *_what_is_not_private(test),
-            "The factors and counts that the traces were made from; whoever gets the model is not bound by this.",
+            *(["The link between a released trace and its input user: k = 1 asks for no other user."] * (test.k == 1)),
+            *([] if claims.is_private else _what_is_not_private(test, together)),
+            "The model: it is not released, and nothing here holds for whoever gets it.",
             "Which traces were withheld, and how many.",
-            "Several traces of one user taken together"
-            + (": they share a number here, and the test looked at each alone." if together else "."),
-            "What the traces of all users have in common.",
-            "The list of places with coordinates and categories: it is that of the training data, and taken as public.",
+            *_if_number_is_told(verdicts),
+            "What is true of many users, and what the traces of all users have in common.",
+            _about_places(verdicts, places),
             *_if_rounded(test),
-            *(f"In this release: {note}." for note in verdicts.claims.not_protected),
+            *(f"In this release: {note}." for note in claims.not_protected),
         ],
         "randomness": _randomness(verdicts, seed),
     }
+
+
+def least_users_per_place(verdicts: PlausibleDeniability) -> int | None:
+    """The least number of training users at a place where there was any; None where nobody knows."""
+    if verdicts.users_per_place is None:
+        return None
+    return int(verdicts.users_per_place[verdicts.users_per_place > 0].min())
 
 
 def statement_text(statement: dict[str, Any]) -> str:
@@ -238,7 +261,7 @@ def statement_text(statement: dict[str, Any]) -> str:
             "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT NOT",
             fill(statement["mechanism"], 100),
             fill(f"Made by {generator['system']}: {generator['what']}. {statement['traces']}", 100),
-            "Protected:\n" + points(statement["protected"]),
+            "Protected:\n" + points(statement["protected"] or ["Nothing that could be stated: see below."]),
             "Not protected:\n" + points(statement["not_protected"]),
             fill(statement["randomness"], 100),
         ]
@@ -367,10 +390,54 @@ def _nominal(grid: TimeGrid) -> TimeGrid:
     return replace(grid, start=datetime.combine(day.date(), start.time()).isoformat())
 
 
-def _number_plausible(test: PrivacyTestSettings) -> str:
-    if test.noise_epsilon is None:
-        return "at least k users"
-    return "as many users as k and its noise asked for, which for single traces may be the input user alone,"
+def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
+    """Refuse places where too few training users were."""
+    users = verdicts.users_per_place
+    if min_users == 1 or verdicts.claims.is_private:
+        return
+    way_out = "Import fewer places, or larger ones; or release with min_users_per_place=1 (--min-users-per-place 1)"
+    expected = f"places of at least {min_users} training users each"
+    if users is None:
+        raise InputError(
+            "release", [Problem(expected, "a model that does not know how many there were", 0, (), way_out)]
+        )
+    n_few, n_visited = int(((users > 0) & (users < min_users)).sum()), int((users > 0).sum())
+    if n_few:
+        fewer = "of one user alone" if min_users == 2 else "of fewer"
+        found = f"{n_few:,} of {counted(n_visited, 'visited place')} {fewer}"
+        raise InputError("release", [Problem(expected, found, 0, (), way_out)])
+
+
+def _mechanism(test: PrivacyTestSettings) -> str:
+    """What the privacy test asked for."""
+    name = "Privacy Test 1 of Murakami et al. (PETS 2021)"
+    if test.noise_epsilon is None and test.k == 1:
+        return f"{name} with k = 1, which tests nothing: every trace passes."
+    asked = "all training users" if test.n_verifiers is None else f"{test.n_verifiers} training users chosen at random"
+    mechanism = (
+        f"{name}: a trace is released only if at least k = {test.k} training users, the input user among them, could "
+        f"have made it with probabilities within a factor of {test.factor} of each other (one bin of width eta = "
+        f"{test.eta:g}). Asked were {asked} beside the input user."
+    )
+    if test.noise_epsilon is not None:
+        mechanism += (
+            f" The test is randomized (Bindschaedler et al. 2017, Privacy Test 2): each trace had to reach k plus "
+            f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}."
+        )
+    return mechanism
+
+
+def _link_protected(test: PrivacyTestSettings) -> list[str]:
+    if test.k == 1:
+        return []
+    users = f"at least {test.k} users, the input user among them,"
+    if test.noise_epsilon is not None:
+        users = f"as many users as k = {test.k} and its noise asked for, which may be the input user alone,"
+    return [
+        "The link between a released trace and the user it was made from (its input user): for whoever sees one trace "
+        f"and knows the model, {users} could have made it with probabilities within a factor of {test.factor} of each "
+        "other."
+    ]
 
 
 def _if_rounded(test: PrivacyTestSettings) -> list[str]:
@@ -398,13 +465,16 @@ def _if_randomized(test: PrivacyTestSettings) -> list[str]:
     ]
 
 
-def _what_is_not_private(test: PrivacyTestSettings) -> list[str]:
-    """In what respect a release is not differentially private."""
+def _what_is_not_private(test: PrivacyTestSettings, together: bool) -> list[str]:
+    """What differential privacy would protect."""
+    several = "Several traces of one user taken together" + (
+        ": they share a number here, and the test looked at each alone." if together else "."
+    )
     hidden = "It bounds no membership inference: that a person's data was used at all is not hidden."
     if test.noise_epsilon is None:
-        return [f"Without noise on k this is not differential privacy. {hidden}"]
+        return [f"Without noise on k this is not differential privacy. {hidden}", several]
     if test.k == 1:
-        return [f"Noise on k = 1 gives no differential privacy; the theorem on it begins with k = 2. {hidden}"]
+        return [f"Noise on k = 1 gives no differential privacy; the theorem on it begins with k = 2. {hidden}", several]
     return [
         "The release as a whole is not differentially private, in spite of the noise: the theorem is on one trace. Of "
         "m traces, each with an input user of its own lot, epsilon and delta would be m times as large, whoever they "
@@ -413,7 +483,32 @@ def _what_is_not_private(test: PrivacyTestSettings) -> list[str]:
         "for the same.",
         "That a trace was withheld: for whoever sees that the one picked by lot was, delta is larger by up to one over "
         "the number of users.",
+        several,
     ]
+
+
+def _if_number_is_told(verdicts: PlausibleDeniability) -> list[str]:
+    traces_of_user = verdicts.table["user"].value_counts()
+    if len(traces_of_user) < verdicts.n_users or traces_of_user.nunique() > 1:
+        return []
+    return [
+        "How many training users there were: equally many traces were made from each of them, so that the number of "
+        "released traces tells at least how many there were of those that passed."
+    ]
+
+
+def _about_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, "trace instant"]) -> str:
+    listed = "The list of places with coordinates and categories: it is that of the training data, and taken as public."
+    if verdicts.claims.is_private:
+        return listed
+    least = least_users_per_place(verdicts)
+    if least is None:
+        return f"{listed} How many training users were at each place is not known."
+    if least > 1:
+        return f"{listed} At least {least} training users were at each place where anybody was."
+    is_of_one = verdicts.users_per_place == 1
+    n_alone = f"{int(is_of_one.sum()):,} of {counted(len(is_of_one), 'place')}"
+    return f"{listed} At {n_alone} one training user alone was; {is_of_one[places].mean():.0%} of the events are there."
 
 
 def _randomness(verdicts: PlausibleDeniability, seed: Seed) -> str:

@@ -22,10 +22,14 @@ class Claims(NamedTuple):
     ----------
     protected, not_protected : tuple of str
         Each a part of a sentence, without its full stop, such as "where the input user was at noon".
+    is_private : bool
+        Whether differential privacy covers each training user in all that the traces tell but their number. A release
+        then denies no privacy of single users, and tells nothing of its own, such as how many were at a place.
     """
 
     protected: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
+    is_private: bool = False
 
 
 def no_claims(model: TraceModel, settings: Any) -> Claims:

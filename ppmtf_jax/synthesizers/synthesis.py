@@ -25,15 +25,25 @@ class SynthesisSettings:
 
     Parameters
     ----------
-    traces_per_user : int
-        How many from each user.
+    traces_per_user : int, optional
+        How many from each user; 1 where neither number is given.
+    n_traces : int, optional
+        So many in all, of users drawn at random with replacement. Their number then does not tell how many users there
+        were, as a multiple of the users does.
     """
 
-    traces_per_user: int = 1
+    traces_per_user: int | None = None
+    n_traces: int | None = None
 
     def __post_init__(self) -> None:
-        if self.traces_per_user < 1:
-            raise InputError("synthesize", [Problem("traces_per_user of at least 1", repr(self.traces_per_user))])
+        given = {name: value for name, value in vars(self).items() if value is not None}
+        problems: list[Problem | str] = [
+            Problem(f"{name} of at least 1", repr(value)) for name, value in given.items() if value < 1
+        ]
+        if len(given) > 1:
+            problems.append(Problem("traces_per_user or n_traces", "both"))
+        if problems:
+            raise InputError("synthesize", problems)
 
 
 def fit(
@@ -100,11 +110,10 @@ def synthesize(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Synthesize traces from every user of a model, one event at every instant of the model's grid.
+    """Synthesize traces from every user of a model, or of some, one event at every instant of the model's grid.
 
     A trace depends on the seed, its user and its number alone: neither on `batch_users`, which bounds the memory, nor
-    on how many traces are made. Several processes share the traces, and all get the same; see `join_processes`. For
-    some traces of users drawn at random, see `FittedModel.sample`.
+    on how many traces are made. Several processes share the traces, and all get the same; see `join_processes`.
 
     Parameters
     ----------
@@ -121,9 +130,12 @@ def synthesize(
     Returns
     -------
     Traces
-        With the input users' ids; trace numbers 0 to `traces_per_user` - 1. They are not fit for release: test them.
+        With the input users' ids, and traces of each numbered from 0. They are not fit for release: test them.
     """
-    traces_per_user = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize").traces_per_user
+    chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
+    if chosen.n_traces is not None:
+        return model.sample(chosen.n_traces, seed=seed, batch_users=batch_users, progress=progress)
+    traces_per_user = chosen.traces_per_user or 1
     require_memory_to_synthesize(model.n_users, traces_per_user, model.time_grid.n_instants)
     of_each = np.full(model.n_users, traces_per_user)
     return model.sample(of_each, seed=seed, batch_users=batch_users, progress=progress)

@@ -221,15 +221,12 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
         return Claims(not_protected=(seeded,))
     return Claims(
         (
-            f"each training user with all her traces: places and times in the release are {settings.epsilon:g}-"
-            "differentially private, for neighbours of which one has one user more. They come from noisy transition "
-            "counts of all users and from nothing else, and the places are public",
+            f"each training user with all her traces. Where the traces are and when is {settings.epsilon:g}-"
+            "differentially private, for neighbours of which one has one user more: it comes from noisy counts of all "
+            "users' transitions, and from nothing else of the data. The list of places is taken as public",
         ),
-        (
-            "how many users there were, which the number of traces tells",
-            "people against a second model of the same data, or any other release of it: its epsilon adds up with "
-            "this one's",
-        ),
+        ("anybody against several releases: the epsilon of a second model of the same data adds to this one's",),
+        is_private=True,
     )
 
 

@@ -97,7 +97,7 @@ def made(tmp_path_factory) -> Path:
         factorized_model(Traces.load("city/train")).save("factorized")
         works("synthesize", "model", "--traces-per-user", 2, "--out", "synthetic")
         works("test", "model", "synthetic", "--k", 2, "--out", "verdicts")
-        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key")
+        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--min-users-per-place", 1)
         shutil.copytree("city/train", "other/train")
         grid = json.loads(Path("other/train/time_grid.json").read_text())
         Path("other/train/time_grid.json").write_text(json.dumps(grid | {"start": "2001-01-01T00:00:00"}))
@@ -202,8 +202,12 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
     """As they stand, but on a city of few people and with one short fit."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
-    Path("job.toml").write_text('[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n')
+    Path("job.toml").write_text(
+        '[import]\nsource = "toy-city"\nn_users = 40\nn_places = 8\n[fit]\nsystem = "uniform"\n'
+        "[release]\nmin_users_per_place = 1\n"
+    )
     changed = {"import toy-city": "--users 40 --places 12 --days 1 --out city", "fit": "--system uniform"}
+    changed["release"] = "--min-users-per-place 1"
     commands = [
         ["import", "toy-city"],
         ["fit"],
@@ -244,7 +248,18 @@ def test_test_writes_verdicts_and_release_what_passed(here):
 
 @pytest.mark.usefixtures("copied")
 def test_a_release_keeps_users_together_on_request():
-    text = works("release", "synthetic", "verdicts", "--out", "r", "--key", "k", "--keep-users-together")
+    text = works(
+        "release",
+        "synthetic",
+        "verdicts",
+        "--out",
+        "r",
+        "--key",
+        "k",
+        "--keep-users-together",
+        "--min-users-per-place",
+        1,
+    )
     assert "64 traces in r, which can be handed to anyone; read r/PRIVACY.txt first" in text
     assert Traces.load("r").n_users == 32
     assert "share a number" in " ".join(Path("r/PRIVACY.txt").read_text().split())
@@ -532,7 +547,8 @@ def test_names_of_files_need_not_be_in_the_encoding_of_the_locale(tmp_path):
 def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
-    job = '[import]\nsource = "toy-city"\nn_users = 40\n[fit]\nsystem = "uniform"\n[test]\nk = {}\n'
+    job = '[import]\nsource = "toy-city"\nn_users = 40\nn_places = 8\n[fit]\nsystem = "uniform"\n'
+    job += "[release]\nmin_users_per_place = 1\n[test]\nk = {}\n"
     Path("job.toml").write_text(job.format(2))
     text = works("run", "job.toml")
     assert re.search(r"Metric +Released +Training +Uniform +A good value", text)
@@ -711,7 +727,7 @@ def test_brackets_of_names_are_shown_as_they_are(here):
 
 def test_nothing_passed(copied):
     text = works("test", "model", "synthetic", "--k", 999, "--out", "none")
-    assert "0 of 64 traces passed (k = 999, eta = 1); verdicts in none" in text
+    assert "0 of 64 traces passed (k = 999, eta = 1, a factor of e^1 = 2.72); verdicts in none" in text
     assert "No trace may be released" in text
     assert "at least one trace that passed; found none" in refused(
         "release", "synthetic", "none", "--out", "r", "--key", "k"
@@ -725,7 +741,18 @@ def test_outputs_are_replaced_on_request(copied):
     assert FittedModel.load("model").system == "sgd"
     works("synthesize", "model", "--out", "synthetic", "--overwrite")
     works("test", "model", "synthetic", "--k", 2, "--out", "verdicts", "--overwrite")
-    works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--overwrite")
+    works(
+        "release",
+        "synthetic",
+        "verdicts",
+        "--out",
+        "released",
+        "--key",
+        "key",
+        "--overwrite",
+        "--min-users-per-place",
+        1,
+    )
     works("import", "toy-city", "--users", 30, "--out", "city", "--overwrite")
     works("synthesize", "model", "--out", "empty")
     assert not list(copied.rglob(".*"))

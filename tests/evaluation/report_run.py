@@ -43,6 +43,7 @@ def run_small_job(folder: Path, **tables: Any) -> Path:
         "import": {"source": "checkins", "path": "checkins.csv", "time_zone": "UTC", "n_places": 20},
         "fit": {"n_clusters": 2, "min_cluster_users": 6},
         "test": {"k": 5, "count_all": True},
+        "release": {"min_users_per_place": 1},
     }
     config = JobConfig.from_mapping(content | tables, folder, default_out="job", subject="report")
     with pytest.MonkeyPatch.context() as patch:

@@ -48,6 +48,9 @@ n_days = 1
 [test]
 k = {k}
 
+[release]
+min_users_per_place = 1
+
 [evaluate]
 attacks = {attacks}
 """

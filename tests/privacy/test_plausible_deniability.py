@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,13 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy import plausible_deniability as tested
-from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
+from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA
+from ppmtf_jax.privacy.plausible_deniability import (
+    PrivacyTestSettings,
+    choose_verifiers,
+    plausible_deniability_test,
+)
+from ppmtf_jax.privacy.plausible_users import likelihood_bin
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.privacy.examples import (
@@ -160,7 +168,7 @@ def test_copied_events_leave_only_users_who_share_them(train):
 
 
 @pytest.mark.parametrize("n_verifiers", [2, 4, USERS])
-@pytest.mark.parametrize("eta", [1e-9, 1.0])
+@pytest.mark.parametrize("eta", [1e-6, 1.0])
 def test_what_holds_for_every_trace_of_a_class(train, n_verifiers, eta):
     """The verifiers that share an input user's copied event count, whatever eta; those of others cannot."""
     model = fit(train, "sgd", SGDSettings(1))
@@ -185,7 +193,8 @@ def test_every_trace_of_a_uniform_model_has_all_users(n_places, precision):
     model = fit(Traces.from_frame(frame, table, GRID), "uniform")
     synthetic = synthesize(model, seed=0)
     for eta in (math.log(2), math.log(n_places), INSTANTS * math.log(n_places)):
-        result = plausible_deniability_test(model, synthetic, k=USERS, eta=eta, precision=precision, count_all=True)
+        options = {"k": USERS, "eta": eta, "precision": precision, "count_all": True, "allow_large_eta": True}
+        result = plausible_deniability_test(model, synthetic, **options)
         assert (result.plausible_users == USERS).all()
 
 
@@ -208,6 +217,12 @@ def test_traces_that_are_impossible_under_their_own_user(train):
         {"eta": -1.0},
         {"eta": math.nan},
         {"eta": math.inf},
+        {"eta": math.inf, "allow_large_eta": True},
+        {"eta": 1e-310},
+        {"eta": 9.9e-7},
+        {"eta": 1e-4, "precision": "float32"},
+        {"eta": 3.01},
+        {"eta": 1000.0},
         {"n_verifiers": 0},
         {"n_verifiers": 8},
         {"noise_epsilon": 0.0},
@@ -217,6 +232,23 @@ def test_traces_that_are_impossible_under_their_own_user(train):
 def test_bad_parameters(model, synthetic, wrong):
     with pytest.raises(InputError, match=next(iter(wrong))):
         plausible_deniability_test(model, synthetic, **wrong)
+
+
+def test_the_limits_of_eta_are_taken_and_a_large_one_has_to_be_asked_for():
+    assert PrivacyTestSettings(eta=MAX_ETA).factor == "e^3 = 20.1"
+    assert PrivacyTestSettings(eta=MIN_ETA).factor == "e^1e-06 = 1"
+    assert PrivacyTestSettings(eta=1000.0, allow_large_eta=True).factor == "e^1000 = more than 1e308"
+    with pytest.raises(InputError, match=r"within a factor of e\^5 = 148; set allow_large_eta"):
+        PrivacyTestSettings(eta=5.0)
+
+
+def test_numbers_of_bins_are_exact_at_the_least_eta():
+    """At 1e-310 every one was infinite, and all traces lay in one bin."""
+    log_likelihood = np.array([-1000.0, -1000.0 - 2 * MIN_ETA])
+    with jax.enable_x64(True):
+        bins = np.asarray(likelihood_bin(jnp.asarray(log_likelihood), MIN_ETA))
+    assert np.isfinite(bins).all()
+    assert bins[0] != bins[1]
 
 
 def test_all_bad_parameters_are_named_at_once(model, synthetic):

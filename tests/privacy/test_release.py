@@ -22,9 +22,10 @@ from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release, statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
-from ppmtf_jax.streams import Seed
+from ppmtf_jax.streams import Seed, Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.support import minutes, places_in_line, to_traces
 
 USERS, PER_USER = 200, 3
 
@@ -39,7 +40,8 @@ def train() -> Traces:
         traces.places,
         ids=np.array([f"venue {n:02d}" for n in order], object),
     )
-    return replace(traces, user_ids=user_ids, places=places, friendships=None)
+    grid = replace(traces.time_grid, start="2024-03-07T00:00:00")
+    return replace(traces, user_ids=user_ids, places=places, time_grid=grid, friendships=None)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +166,8 @@ def test_numbers_tell_nothing_of_withheld_traces(made, synthetic, verdicts):
     user, trace = released.trace_table()
     assert len(user) == verdicts.passed.sum()
     digits = len(str(released.n_users - 1))
-    assert released.user_ids.tolist() == [f"released {number:0{digits}}" for number in range(released.n_users)]
+    tag = released.user_ids[0].split()[1]
+    assert released.user_ids.tolist() == [f"released {tag} {number:0{digits}}" for number in range(released.n_users)]
     together = released.n_users < len(user)
     assert together or not trace.any()
     # No gaps, where a withheld one would have been.
@@ -194,6 +197,7 @@ def test_with_its_key_a_release_is_what_passed(made, synthetic, verdicts, train)
 @pytest.mark.parametrize("ids", [np.arange(20), np.array([f"released {n:02d}" for n in range(20)], object)])
 def test_users_of_a_release_are_taken_for_no_training_users(ids, together, tmp_path):
     """Numbers from 0 on were: groups and attacks compared strangers, and the attacks found nobody."""
+    prefix = "released [0-9a-f]{6} "
     train, test = toy_city(n_users=40, n_places=10, n_days=1, seed=0).traces.split_users(0.5, seed=0)
     train = replace(train, user_ids=ids)
     test = replace(test, user_ids=np.arange(100, 100 + test.n_users))
@@ -207,6 +211,8 @@ def test_users_of_a_release_are_taken_for_no_training_users(ids, together, tmp_p
     assert evaluate(synthetic, train, test, without)["group_fidelity"] >= 0
     for traces in (release.traces, Traces.load(tmp_path / "release")):
         assert not set(traces.user_ids) & set(ids)
+        # Not even of one training user's id the public ones tell.
+        assert all(re.match(prefix, each) for each in traces.user_ids)
         assert np.isnan(evaluate(on_places(traces, train), train, test, without)["group_fidelity"])
         with pytest.raises(InputError, match=r"users of the training set; found others.*read a release with its key"):
             evaluate(on_places(traces, train), train, test)
@@ -217,10 +223,9 @@ def test_users_of_a_release_are_taken_for_no_training_users(ids, together, tmp_p
 def test_the_date_is_nominal_but_for_the_day_of_the_week(made, synthetic):
     released, own = Traces.load(made[0]).time_grid, synthetic.time_grid
     assert released.time_of(0).year == 2001
-    assert (released.time_of(0).weekday(), released.time_of(0).time()) == (
-        own.time_of(0).weekday(),
-        own.time_of(0).time(),
-    )
+    assert released.time_of(0).time() == own.time_of(0).time()
+    # A Thursday: the nominal dates begin on a Monday.
+    assert released.time_of(0).weekday() == own.time_of(0).weekday() == 3
     np.testing.assert_array_equal(released.slot_of_instant, own.slot_of_instant)
 
 
@@ -247,10 +252,11 @@ def test_releases_of_one_seed_are_equal_and_others_are_not(synthetic, verdicts):
 # The statement
 
 
-def test_a_statement_says_what_it_must(made, model):
+def test_a_statement_says_what_it_must(made, model, train):
     statement = json.loads((made[0] / "privacy.json").read_text())
     assert statement["parameters"] == {
-        "k": 20, "eta": 1.0, "n_verifiers": "all", "noise_epsilon": None, "precision": "float64"
+        "k": 20, "eta": 1.0, "n_verifiers": "all", "noise_epsilon": None, "precision": "float64",
+        "min_users_per_place": int(train.users_per_place().min()),
     }  # fmt: skip
     assert statement["generator"]["system"] == "sgd"
     assert "drawn from the operating system's secure source" in statement["randomness"]
@@ -268,7 +274,7 @@ def test_a_statement_is_made_from_the_model_and_not_from_its_settings(tmp_path):
     plausible_deniability_test(asked_for, synthetic, k=2).save(tmp_path / "verdicts")
     verdicts = PlausibleDeniability.load(tmp_path / "verdicts")
     assert verdicts.claims == asked_for.claims()
-    points = " ".join(make_release(synthetic, verdicts).statement["not_protected"])
+    points = " ".join(make_release(synthetic, verdicts, min_users_per_place=1).statement["not_protected"])
     assert "the smallest has 3 users" in points
     assert "at least 20" not in points
 
@@ -310,7 +316,7 @@ def test_a_randomized_test_states_its_theorem(train):
         assert phrase in not_protected
     # A trace whose noise was low may have passed with nobody but its own user.
     assert "may be the input user alone" in statement["protected"][0]
-    assert "at least k" not in statement["protected"][0]
+    assert "at least 30" not in statement["protected"][0]
 
 
 def test_noise_on_a_k_of_one_gives_nothing(train):
@@ -329,6 +335,104 @@ def test_single_precision_is_told(train, precision):
     verdicts = plausible_deniability_test(model, synthetic, k=2, precision=precision)
     points = make_release(synthetic, verdicts).statement["not_protected"]
     assert any("in single precision" in point for point in points) == (precision == "float32")
+
+
+def test_a_statement_says_by_what_factor_users_are_plausible(train):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    verdicts = plausible_deniability_test(model, synthetic, k=2, eta=5.0, allow_large_eta=True)
+    statement = make_release(synthetic, verdicts).statement
+    assert "at least 2 users, the input user among them" in statement["protected"][0]
+    assert "within a factor of e^5 = 148 of each other" in statement["protected"][0]
+    assert "within a factor of e^5 = 148 of each other" in statement["mechanism"]
+
+
+def test_a_test_that_asks_for_nobody_else_protects_no_link(train):
+    model = fit(train, "uniform")
+    synthetic = synthesize(model)
+    text = statement_text(make_release(synthetic, plausible_deniability_test(model, synthetic, k=1)).statement)
+    assert "k = 1, which tests nothing" in text
+    assert "Protected:\n- Nothing that could be stated" in text
+    assert "k = 1 asks for no other user" in text
+
+
+def test_what_differential_privacy_protects_is_not_denied(train):
+    """Below the guarantee stood: "this is not differential privacy", and that membership is not hidden."""
+    model = fit(train, "tpm", epsilon=0.5)
+    synthetic = synthesize(model)
+    for options in ({"k": 2}, {"k": 5, "noise_epsilon": 1.0}):
+        verdicts = plausible_deniability_test(model, synthetic, **options)
+        statement = make_release(synthetic, verdicts).statement
+        assert "0.5-differentially private" in statement["protected"][0]
+        denied = " ".join([statement["mechanism"], *statement["not_protected"]])
+        for phrase in ("not differential", "no differential", "membership", "several traces of one"):
+            assert phrase not in denied.lower()
+        # Exact numbers of users are no part of what the noise covers.
+        assert statement["parameters"]["min_users_per_place"] is None
+        assert "training user" not in statement["not_protected"][-3]
+
+
+def test_a_statement_says_whether_it_tells_the_number_of_users(train):
+    model = fit(train, "uniform")
+    told = "How many training users there were"
+    for synthetic, is_told in ((synthesize(model, traces_per_user=2), True), (synthesize(model, n_traces=300), False)):
+        verdicts = plausible_deniability_test(model, synthetic, k=2)
+        points = make_release(synthetic, verdicts).statement["not_protected"]
+        assert any(told in point for point in points) == is_told
+
+
+# Places
+
+
+@pytest.fixture(scope="module")
+def lonely() -> tuple[Traces, PlausibleDeniability]:
+    """Place 0 is of one user alone, 1 to 4 are of all, and nobody was at 5."""
+    place = np.tile([1, 1, 2, 3, 4], (10, 1))
+    place[0, 0] = 0
+    rows = [(user, 0, instant, at) for user, row in enumerate(place.tolist()) for instant, at in enumerate(row)]
+    model = fit(to_traces(rows, places_in_line(6), minutes(5)), "uniform")
+    synthetic = synthesize(model)
+    return synthetic, plausible_deniability_test(model, synthetic, k=2)
+
+
+def test_places_of_one_user_are_not_released_unless_asked_for(lonely):
+    synthetic, verdicts = lonely
+    assert verdicts.users_per_place.tolist() == [1, 10, 10, 10, 10, 0]
+    with pytest.raises(
+        InputError, match=r"at least 2 training users each; found 1 of 5 visited places of one user alone"
+    ):
+        make_release(synthetic, verdicts)
+    with pytest.raises(InputError, match="found 5 of 5 visited places of fewer"):
+        make_release(synthetic, verdicts, min_users_per_place=11)
+    statement = make_release(synthetic, verdicts, min_users_per_place=1).statement
+    share = (synthetic.place == 0).mean()
+    said = f"At 1 of 6 places one training user alone was; {share:.0%} of the events are there."
+    assert any(said in point for point in statement["not_protected"])
+    assert statement["parameters"]["min_users_per_place"] == 1
+
+
+def test_the_least_number_of_users_of_a_place_is_stated(lonely):
+    synthetic, verdicts = lonely
+    statement = make_release(synthetic, replace(verdicts, users_per_place=np.array([3, 10, 10, 10, 10, 0]))).statement
+    assert any("At least 3 training users were at each place" in point for point in statement["not_protected"])
+
+
+def test_a_model_that_does_not_know_its_places_is_not_released_from_unless_asked_for(lonely):
+    synthetic, verdicts = lonely[0], replace(lonely[1], users_per_place=None)
+    with pytest.raises(InputError, match="a model that does not know how many there were"):
+        make_release(synthetic, verdicts)
+    statement = make_release(synthetic, verdicts, min_users_per_place=1).statement
+    assert any("How many training users were at each place is not known" in each for each in statement["not_protected"])
+
+
+# Streams
+
+
+def test_a_release_draws_from_its_own_stream(monkeypatch, synthetic, verdicts):
+    asked = []
+    monkeypatch.setattr(tested, "numpy_stream", lambda seed, stage: asked.append(stage) or numpy_stream(seed, stage))
+    make_release(synthetic, verdicts, seed=0)
+    assert asked == [Stage.RELEASE]
 
 
 # Refused

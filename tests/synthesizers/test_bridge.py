@@ -97,7 +97,7 @@ def test_users_of_a_cluster_are_equal_to_the_last_bit(model):
     assert np.abs(log_likelihood[:, 0] - log_likelihood[:, 1]).min() > 0.1
 
 
-@pytest.mark.parametrize("eta", [1.0, 1e-9])
+@pytest.mark.parametrize("eta", [1.0, 1e-6])
 def test_every_trace_passes_for_as_many_as_the_smallest_cluster_has(model, eta):
     synthetic = synthesize(model, traces_per_user=2, seed=1)
     smallest = np.bincount(np.asarray(model.trace_model.cluster)).min()
@@ -112,7 +112,7 @@ def test_every_trace_passes_for_as_many_as_the_smallest_cluster_has(model, eta):
 def test_a_subset_of_verifiers_passes_what_it_has_of_the_cluster(model):
     synthetic = synthesize(model, seed=1)
     cluster = np.asarray(model.trace_model.cluster)
-    verdicts = plausible_deniability_test(model, synthetic, n_verifiers=20, eta=1e-9, count_all=True, seed=5)
+    verdicts = plausible_deniability_test(model, synthetic, n_verifiers=20, eta=1e-6, count_all=True, seed=5)
     verifiers = choose_verifiers(model.n_users, 20, 5)
     others = np.array([np.sum((cluster[verifiers] == cluster[user]) & (verifiers != user)) for user in range(60)])
     assert (verdicts.plausible_users >= 1 + others).all()
