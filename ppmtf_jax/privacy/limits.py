@@ -24,6 +24,7 @@ MIN_ETA_IN_SINGLE_PRECISION = 1e-3
 
 MIN_USERS_PER_PLACE = 2
 """How many training users have to have been at each place of a release. A place of one is hers alone."""
+
 Number = int | float
 TAIL = 0.025
 """Probability at which either end of an interval is wrong."""
