@@ -363,7 +363,8 @@ def _synthetic_friends(
 ) -> FriendGraph:
     epsilon, n_users = settings.epsilon_friendship, graph.n_users
     if settings.graph_model == "erdos-renyi":
-        to_spend = accountant.spend("friendship probability", RELATION, epsilon, sensitivity=2 / n_users)
+        # Of the number, of which the probability is computed: every line of the ledger is of whole numbers.
+        to_spend = accountant.spend("number of friendships", RELATION, epsilon, sensitivity=max(n_users - 1, 1))
         probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
         return sample_erdos_renyi(n_users, probability, seed=seed)
     most = settings.max_degree

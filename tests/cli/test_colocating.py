@@ -54,7 +54,7 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     assert (statement["private"], statement["epsilon"], statement["delta"]) == (True, 10.8, 0)
     (relation,) = statement["ledger"]["relations"]
     lines = [(line["epsilon"], line["sensitivity"]) for line in relation["mechanisms"]]
-    assert lines == [(10, 2 / 40), (0.7, 4), (0.1, 10)]
+    assert lines == [(10, 39), (0.7, 4), (0.1, 10)]
     assert "epsilon 10.8 in all" in said
     assert "30 meetings drawn" in said
     assert f"{len(find_colocations(traces, FriendGraph.of(traces)))} co-locations of friends in all" in said
