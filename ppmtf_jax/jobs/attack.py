@@ -197,7 +197,7 @@ def attack_membership(
     report = MembershipReport(ordered, summaries, {"seed": seed})
     show(report)
     if json_file is not None:
-        write_text(json_file, report.to_json(), secret=True)
+        write_text(json_file, report.to_json())
     if picture is not None:
         from ppmtf_jax.evaluation.plots import roc_curves, save_figure
 
