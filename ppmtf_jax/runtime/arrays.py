@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import zipfile
 from collections.abc import Collection
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy
@@ -61,7 +61,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         return arrays
 
 
-def _bytes_by_header(stream: IO[bytes]) -> int:
+def _bytes_by_header(stream: io.BufferedIOBase) -> int:
     """How long a stored array is, header included."""
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
     shape, _, dtype = read_header(stream)
