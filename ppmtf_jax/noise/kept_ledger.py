@@ -48,7 +48,7 @@ class KeptLedger:
     Parameters
     ----------
     path : path
-        Of the file, which is made where it is missing.
+        Of the file, which is made with the first line.
     seed : Seed
         Of the run.
     bounded : bool
@@ -72,13 +72,16 @@ class KeptLedger:
     """
 
     def __init__(self, path: str | os.PathLike[str], seed: Seed, *, bounded: bool):
-        self.path, self.run, self.bounded = Path(path), uuid.uuid4().hex, bounded
+        self.path, self.run, self.seed, self.bounded = Path(path), uuid.uuid4().hex, seed, bounded
+        self._has_begun = False
         list(self._lines())
-        began = datetime.now().astimezone().isoformat(timespec="seconds")
-        self._write({"began": began, "seed": seed.value, "seed_given": seed.given})
 
     def add(self, spending: Spending) -> None:
         """Write a line; it is on the disk when this returns."""
+        if not self._has_begun:
+            began = datetime.now().astimezone().isoformat(timespec="seconds")
+            self._write({"began": began, "seed": self.seed.value, "seed_given": self.seed.given})
+            self._has_begun = True
         loss = {name: str(amount) for name, amount in spending.loss._asdict().items()}
         self._write({"bounded": self.bounded, **spending._asdict(), "loss": loss})
 

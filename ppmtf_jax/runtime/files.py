@@ -75,7 +75,10 @@ def check_apart(path: str | os.PathLike[str]) -> None:
     for folder in (parent, *parent.parents):
         if (folder / MARKER).is_file():
             expected = "a place outside the folders that this program wrote"
-            way_out = "Choose another place: such a folder stays as it is, and what is in a release is handed out"
+            way_out = (
+                "Nothing was changed: choose another place. Such a folder stays as it is, and what is put into a "
+                "release would be handed out with it"
+            )
             raise InputError(str(path), [Problem(expected, f"one in {folder}", way_out=way_out)])
 
 

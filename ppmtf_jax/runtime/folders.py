@@ -127,11 +127,11 @@ def check_output_folder(
         be written to.
     """
     final = Path(os.path.abspath(path))
-    check_apart(final)
     real = Path(os.path.realpath(path))
     related = [str(other) for other in inputs if Path(os.path.realpath(other)).is_relative_to(real)]
     if related:
         raise InputError(str(path), [Problem("a folder apart from the input", f"{related[0]} in or around it")])
+    check_apart(final)
     if os.path.lexists(final):
         _check_replaceable(final, kind, overwrite)
     parent = next(folder for folder in final.parents if folder.exists())
