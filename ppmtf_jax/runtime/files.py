@@ -288,10 +288,10 @@ def make_private(folder: Path) -> None:
 
 
 def make_public(path: Path) -> None:
-    """Let others read a file or folder, as far as the user's mask lets them."""
+    """Let others read a file or folder, as far as the user's mask lets them, and nobody but its owner change it."""
     mask = os.umask(0)
     os.umask(mask)
-    path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+    path.chmod((0o755 if path.is_dir() else 0o644) & ~mask)
 
 
 def _locked(path: Path) -> int:

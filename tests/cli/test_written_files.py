@@ -73,7 +73,7 @@ def test_only_its_owner_may_read_what_a_command_writes(made, tmp_path, monkeypat
     assert out
     for path, mode in written.items():
         if path in out and name in PUBLIC:
-            assert mode == (0o777 if path.is_dir() else 0o666) & ~mask
+            assert mode == (0o755 if path.is_dir() else 0o644) & ~mask
         elif path in out or name != "release --key":
             assert mode == (0o700 if path.is_dir() else 0o600), path
 

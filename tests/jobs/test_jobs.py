@@ -533,7 +533,7 @@ def test_nobody_else_can_read_anything_of_a_job_but_the_release(tmp_path, no_dra
     for path in (private, *private.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
     for path in (tmp_path / "job" / "release").iterdir():
-        assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644 & ~mask
 
 
 needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs a system that says whose a file is")

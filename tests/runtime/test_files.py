@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+from ppmtf_jax import runtime
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import save_figure
 from ppmtf_jax.runtime.files import (
@@ -44,7 +46,7 @@ def test_a_file_is_secret_from_its_first_moment_unless_it_is_said_to_be_public(t
             assert (mode(partial), partial.stat().st_size) == (0o600, 0)
             partial.write_text("numbers")
             assert mode(partial) == 0o600
-    assert [mode(tmp_path / name) for name in ("secret", "public")] == [0o600, 0o666 & ~mask]
+    assert [mode(tmp_path / name) for name in ("secret", "public")] == [0o600, 0o644 & ~mask]
 
 
 def test_all_that_writes_files_keeps_them_secret(tmp_path, mask):
@@ -61,6 +63,49 @@ def test_all_that_writes_files_keeps_them_secret(tmp_path, mask):
     assert (tmp_path / "log").read_text() == "one\ntwo\n"
     for path in tmp_path.rglob("*"):
         assert mode(path) == (0o700 if path.is_dir() else 0o600), path
+
+
+WRITES = {"write_text", "write_bytes", "touch", "mkdir", "to_csv", "to_parquet", "savez", "savefig", "chmod"}
+# These write into a temporary file or folder that `atomic_file` or `output_folder` gave them.
+INTO_WHAT_IS_GIVEN = {
+    "data/trace_set.py",
+    "evaluation/plots/pictures.py",
+    "exports/csv.py",
+    "exports/geoparquet.py",
+    "exports/json_texts.py",
+    "gibbs/run.py",
+    "jobs/steps.py",
+    "runtime/folders.py",
+    "synthesizers/fitted_model.py",
+}
+# And these nothing that stays: a text, a file of the system.
+NO_FILE = {"jobs/compare.py", "evaluation/report/rendering.py", "runtime/memory.py"}
+
+
+def writes(tree: ast.AST) -> bool:
+    """Whether a module calls what makes or fills a file; by the names of functions, and the modes of `open`."""
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        texts = [
+            each.value for each in ast.walk(call) if isinstance(each, ast.Constant) and isinstance(each.value, str)
+        ]
+        is_own = isinstance(call.func, ast.Name) and name in WRITES  # `write_text` of `runtime.files`
+        if (name in WRITES and not is_own) or (name == "open" and any(set(text) & set("wax+") for text in texts[:2])):
+            return True
+    return False
+
+
+def test_every_file_is_written_through_one_module():
+    """Who opens a file past it makes one that others may read, or follows a link: write through `runtime.files`."""
+    package = Path(runtime.__file__).parents[1]
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if writes(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found - {"runtime/files.py"} == INTO_WHAT_IS_GIVEN | NO_FILE
 
 
 # Nothing is put into a folder that this program wrote
