@@ -227,6 +227,17 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
+def test_list_gives_descriptions_room_on_a_narrow_terminal(monkeypatch):
+    for width, n_words, headed in ((80, 8, False), (140, 12, True)):
+        monkeypatch.setattr(whole.console, "width", width)
+        said = works("list")
+        assert max(map(len, said.splitlines())) <= width
+        assert (re.search("Better +A good value", said) is not None) == headed
+        line = next(line for line in said.splitlines() if line.startswith(" TP-TV "))
+        assert len(line.split()) >= n_words
+        assert "near Training" in said
+
+
 # What the commands do
 
 
