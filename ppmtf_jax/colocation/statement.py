@@ -10,7 +10,6 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.noise.accountant import Loss, stated
 from ppmtf_jax.noise.kept_ledger import NO_RUNS, EarlierRuns
 from ppmtf_jax.noise.laplace import NoiseSource
-from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 STATEMENT_FORMAT = 1
@@ -132,12 +131,11 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
         )
     if made.model_given:
         system = SYNTHESIZERS[made.model.system]
-        own = build_settings(system.settings, made.model.settings, made.model.system)
         reasons.append(
             f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what it "
             "tells of them. Each synthetic user's moves between meetings are those of one of them, by lot."
         )
-        reasons += [f"By this model: {note}." for note in system.unprotected(own)]
+        reasons += [f"By this model: {note}." for note in made.model.claims().not_protected]
     return reasons
 
 
