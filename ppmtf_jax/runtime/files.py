@@ -73,7 +73,7 @@ def check_apart(path: str | os.PathLike[str]) -> None:
     """
     parent = Path(os.path.realpath(Path(path).parent))
     for folder in (parent, *parent.parents):
-        if (folder / MARKER).is_file():
+        if os.path.isfile(folder / MARKER):
             expected = "a place outside the folders that this program wrote"
             way_out = (
                 "Nothing was changed: choose another place. Such a folder stays as it is, and what is put into a "
@@ -278,6 +278,8 @@ def make_private(folder: Path) -> None:
         try:
             create_private(folder)
         except FileExistsError:
+            if not folder.is_dir():
+                raise
             if not (_is_own(folder.lstat()) and _is_own(folder.stat())):
                 way_out = "Choose another name: whoever owns a folder can look into it"
                 found = "one of another user"

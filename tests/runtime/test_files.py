@@ -218,6 +218,13 @@ def test_a_private_folder_of_somebody_else_is_refused(tmp_path, monkeypatch, is_
     assert mode(folder.resolve()) == 0o755
 
 
+def test_a_file_in_the_place_of_a_private_folder_is_left_as_it_is(tmp_path):
+    write_text(tmp_path / "private", "mine")
+    with pytest.raises(InputError, match="a place that can be written to"):
+        make_private(tmp_path / "private")
+    assert ((tmp_path / "private").read_text(), mode(tmp_path / "private")) == ("mine", 0o600)
+
+
 def test_a_lock_that_a_killed_process_left_is_taken_over(tmp_path):
     (tmp_path / "lock").write_text("process 1 on a machine with a very long name that no longer runs")
     with exclusive_use(tmp_path / "lock"):
