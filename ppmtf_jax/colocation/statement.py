@@ -135,7 +135,9 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
             f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what it "
             "tells of them. Each synthetic user's moves between meetings are those of one of them, by lot."
         )
-        reasons += [f"By this model: {note}." for note in made.model.claims().not_protected]
+        claims = made.model.claims()
+        reasons += [f"What this model protects by itself, on top of the ledger: {note}." for note in claims.protected]
+        reasons += [f"By this model: {note}." for note in claims.not_protected]
     return reasons
 
 
