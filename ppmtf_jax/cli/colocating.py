@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +12,9 @@ from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.options import Out, Overwrite, Quiet, example, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.statement import privacy_statement
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
-from ppmtf_jax.jobs.colocate import STATEMENT_TEXT, colocate_traces
+from ppmtf_jax.data.description import counted
+from ppmtf_jax.jobs.colocate import STATEMENT_JSON, STATEMENT_TEXT, colocate_traces, ledger_of
 
 
 def add_to(app: typer.Typer) -> None:
@@ -50,7 +51,7 @@ def colocate(
 
     Writes a trace set with friendships, one trace of each synthetic user, and a statement of what is protected and what
     is not (PRIVACY.txt, privacy.json). Synthetic users stand for nobody. The noise has no seed: the same --seed does
-    not give the same traces.
+    not give the same traces. What a run drew is spent, even if it fails: a ledger beside the folder adds up all runs.
     """
     made = colocate_traces(train, out, settings, model=model, seed=seed, overwrite=overwrite, progress=not quiet)
     graph = FriendGraph.of(made.traces)
@@ -59,6 +60,10 @@ def colocate(
     if n_drawn < made.n_wanted:
         tell(f"By the noisy number there were to be {made.n_wanted}; friends who are elsewhere leave no room for more")
     tell(f"{n_in_all} co-locations of friends in all, those by chance among them")
-    statement = privacy_statement(made)
+    statement = json.loads((out / STATEMENT_JSON).read_text(encoding="utf-8"))
     cost = f"epsilon {statement['epsilon']:g} in all" if statement["private"] else "NOT differentially private"
+    earlier = statement["earlier_runs"]
+    if earlier["n"]:
+        cost += f" with {counted(earlier['n'], 'earlier run')} of epsilon {earlier['epsilon']:g}"
     tell(f"{cost}; read {out / STATEMENT_TEXT} first")
+    tell(f"Only you can read {ledger_of(out).name} beside it, with the seed and all that was spent: keep it")

@@ -22,6 +22,9 @@ from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 
+WIDE = 120
+"""Characters a line from which on a table of four columns is read with ease."""
+
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
@@ -128,12 +131,23 @@ def list_all(
         tell(markdown_tables())
         return
     for title, headings, rows in _registered():
+        if console.width < WIDE:
+            headings, rows = _in_two_columns(headings, rows)
         table = plain_table(title)
         for heading in headings:
             table.add_column(heading, no_wrap=heading == headings[0])
         for row in rows:
             table.add_row(*row)
         console.print(table)
+
+
+def _in_two_columns(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """What it is, and all that stands behind it as sentences: columns of a few words each would squeeze it."""
+    _, _, *others = headings
+    return headings[:2], [
+        [name, " ".join([what, *(f"{heading}: {text}." for heading, text in zip(others, texts, strict=True))])]
+        for name, what, *texts in rows
+    ]
 
 
 def markdown_tables() -> str:

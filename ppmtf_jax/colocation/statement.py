@@ -5,22 +5,33 @@ from __future__ import annotations
 from textwrap import fill
 from typing import Any
 
-from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSynthesis
+from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, ColocationSynthesis
+from ppmtf_jax.data.description import counted
+from ppmtf_jax.noise.accountant import Loss, stated
+from ppmtf_jax.noise.kept_ledger import NO_RUNS, EarlierRuns
+from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 STATEMENT_FORMAT = 1
 WIDTH = 100
 
 
-def privacy_statement(made: ColocationSynthesis) -> dict[str, Any]:
+def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:
     """What is protected, by which mechanisms, for which neighbours, at what cost, and what is not protected.
+
+    Parameters
+    ----------
+    made : ColocationSynthesis
+    earlier : EarlierRuns
+        Of the same data, whose noisy numbers were drawn too. By default none.
 
     Returns
     -------
     dict
-        Values as in JSON: format, private, neighbours, epsilon, delta, ledger, settings, protected, not_protected,
-        randomness. `private` says whether the sum of the ledger bounds all that the traces tell of a user. With a model
-        that was given, with the greedy rule, or with noise that is not secure, it does not.
+        Values as in JSON: format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected,
+        not_protected, randomness. `private` says whether the sum of the ledger bounds all that the traces tell of a
+        user. With a model that was given, with the greedy rule, or with noise that is not secure, it does not. Epsilon
+        and delta are the sums of the ledger and of what earlier runs spent.
 
     Examples
     --------
@@ -34,23 +45,27 @@ def privacy_statement(made: ColocationSynthesis) -> dict[str, Any]:
     """
     ledger = made.accountant.ledger()
     relation = next(each for each in ledger["relations"] if each["relation"] == RELATION)
-    private = ledger["private"] and made.settings.limit_rule == "bounded" and not made.model_given
-    total = f"epsilon {relation['spent']['epsilon']:g}"
+    private = is_bounded(made.settings, made.accountant.noise, made.model_given)
+    own, before = made.accountant.spent(RELATION), earlier.loss
+    total = stated(Loss(own.epsilon + before.epsilon, own.delta + before.delta))
     return {
         "format": STATEMENT_FORMAT,
         "private": private,
         "neighbours": RELATION,
-        **relation["spent"],
+        **total,
+        "earlier_runs": {"n": earlier.n, **stated(before), "bounded": earlier.bounded},
         "ledger": ledger,
         "settings": vars(made.settings) | {"system": made.model.system},
         "protected": [
-            f"Of one user: all her events and all her friendships together, by differential privacy with {total}, the "
-            "sum over the mechanisms below. If they are replaced by others and not only left out, it is twice that.",
+            "Of one user: all her events and all her friendships together, by differential privacy with epsilon "
+            f"{relation['spent']['epsilon']:g}, the sum over the mechanisms below. If they are replaced by others and "
+            "not only left out, it is twice that.",
+            *_with_earlier(earlier, total["epsilon"]),
             "Who the synthetic users are: nobody. None of them was made from one person.",
         ]
         if private
         else [],
-        "not_protected": [*_why_not_private(made), *_never_protected()],
+        "not_protected": [*_why_not_private(made), *_if_unbounded(earlier), *_never_protected()],
         "randomness": _randomness(ledger["private"]),
     }
 
@@ -81,6 +96,30 @@ def statement_text(statement: dict[str, Any]) -> str:
     )
 
 
+def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bool) -> bool:
+    """Whether the ledger bounds all that the traces tell of a user."""
+    return noise.is_private and settings.limit_rule == "bounded" and not model_given
+
+
+def _with_earlier(earlier: EarlierRuns, epsilon: float) -> list[str]:
+    if not earlier.n or not earlier.bounded:
+        return []
+    runs = counted(earlier.n, "earlier run")
+    return [
+        f"The same together with what {runs} drew, whether finished or not, with epsilon {epsilon:g}: the numbers of a "
+        "run are spent once they are drawn, even if nothing came of it."
+    ]
+
+
+def _if_unbounded(earlier: EarlierRuns) -> list[str]:
+    if earlier.bounded:
+        return []
+    return [
+        "Users, from whoever has seen what earlier runs made or said: with the greedy rule, a model that was given or "
+        "noise from a seed, their epsilon bounds nothing, and nor does the sum with theirs."
+    ]
+
+
 def _why_not_private(made: ColocationSynthesis) -> list[str]:
     reasons = []
     if not made.accountant.noise.is_private:
@@ -96,7 +135,9 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
             f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what it "
             "tells of them. Each synthetic user's moves between meetings are those of one of them, by lot."
         )
-        reasons += [f"By this model: {note}." for note in made.model.claims().not_protected]
+        claims = made.model.claims()
+        reasons += [f"What this model protects by itself, on top of the ledger: {note}." for note in claims.protected]
+        reasons += [f"By this model: {note}." for note in claims.not_protected]
     return reasons
 
 

@@ -26,7 +26,7 @@ from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.noise.accountant import Accountant, Budget, Spending
 from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
 from ppmtf_jax.settings import chosen_settings
@@ -188,6 +188,7 @@ def synthesize_colocations(
     model: FittedModel | None = None,
     noise: NoiseSource | None = None,
     seed: int | Seed | None = None,
+    record: Callable[[Spending], None] = lambda _: None,
     progress: bool = False,
     **named_settings: Any,
 ) -> ColocationSynthesis:
@@ -213,6 +214,8 @@ def synthesize_colocations(
         is not private.
     seed : int or Seed, optional
         Of all draws but the noise. It is part of the secret, and comes from the operating system where none is given.
+    record : function of a Spending
+        Is told every line of the ledger before its noise is drawn: what fails afterwards has spent it.
     progress : bool
         Show a progress bar where there is a terminal.
     **named_settings
@@ -258,7 +261,7 @@ def synthesize_colocations(
     if chosen.mechanism == "privelet":
         place_hierarchy(traces.places)
     own_seed = draw_seed(seed)
-    accountant = Accountant({RELATION: Budget(_budget(chosen, model is not None))}, noise)
+    accountant = Accountant({RELATION: Budget(_budget(chosen, model is not None))}, noise, record)
     synthetic = _synthetic_friends(friends, chosen, accountant, own_seed.value)
     counts = noisy_colocation_counts(traces, friends, chosen, accountant, seed=own_seed.value)
     probabilities = MeetingProbabilities.as_published(counts)
@@ -363,7 +366,8 @@ def _synthetic_friends(
 ) -> FriendGraph:
     epsilon, n_users = settings.epsilon_friendship, graph.n_users
     if settings.graph_model == "erdos-renyi":
-        to_spend = accountant.spend("friendship probability", RELATION, epsilon, sensitivity=2 / n_users)
+        # Of the number, of which the probability is computed: every line of the ledger is of whole numbers.
+        to_spend = accountant.spend("number of friendships", RELATION, epsilon, sensitivity=max(n_users - 1, 1))
         probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
         return sample_erdos_renyi(n_users, probability, seed=seed)
     most = settings.max_degree

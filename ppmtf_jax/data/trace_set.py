@@ -24,9 +24,14 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.memory import require_memory
 
 TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
 FRIENDS_FILE = "friendships.parquet"
+# At least: of a number, or of where a text is.
+BYTES_A_VALUE = 8
+# Four whole numbers of 32 bits.
+BYTES_AN_EVENT = 16
 
 
 def write_trace_set(
@@ -123,16 +128,17 @@ def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
     time_grid = TimeGrid.load(folder / GRID_FILE)
     with _opened(folder / TRACES_FILE) as file:
         names, n_events = file.schema_arrow.names, file.metadata.num_rows
+        require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
         yield StoredTraceSet(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """Read a Parquet file; what cannot be read is an `InputError`."""
-    try:
-        with path.open("rb") as stream:
-            return pd.read_parquet(stream)
-    except (OSError, ValueError) as error:
-        raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
+    """Read a Parquet file; what cannot be read is an `InputError`, as is a table that would not fit into the memory."""
+    with _opened(path) as file:
+        # A few bytes of Parquet can stand for any number of rows.
+        needed = file.metadata.num_rows * file.metadata.num_columns * BYTES_A_VALUE
+        require_memory(str(path), needed, "It may be made to do harm: take it from where you trust")
+        return file.read().to_pandas()
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,7 +49,10 @@ def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     rows = event_rows(traces).assign(trajectory=trace)
     rows.index = pd.DatetimeIndex(wall_clock(traces.time_grid, traces.instant), name="time")
     points = with_points(rows).drop(columns=["latitude", "longitude"])
-    return library.TrajectoryCollection(points, traj_id_col="trajectory", obj_id_col="user")
+    with warnings.catch_warnings():
+        # Of each trajectory anew, for a way to sort that its authors have to change.
+        warnings.filterwarnings("ignore", "The inplace keyword", module="movingpandas")
+        return library.TrajectoryCollection(points, traj_id_col="trajectory", obj_id_col="user")
 
 
 def from_movingpandas(

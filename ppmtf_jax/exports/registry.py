@@ -92,7 +92,7 @@ def write_layer(
     'time,latitude,longitude,place,category,real_events,real_share'
     """
     entry = check_export(path, format_name, of_traces=layer.trace_of_row is not None, overwrite=overwrite)
-    with atomic_file(path, secret=not public) as partial:
+    with atomic_file(path, public=public) as partial:
         entry.write(layer, partial)
 
 

@@ -24,7 +24,7 @@ from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
 from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
-from ppmtf_jax.runtime.files import atomic_file
+from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
 
 # Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
@@ -73,8 +73,8 @@ class KeepEvery:
 class Checkpoints:
     """Where and how often to write the state of a run, so that it can go on after it was stopped.
 
-    A run that finds the file of the same run goes on from it; a file of another run is refused. Draws tell of the users
-    in the data, so only the file's owner may read it.
+    A run that finds the file of the same run goes on from it; a file of another run is refused, or of another user.
+    Draws tell of the users in the data, so only the file's owner may read it.
     """
 
     path: Path
@@ -372,7 +372,7 @@ def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
     arrays |= {f"trace_{quantity}": values for quantity, values in history.joined_trace().items()}
     for i, draw in enumerate(history.kept):
         arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
-    with atomic_file(path, secret=True) as partial_path, open(partial_path, "wb") as file:
+    with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
         np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(history.kept_sweeps, np.int64), **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
@@ -380,7 +380,8 @@ def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
 
 def _read_checkpoint(path: Path, fresh: _History, fingerprint: str, coupling: Coupling) -> _History:
     try:
-        with open(path, "rb") as file, np.load(file) as stored:
+        # Opened here: NumPy leaves a damaged file open.
+        with open(open_own(path, os.O_RDONLY), "rb") as file, np.load(file) as stored:
             arrays = dict(stored)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(str(path), [Problem("a checkpoint", str(error), way_out=WAY_OUT)]) from error

@@ -223,7 +223,7 @@ def attack_membership(
     report = MembershipReport(ordered, summaries, {"seed": seed})
     show(report)
     if json_file is not None:
-        write_text(json_file, report.to_json(), secret=True)
+        write_text(json_file, report.to_json())
     if checkpoint is not None:
         remove(checkpoint)
     if picture is not None:

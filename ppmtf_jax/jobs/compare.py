@@ -24,10 +24,10 @@ from ppmtf_jax.data.measurement import Quantity
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, EvaluationSettings, Row, evaluate
-from ppmtf_jax.jobs.resume import content_hash, make_private
+from ppmtf_jax.jobs.resume import content_hash
 from ppmtf_jax.jobs.steps import PathLike
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
-from ppmtf_jax.runtime.files import clear_leftovers, exclusive_use, write_text
+from ppmtf_jax.runtime.files import clear_leftovers, exclusive_use, make_private, write_text
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.settings import chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -258,7 +258,7 @@ def compare_systems(
     with exclusive_use(folder / CELLS / "lock"):
         clear_leftovers(folder, [TABLE_FILE])
         found = _compare(training, testing, candidates, settings, _Cells(folder / CELLS, data), progress, say)
-        write_text(folder / TABLE_FILE, found.table.to_csv(index=False), secret=True)
+        write_text(folder / TABLE_FILE, found.table.to_csv(index=False))
     return found
 
 
@@ -280,7 +280,7 @@ class _Cells:
         file = self._file(candidate, seed, settings)
         if file is not None:
             clear_leftovers(file.parent, [file.name])
-            write_text(file, cell.to_json(), secret=True)
+            write_text(file, cell.to_json())
 
     def _file(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Path | None:
         if self.folder is None:

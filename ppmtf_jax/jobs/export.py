@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
 from ppmtf_jax.exports.registry import check_export, write_layer
 from ppmtf_jax.jobs.steps import load_released
-from ppmtf_jax.privacy.release import RELEASE
-from ppmtf_jax.runtime.folders import marked, read_marker
+from ppmtf_jax.privacy.release import is_release
 
 RELEASED, UNTESTED, OF_NOBODY, REAL = "released", "synthetic", "of nobody", "real"
 
@@ -118,10 +116,7 @@ def export_population(
 def _load(folder: PathLike, progress: bool) -> tuple[Traces, str]:
     """Traces, and whose they are."""
     traces = Traces.load(folder, progress=progress)
-    marker = read_marker(Path(folder))
-    if marker is not None and marker.kind == RELEASE:
-        # What was changed since is no release any more.
-        marked(folder, RELEASE, way_out="Release the traces again")
+    if is_release(folder):
         return traces, RELEASED
     if traces.of_nobody:
         return traces, OF_NOBODY

@@ -20,7 +20,7 @@ from ppmtf_jax.jobs.attack import shadows_of_release
 from ppmtf_jax.jobs.resume import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
-from ppmtf_jax.privacy.release import RELEASE, STATEMENT_JSON, lineage_of_key
+from ppmtf_jax.privacy.release import STATEMENT_JSON, lineage_of_key
 from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
@@ -79,7 +79,6 @@ def report_run(
         missing = ", ".join(f"private/{name}" for name in absent)
         way_out = "Make one with `ppmtf run` or `ppmtf demo`"
         raise InputError(str(folder), [Problem("a folder of a job", f"no {missing}", way_out=way_out)])
-    _check_not_released(page)
     check_output_file(page, overwrite=overwrite, is_ours=_is_own, what="an earlier report")
     material = load_material(folder, settings or ReportSettings(), progress=progress)
     if not material.settings.fast:
@@ -87,7 +86,7 @@ def report_run(
             material, shadow_scores=shadow_scores(material, private / SHADOWS_FILE, progress=progress, say=say)
         )
     report = compose_report(material, progress=progress, say=say)
-    write_text(page, render(report), secret=True)
+    write_text(page, render(report))
     return page, report
 
 
@@ -212,15 +211,6 @@ def _statement(release: Path) -> dict[str, Any] | None:
         problem = Problem("a readable statement", type(error).__name__, way_out="Release the traces again")
         raise InputError(str(file), [problem]) from error
     return content if isinstance(content, dict) else None
-
-
-def _check_not_released(page: Path) -> None:
-    """A private page must not lie in what is handed out."""
-    for folder in page.absolute().resolve().parents:
-        marker = read_marker(folder) if folder.is_dir() else None
-        if marker is not None and marker.kind == RELEASE:
-            found = "a file in a release, which would be handed out with it"
-            raise InputError(str(page), [Problem("a place for a private page", found)])
 
 
 def _is_own(path: Path) -> bool:

@@ -41,7 +41,15 @@ from ppmtf_jax.jobs.steps import (
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, load_with_key
 from ppmtf_jax.runtime.devices import is_first_process
-from ppmtf_jax.runtime.files import as_input_error, clear_leftovers, create_private, exclusive_use, remove, write_text
+from ppmtf_jax.runtime.files import (
+    append_text,
+    clear_leftovers,
+    exclusive_use,
+    make_private,
+    read_own,
+    remove,
+    write_text,
+)
 from ppmtf_jax.runtime.folders import check_output_folder
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
@@ -55,7 +63,7 @@ LOG_FILE = "log.txt"
 """In the private folder: a line for each step that was done, with its seconds, of all runs of the job."""
 # What a job writes into its private folder.
 PRIVATE_NAMES = ("data", "model", "synthetic", "verdicts", "key", METRICS_FILE, "pictures", "seed.json")
-COMPARED = "compared"
+COMPARED, STAMPS = "compared", ".steps"
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,8 @@ def run(config: JobConfig, *, progress: bool = False, say: Callable[[str], None]
     """
     private = config.out / "private"
     make_private(private)
-    with exclusive_use(private / ".steps" / "lock"):
+    make_private(private / STAMPS)
+    with exclusive_use(private / STAMPS / "lock"):
         return _Job(config, progress, say).run()
 
 
@@ -142,32 +151,22 @@ def fit_resumably(
 def kept_seed(file: Path, seed: AnySeed) -> Seed:
     """The given seed; else that of the file; else one drawn from the operating system, which the file then keeps.
 
-    So work that was stopped goes on with the seed it began with.
+    So work that was stopped goes on with the seed it began with. A file that this user did not make, or that others may
+    write to, is refused: see `runtime.files.open_own`.
     """
     if seed is not None:
         return draw_seed(seed)
-    if file.is_file():
+    if os.path.lexists(file):
+        # Of a file that somebody else put there it would be said that its seed came from the operating system.
+        content = read_own(file)
         try:
-            value = json.loads(file.read_text(encoding="utf-8"))["seed"]
-            return Seed(draw_seed(value).value, given=False)
+            return Seed(draw_seed(json.loads(content)["seed"]).value, given=False)
         except (OSError, ValueError, KeyError, TypeError) as error:
             way_out = "Remove it to begin anew with another seed"
             raise InputError(str(file), [Problem("a readable seed", str(error), way_out=way_out)]) from error
     drawn = draw_seed(None)
-    write_text(file, json.dumps({"seed": drawn.value}) + "\n", secret=True)
+    write_text(file, json.dumps({"seed": drawn.value}) + "\n")
     return drawn
-
-
-def make_private(folder: Path) -> None:
-    """A folder that only its owner may look into, be it new or not."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        if folder.is_dir():
-            folder.chmod(0o700)
-        else:
-            create_private(folder)
-    except OSError as error:
-        raise as_input_error(folder, error) from error
 
 
 class _Job:
@@ -176,7 +175,7 @@ class _Job:
     def __init__(self, config: JobConfig, progress: bool, say: Callable[[str], None]):
         self.config, self.progress, self.say = config, progress, say
         self.release, self.private = config.out / "release", config.out / "private"
-        self.stamps = self.private / ".steps"
+        self.stamps = self.private / STAMPS
         self.seed = kept_seed(self.private / "seed.json", config.seed)
         self.fingerprints: dict[str, str] = {}
         self.skipped: list[str] = []
@@ -187,6 +186,8 @@ class _Job:
         self._do("import", self._import, (config.source, self._importing_with_content()), [], ["private/data"])
         self._make(config.system, config.fitting, self.private)
         self._do("release", self._release, config.releasing, ["test"], ["release", "private/key"])
+        if config.compared:
+            make_private(self.private / COMPARED)
         for system, settings in config.compared.items():
             self._make(system, settings, self._compared(system), f" {system}")
         # Only now: a job that is killed before a fit's stamp is there goes on from its last checkpoint.
@@ -224,7 +225,7 @@ class _Job:
 
     def _make(self, system: str, settings: Any, folder: Path, of_system: str = "") -> None:
         """Fit a system, and synthesize and test traces, into a folder of the private one."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         outputs = [[str((folder / name).relative_to(self.config.out))] for name in LINE]
         fit, synthesize, test = (f"{step}{of_system}" for step in LINE_STEPS)
         self._do(fit, lambda: self._fit(system, settings, folder, fit), (system, settings), ["import"], outputs[0])
@@ -254,9 +255,7 @@ class _Job:
 
     def _log(self, text: str) -> None:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        with (self.private / LOG_FILE).open("a", encoding="utf-8") as file:
-            file.write(f"{now} {text}\n")
-        (self.private / LOG_FILE).chmod(0o600)
+        append_text(self.private / LOG_FILE, f"{now} {text}\n")
 
     def _fingerprint(self, name: str, settings: Any, after: list[str]) -> str:
         before = [self.fingerprints[step] for step in after]
@@ -342,7 +341,7 @@ class _Job:
             if passed.any():
                 sets[system] = self._load(f"{COMPARED}/{system}/synthetic").select_traces(passed)
         evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
-        write_text(self.private / METRICS_FILE, evaluation.to_json(), secret=True)
+        write_text(self.private / METRICS_FILE, evaluation.to_json())
 
     def _pictures(self) -> None:
         train = self._load("data/train")

@@ -1,7 +1,8 @@
 """The steps of the line, each as one function that loads, works and saves.
 
 The command line calls them one by one, a job one after the other, and a program may do either. What a step will write
-is checked before it works. All that steps write is secret, readable by its owner alone, but the release.
+is checked before it works. All that steps write is secret, readable by its owner alone, but the release, and what is
+exported of one.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ppmtf_jax.privacy.release import (
     Release,
     ReleaseSettings,
     check_same_traces,
+    is_release,
     lineage_of_key,
     load_with_key,
     make_release,
@@ -40,7 +42,7 @@ from ppmtf_jax.privacy.release import (
 )
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.files import check_output_file, write_text
-from ppmtf_jax.runtime.folders import check_output_folder, output_folder, read_marker
+from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Seed, draw_seed
@@ -345,21 +347,16 @@ def load_released(
     InputError
         There is a key, but no release; or a release without the key that is needed.
     """
-    is_release = _is_release(Path(folder))
-    if key is not None and not is_release:
+    released = is_release(folder)
+    if key is not None and not released:
         raise InputError(str(folder), [Problem("a release, which a key is for", "other traces")])
     if key is not None:
         return load_with_key(folder, key, train)
     traces = Traces.load(folder, progress=progress)
-    if is_release and key_needed is not None:
+    if released and key_needed is not None:
         raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
     # A release has its places in an order of its own.
-    return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if is_release else traces
-
-
-def _is_release(folder: Path) -> bool:
-    marker = read_marker(folder) if folder.is_dir() else None
-    return marker is not None and marker.kind == RELEASE
+    return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if released else traces
 
 
 def _sets_to_evaluate(
@@ -370,7 +367,7 @@ def _sets_to_evaluate(
     verdicts: PathLike | None,
     progress: bool,
 ) -> Traces | Mapping[str, Traces]:
-    released = _is_release(synthetic)
+    released = is_release(synthetic)
     if released and key is not None:
         _check_learned_from(train, key, lineage_of_key(key))
     if released and verdicts is not None:

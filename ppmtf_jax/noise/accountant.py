@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
@@ -72,11 +72,10 @@ class Budget:
         return _exact_loss("privacy budget", self.epsilon, self.delta)
 
 
-@dataclass(frozen=True)
-class Spending:
+class Spending(NamedTuple):
     """One line of a ledger.
 
-    Parameters
+    Attributes
     ----------
     mechanism : str
         What was released, and by which mechanism.
@@ -104,6 +103,8 @@ class Accountant:
     noise : NoiseSource
         `SecureNoise` unless this is an experiment with `SeededNoise`, of which the ledger then says that it is not
         private.
+    record : function of a Spending, optional
+        Is told every line before its noise is drawn: to keep it, whatever becomes of the work.
 
     Examples
     --------
@@ -119,11 +120,17 @@ class Accountant:
     ppmtf_jax.errors.InputError: privacy budget: expected ...
     """
 
-    def __init__(self, budgets: Mapping[str, Budget], noise: NoiseSource | None = None):
+    def __init__(
+        self,
+        budgets: Mapping[str, Budget],
+        noise: NoiseSource | None = None,
+        record: Callable[[Spending], None] = lambda _: None,
+    ):
         if not budgets:
             raise InputError("privacy budget", [Problem("a budget for at least one neighbour relation", "none")])
         self.budgets = dict(budgets)
         self.noise = noise or SecureNoise()
+        self._record = record
         self._spendings: list[Spending] = []
 
     @property
@@ -163,7 +170,9 @@ class Accountant:
                 problems.append(Problem(expected, _text(wanted), way_out=way_out))
         if problems:
             raise InputError("privacy budget", problems)
-        self._spendings.append(Spending(mechanism, relation, loss, sensitivity))
+        spending = Spending(mechanism, relation, loss, sensitivity)
+        self._record(spending)
+        self._spendings.append(spending)
         return float_below(loss.epsilon)
 
     def add_laplace(
@@ -197,10 +206,10 @@ class Accountant:
             "relations": [
                 {
                     "relation": relation,
-                    "budget": _stated(budget.loss),
-                    "spent": _stated(self.spent(relation)),
+                    "budget": stated(budget.loss),
+                    "spent": stated(self.spent(relation)),
                     "mechanisms": [
-                        {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **_stated(each.loss)}
+                        {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **stated(each.loss)}
                         for each in self._spendings
                         if each.relation == relation
                     ],
@@ -265,7 +274,8 @@ def _exact(number: Number) -> Fraction | None:
         return None
 
 
-def _stated(loss: Loss) -> dict[str, float]:
+def stated(loss: Loss) -> dict[str, float]:
+    """A loss as floats that, as they are written, are no less."""
     return {"epsilon": _stated_amount(loss.epsilon), "delta": _stated_amount(loss.delta)}
 
 

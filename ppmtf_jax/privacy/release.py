@@ -31,7 +31,14 @@ from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 from ppmtf_jax.runtime.files import write_text
-from ppmtf_jax.runtime.folders import Paths, check_output_folder, checksum, files_below, marked, output_folder
+from ppmtf_jax.runtime.folders import (
+    Paths,
+    check_output_folder,
+    files_below,
+    marked,
+    output_folder,
+    read_marker,
+)
 from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
 from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
@@ -304,6 +311,21 @@ def save_release(
             write_table(partial_key / KEY_FILE, release.key)
 
 
+def is_release(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder is a release.
+
+    Raises
+    ------
+    InputError
+        It was one: files of it have changed, or others were put into it.
+    """
+    marker = read_marker(folder)
+    if marker is None or marker.kind != RELEASE:
+        return False
+    marked(folder, RELEASE, way_out="Release the traces again", alone=True)
+    return True
+
+
 def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[str], like: Traces) -> Traces:
     """Released traces with the users and trace numbers that they were made from: secret again.
 
@@ -319,7 +341,7 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     InputError
         A folder is of another kind or was changed, the key is of another release, or the places are others.
     """
-    files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made").files
+    files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     marker = marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release")
     if marker.about.get("release") != digest_of(files):
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])

@@ -10,6 +10,7 @@ row needs another, each process computes `own_share` of the rows by itself, and 
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.memory import CONTROL_GROUP, told
 from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
@@ -29,8 +31,21 @@ SPLIT = PartitionSpec(AXIS)
 
 
 def n_cores() -> int:
-    """Cores that this process may use; all, where the system does not say which."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Cores that this process may use: those of the machine, of its own share of them, and of its container's time.
+
+    A container that may use a core and a half of the time has two.
+    """
+    n_own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min([n_own, *(max(1, math.ceil(share)) for share in _cores_of_group())])
+
+
+def _cores_of_group() -> list[float]:
+    """Of the control group, as a container sees its own, in the newer or older form; none where it has no limit."""
+    newer = told(CONTROL_GROUP / "cpu.max").split()
+    older = [told(CONTROL_GROUP / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    # No limit is "max" in the newer form, and -1 in the older one.
+    limits = [each for each in (newer, older) if len(each) == 2 and all(number.isdecimal() for number in each)]
+    return [int(quota) / int(period) for quota, period in limits if int(quota) and int(period)]
 
 
 def use_all_cores() -> None:

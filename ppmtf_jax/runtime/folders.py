@@ -1,8 +1,8 @@
 """Output folders: each has a marker that says what kind it is, what made it, and what its files are.
 
 A folder appears complete or not at all. One that exists is replaced only on request, and only if this program wrote it,
-it is of the same kind, holds nothing else, and is not among what the new one is made from. What only its owner should
-see has the mode 0700.
+it is of the same kind, holds nothing else, and is not among what the new one is made from. Nothing is put into one.
+Only its owner may look into it and read its files, unless it is public.
 """
 
 from __future__ import annotations
@@ -18,9 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.runtime.files import as_input_error, create_private, leftover, remove, write_text
+from ppmtf_jax.runtime.files import (
+    MARKER,
+    as_input_error,
+    check_apart,
+    create_private,
+    leftover,
+    make_public,
+    remove,
+    write_text,
+)
 
-MARKER = "ppmtf.json"
 MARKER_FORMAT = 1
 # 2000-01-01: what the files of a public folder say of their time. Zip archives know none before 1980.
 NO_TIME_S = 946_684_800
@@ -50,6 +58,12 @@ class Marker:
     def changed_files(self, folder: Path) -> list[str]:
         """Files that are no longer as they were written."""
         return [name for name, checksum in self.files.items() if _checksum_or_none(folder / name) != checksum]
+
+    def foreign_files(self, folder: Path) -> list[str]:
+        """What is in the folder beside them; folders without a file of ours, which end in a slash, too."""
+        files = [name for name in files_below(folder) if name != MARKER and name not in self.files]
+        folders = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if _is_folder(path)]
+        return files + [f"{name}/" for name in folders if not any(file.startswith(f"{name}/") for file in self.files)]
 
 
 @contextmanager
@@ -92,8 +106,7 @@ def output_folder(
     try:
         yield partial
         _write_marker(partial, Marker(kind, about or {}))
-        if public:
-            _make_public(partial)
+        _set_modes(partial, public)
         _put_in_place(partial, final, kind, inputs)
     except OSError as error:
         raise as_input_error(final, error) from error
@@ -109,13 +122,16 @@ def check_output_folder(
     Raises
     ------
     InputError
-        It exists and `overwrite` is false; it is not an earlier one of the same kind, or holds other things too; it is,
-        holds or lies in an input or the current folder; or its parent cannot be written to.
+        It exists and `overwrite` is false; it is not an earlier one of the same kind, or holds other things too; it is
+        or holds an input or the current folder; it would be in a folder that this program wrote; or its parent cannot
+        be written to.
     """
     final = Path(os.path.abspath(path))
-    related = [str(other) for other in inputs if _overlap(Path(os.path.realpath(path)), Path(os.path.realpath(other)))]
+    real = Path(os.path.realpath(path))
+    related = [str(other) for other in inputs if Path(os.path.realpath(other)).is_relative_to(real)]
     if related:
         raise InputError(str(path), [Problem("a folder apart from the input", f"{related[0]} in or around it")])
+    check_apart(final)
     if os.path.lexists(final):
         _check_replaceable(final, kind, overwrite)
     parent = next(folder for folder in final.parents if folder.exists())
@@ -147,13 +163,18 @@ def read_marker(folder: str | os.PathLike[str]) -> Marker | None:
     return Marker(*found[1:])
 
 
-def marked(folder: str | os.PathLike[str], kind: str, *, way_out: str) -> Marker:
+def marked(folder: str | os.PathLike[str], kind: str, *, way_out: str, alone: bool = False) -> Marker:
     """The marker of a folder that has to be of a kind, with all its files as they were written.
+
+    Parameters
+    ----------
+    alone : bool
+        Whether there may be nothing else in it, as in what is handed out.
 
     Raises
     ------
     InputError
-        There is no such folder, it is of another kind, or files of it have changed.
+        There is no such folder, it is of another kind, or files of it have changed; or there are others.
     """
     marker = read_marker(folder)
     if marker is None or marker.kind != kind:
@@ -164,6 +185,11 @@ def marked(folder: str | os.PathLike[str], kind: str, *, way_out: str) -> Marker
     if changed:
         found = f"{', '.join(first_examples(changed))} changed or missing"
         raise InputError(str(folder), [Problem("the files as they were written", found, way_out=way_out)])
+    others = marker.foreign_files(Path(folder)) if alone else []
+    if others:
+        found = f"also {', '.join(first_examples(others))}"
+        out = "Take them out: whoever gets the folder gets them too"
+        raise InputError(str(folder), [Problem("only what this program wrote there", found, way_out=out)])
     return marker
 
 
@@ -194,18 +220,14 @@ def _write_marker(folder: Path, marker: Marker) -> None:
     write_text(folder / MARKER, json.dumps(content, indent=1) + "\n")
 
 
-def _make_public(folder: Path) -> None:
-    """Readable as the user's mask lets files be, and all of the same time."""
-    mask = os.umask(0)
-    os.umask(mask)
+def _set_modes(folder: Path, public: bool) -> None:
+    """For the owner alone; or readable as the user's mask lets files be, and all of the same time."""
     for path in (*folder.rglob("*"), folder):
-        path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
-        os.utime(path, (NO_TIME_S, NO_TIME_S))
-
-
-def _overlap(out: Path, other: Path) -> bool:
-    """Whether writing `out` would replace an input, or put something into a folder of ours that is one."""
-    return other.is_relative_to(out) or (out.is_relative_to(other) and (other / MARKER).is_file())
+        if public:
+            make_public(path)
+            os.utime(path, (NO_TIME_S, NO_TIME_S))
+        else:
+            path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _check_replaceable(final: Path, kind: str, overwrite: bool) -> None:
@@ -224,21 +246,14 @@ def _check_replaceable(final: Path, kind: str, overwrite: bool) -> None:
         found = f"a {marker.kind} folder" if marker else _content_in_short(final)
         expected = f"an earlier {kind} folder to replace"
         raise InputError(str(final), [Problem(expected, found, way_out=way_out)])
-    others = [name for name in files_below(final) if name != MARKER and name not in marker.files]
-    others += [
-        f"{path.relative_to(final).as_posix()}/" for path in final.rglob("*") if _is_foreign(path, final, marker)
-    ]
+    others = marker.foreign_files(final)
     if others:
         found = f"also {', '.join(first_examples(others))}"
         raise InputError(str(final), [Problem("only what this program wrote there", found, way_out=way_out)])
 
 
-def _is_foreign(path: Path, folder: Path, marker: Marker) -> bool:
-    """Whether a folder in ours is none of ours: empty ones have no file that would tell."""
-    if not path.is_dir() or path.is_symlink():
-        return False
-    name = path.relative_to(folder).as_posix()
-    return not any(file.startswith(f"{name}/") for file in marker.files)
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
 
 
 def _content_in_short(path: Path) -> str:

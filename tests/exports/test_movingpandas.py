@@ -19,9 +19,6 @@ from tests.exports.examples import by_hand, events
 geopandas = pytest.importorskip("geopandas", reason="needs GeoPandas (extra interop)")
 pytest.importorskip("shapely", reason="needs MovingPandas (extra interop)")
 
-# It sorts in a way that pandas will not know any more.
-pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")
-
 
 @pytest.fixture(scope="module")
 def movingpandas():
@@ -66,6 +63,8 @@ def test_there_and_back(movingpandas, traces_of):
     assert back.trace_of_event().tolist() == traces.trace_of_event().tolist()
 
 
+# Made without our help.
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
 def test_trajectories_of_others(movingpandas):
     times = pd.to_datetime(["2024-01-01T08:00", "2024-01-01T09:30"])
     points = geopandas.points_from_xy([5.0, 6.0], [1.0, 1.0], crs=4326).to_crs(3857)

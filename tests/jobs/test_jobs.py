@@ -26,6 +26,7 @@ from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.resume import JobResult, fit_resumably, kept_seed, run
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from tests.faults import files_of_at_most, parquet_fails
 
 STEPS = ["import", "fit", "synthesize", "test", "release", "evaluate", "pictures"]
@@ -56,6 +57,7 @@ attacks = {attacks}
 """
 UNIFORM = 'system = "uniform"'
 N_SWEEPS = 25
+QUICK = PPMTFSettings(rank=2, n_sweeps=1, zeros="weighted")
 PPMTF = f'system = "ppmtf"\nrank = 2\nn_sweeps = {N_SWEEPS}\nzeros = "weighted"'
 
 # Runs the job of the first argument; kills itself at the n-th change of a file below the folder of the second. It
@@ -398,6 +400,7 @@ def test_the_lock_of_a_killed_run_holds_nobody_up(done):
 import os, signal, sys
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 with exclusive_use(sys.argv[1]):
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -517,6 +520,53 @@ def test_nothing_of_a_job_that_others_can_read_tells_its_seed(tmp_path, no_drawi
         assert str(seed).encode() not in path.read_bytes()
     for path in (tmp_path / "job").iterdir():
         assert path.name == "release" or stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_nobody_else_can_read_anything_of_a_job_but_the_release(tmp_path, no_drawing):
+    configured(tmp_path)
+    with (tmp_path / "job.toml").open("a") as file:
+        file.write("[[compare]]\nsystem = 'sgd'\n")
+    config, old = JobConfig.load(tmp_path / "job.toml"), os.umask(0)
+    try:
+        run(config)
+    finally:
+        os.umask(old)
+    private = tmp_path / "job" / "private"
+    for path in (private, *private.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    for path in (tmp_path / "job" / "release").iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+needs_owners = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs a system that says whose a file is")
+
+
+KINDS = ("of another user", "a link", "has another name too", "that others may write to")
+# On what is written in a lock nothing depends.
+PLANTED = [(suffix, kind) for suffix in ("json", "npz", "lock") for kind in KINDS[: 3 if suffix == "lock" else 4]]
+
+
+@needs_owners
+@pytest.mark.parametrize(("suffix", "kind"), PLANTED)
+def test_what_somebody_else_put_beside_a_model_is_no_checkpoint(tmp_path, monkeypatch, suffix, kind):
+    """Whoever may write to the folder; by a seed that she knows she could take apart what is released."""
+    toy_city(20, n_places=12, n_days=1).traces.save(tmp_path / "train")
+    planted, treasure = tmp_path / f".m.checkpoint.{suffix}", tmp_path / "treasure"
+    treasure.write_text('{"seed": 1}')
+    treasure.chmod(0o600)
+    if kind == "a link":
+        planted.symlink_to(treasure)
+    elif kind == "has another name too":
+        planted.hardlink_to(treasure)
+    else:
+        treasure.rename(planted)
+        planted.chmod(0o622 if kind == "that others may write to" else 0o600)
+    if kind == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(InputError, match=rf"checkpoint\.{suffix}: expected a file that this program .* found .*{kind}"):
+        fit_resumably(tmp_path / "train", tmp_path / "m", "ppmtf", QUICK)
+    assert not (tmp_path / "m").exists()
+    assert not treasure.exists() or treasure.read_text() == '{"seed": 1}'
 
 
 def test_a_fit_that_was_stopped_goes_on_with_its_seed(tmp_path, monkeypatch):

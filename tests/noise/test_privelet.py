@@ -12,6 +12,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts, sum_variances
 from ppmtf_jax.noise.seeded import SeededNoise
+from tests.noise.sources import Recorded, loss_between
 
 # Places of Narita et al. 2022, table 2, with so many in each sub-category: ragged in fanout, and with an only child.
 TABLE_2 = [
@@ -130,32 +131,13 @@ def test_generalized_sensitivity_of_known_hierarchies():
     assert height["binary"] == 5
 
 
-class Recording(NoiseSource):
-    """Adds nothing, and writes down what it was asked for."""
-
-    is_private = False
-
-    def __init__(self):
-        self.calls = []
-
-    def add_laplace(self, values, sensitivity, epsilon):
-        self.calls.append((values.copy(), Fraction(epsilon) / sensitivity))
-        return values
-
-
 def loss(counts: np.ndarray, changed: np.ndarray, tree: Hierarchy, epsilon: float, **options) -> Fraction:
     """By how much the log-probability of an output differs at most between two data sets: exact, of what was drawn."""
-    one, other = Recording(), Recording()
+    one, other = Recorded(), Recorded()
     for counted, noise in ((counts, one), (changed, other)):
         unchanged = noisy_counts(counted, tree, 3, epsilon, noise, **options)
         np.testing.assert_allclose(unchanged, counted, atol=1e-9)
-    return sum(
-        (
-            int(np.abs(values - others).sum()) * per_unit
-            for (values, per_unit), (others, _) in zip(one.calls, other.calls, strict=True)
-        ),
-        Fraction(),
-    )
+    return loss_between(one, other)
 
 
 @every_tree

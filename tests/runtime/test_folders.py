@@ -129,13 +129,19 @@ def test_an_input_by_another_name_is_never_replaced(tmp_path):
     assert contents(tmp_path / "m") == before
 
 
-def test_nothing_is_put_into_an_input_of_ours(tmp_path):
-    """It would no longer be only what this program wrote."""
-    make(tmp_path / "m")
-    with pytest.raises(InputError, match="a folder apart from the input"):
-        make(tmp_path / "m" / "inside", inputs=[tmp_path / "m"])
+def test_an_input_may_be_around_the_output(tmp_path):
     make(tmp_path / "inside", inputs=[tmp_path])
     assert read_marker(tmp_path / "inside") is not None
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "part/notes.txt", "mine/"])
+def test_what_is_handed_out_holds_nothing_else(tmp_path, name):
+    make(tmp_path / "m")
+    other = tmp_path / "m" / name
+    other.mkdir() if name.endswith("/") else other.write_text("mine")
+    assert marked(tmp_path / "m", "model", way_out="").kind == "model"
+    with pytest.raises(InputError, match=f"only what this program wrote there; found also {name}. Take them out"):
+        marked(tmp_path / "m", "model", way_out="", alone=True)
 
 
 def test_an_empty_folder_that_somebody_prepared_is_used(tmp_path):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import stat
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +29,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.machine import with_gigabytes
 from tests.trace_models.examples import (
     GRID,
     IDS,
@@ -126,6 +130,75 @@ def test_parameters_that_do_not_fit_are_refused(tmp_path, change, message):
     )
     mark_anew(tmp_path / "model")
     with pytest.raises(InputError, match=message):
+        FittedModel.load(tmp_path / "model")
+
+
+def in_a_zip(path: Path, members: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> None:
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+def stored(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def claims(shape: str, rest: bytes = b"") -> bytes:
+    """A stored array of a header of any shape."""
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}"
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + rest
+
+
+MEGABYTES = 8
+ZEROS = stored(np.zeros(MEGABYTES * 2**17))
+HARM = {
+    "another name": ({"more.npy": ZEROS}, "expected arrays floor, .*; found more"),
+    "another name, compressed": ({"more.npy": ZEROS}, "found more"),
+    "one name twice": ({"user": ZEROS, "user.npy": ZEROS}, "expected arrays floor"),
+    "compressed": ({"user.npy": ZEROS}, "arrays as NumPy stores them, uncompressed; found 'user'"),
+    "more than there is": (
+        {"user.npy": claims("(1000000000000,)")},
+        "8000000000.* bytes of 'user', as its header says",
+    ),
+    "less than there is": ({"user.npy": claims("(1,)", ZEROS)}, "bytes of 'user', as its header says; found"),
+    "below nothing": ({"user.npy": claims("(-1000000000000,)")}, "as its header says|parameters of"),
+    "no shape": ({"user.npy": claims("(" * 90)}, "parameters of"),
+    "deep shape": ({"user.npy": claims("[" * 5000)}, "parameters of"),
+    "no array": ({"user.npy": b"mine"}, "parameters of"),
+}
+
+
+@pytest.mark.parametrize("kind", HARM)
+def test_arrays_that_would_do_harm_are_refused_before_they_are_read(tmp_path, kind):
+    """A few kilobytes in place of the parameters may stand for gigabytes: nothing is read of what does not belong."""
+    fitted("ppmtf", random_chains()).save(tmp_path / "model")
+    members, message = HARM[kind]
+    in_a_zip(
+        tmp_path / "model" / "parameters.npz", members, zipfile.ZIP_DEFLATED if "compr" in kind else zipfile.ZIP_STORED
+    )
+    mark_anew(tmp_path / "model")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match=message):
+            FittedModel.load(tmp_path / "model")
+        # Python and NumPy tell what they allocate.
+        assert tracemalloc.get_traced_memory()[1] < MEGABYTES * 2**20 / 4
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_table_of_more_rows_than_fit_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    """Parquet writes a million equal ids in a few bytes."""
+    fitted("ppmtf", random_chains()).save(tmp_path / "model")
+    users = tmp_path / "model" / "users.parquet"
+    pd.DataFrame({"user": np.zeros(10**6, int)}).to_parquet(users)
+    assert users.stat().st_size < 10_000
+    mark_anew(tmp_path / "model")
+    with_gigabytes(monkeypatch, 0.007)
+    with pytest.raises(InputError, match=r"users\.parquet: expected 0\.0 GB of memory"):
         FittedModel.load(tmp_path / "model")
 
 

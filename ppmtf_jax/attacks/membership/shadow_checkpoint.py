@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from jaxtyping import Float
 
 from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.runtime.files import atomic_file
+from ppmtf_jax.runtime.files import atomic_file, read_own
 
 Statistics = Float[np.ndarray, "statistic user"]
 
@@ -48,15 +49,21 @@ class ShadowCheckpoint:
 
     def save(self, statistics: Sequence[Statistics]) -> None:
         """Keep those of all shadow models that are finished."""
-        with atomic_file(self.path, secret=True) as partial, open(partial, "wb") as file:
+        with atomic_file(self.path) as partial, open(partial, "wb") as file:
             np.savez(file, digest=np.array(self.digest), statistics=np.array(statistics))
 
     def load(self, say: Callable[[str], None] = lambda _: None) -> list[Statistics]:
-        """Those that are kept, or none where the file is missing, damaged, or of other data or settings: says so."""
-        if not self.path.exists():
+        """Those that are kept, or none where the file is missing, damaged, or of other data or settings: says so.
+
+        Raises
+        ------
+        InputError
+            Somebody else could have put the file there, see `runtime.files.open_own`.
+        """
+        if not os.path.lexists(self.path):
             return []
         try:
-            with np.load(io.BytesIO(self.path.read_bytes())) as kept:
+            with np.load(io.BytesIO(read_own(self.path))) as kept:
                 if str(kept["digest"]) == self.digest:
                     return list(kept["statistics"])
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):

@@ -98,7 +98,7 @@ def save_pictures(
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) -> None:
-    """Write a picture in the format that its name ends in: it appears complete or not at all.
+    """Write a picture in the format that its name ends in, which only its owner may read: complete or not at all.
 
     The same content gives the same bytes.
 

@@ -1,0 +1,68 @@
+"""Stored arrays (npz): names and sizes are looked at before any content, so that none takes more than its file."""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ppmtf_jax.errors import InputError, Problem, first_examples
+
+SUFFIX = ".npy"
+
+
+def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
+    """Arrays that `numpy.savez` wrote, of some names; some of these may be missing.
+
+    Raises
+    ------
+    InputError
+        There are arrays of other names, or some that are compressed, or longer or shorter than their header says.
+    OSError, ValueError, zipfile.BadZipFile
+        It is no such file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "arrays.npz"
+    >>> np.savez(path, user=np.zeros(3), more=np.zeros(10**6))
+    >>> read_arrays(path, ["user", "place"])
+    Traceback (most recent call last):
+    ppmtf_jax.errors.InputError: ...: expected arrays place, user; found more, user.
+    """
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        members = {member.filename.removesuffix(SUFFIX): member for member in archive.infolist()}
+        if members.keys() - set(names) or len(members) < len(archive.infolist()):
+            found = ", ".join(first_examples(sorted(members)))
+            raise InputError(str(path), [Problem(f"arrays {', '.join(sorted(names))}", found)])
+        file_bytes = path.stat().st_size
+        problems = [
+            Problem("arrays as NumPy stores them, uncompressed", repr(name))
+            for name, member in members.items()
+            # A member that claims to be longer than the file.
+            if member.compress_type != zipfile.ZIP_STORED or max(member.file_size, member.compress_size) > file_bytes
+        ]
+        if problems:
+            raise InputError(str(path), problems)
+        arrays = {}
+        for name, member in members.items():
+            with archive.open(member) as stream:
+                n_bytes = _bytes_by_header(stream)
+            if n_bytes != member.file_size:
+                found = f"{member.file_size} bytes"
+                raise InputError(str(path), [Problem(f"{n_bytes} bytes of {name!r}, as its header says", found)])
+            with archive.open(member) as stream:
+                arrays[name] = npy.read_array(stream, allow_pickle=False)
+        return arrays
+
+
+def _bytes_by_header(stream: io.BufferedIOBase) -> int:
+    """How long a stored array is, header included."""
+    read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
+    shape, _, dtype = read_header(stream)
+    return stream.tell() + math.prod(shape) * dtype.itemsize
