@@ -321,6 +321,7 @@ def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkey
         ({"rank": 0}, "rank"),
         ({"noise_precision": 0.0}, "noise_precision"),
         ({"noise_precision": float("nan")}, "noise"),
+        ({"rank": 4, "hyper": HyperPrior(degrees_of_freedom=3.0)}, r"degrees_of_freedom of more than rank - 1 = 3"),
     ],
 )
 def test_bad_settings_are_refused(settings, named):
