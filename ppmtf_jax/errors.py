@@ -67,6 +67,10 @@ class InputError(PpmtfError, ValueError):
         else:
             super().__init__(f"{subject}: {len(lines)} problems\n" + "\n".join(f"  - {line}" for line in lines))
 
+    def __reduce__(self) -> tuple[type, tuple[str, tuple[Problem | str, ...]]]:
+        """Pickled by its parts, not by its message, so that it comes back from another process."""
+        return type(self), (self.subject, self.problems)
+
 
 class NumericalError(PpmtfError, ArithmeticError):
     """A computation left the finite numbers; the message says where and what to try."""

@@ -13,6 +13,8 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from ppmtf_jax.errors import InputError, Problem
 
 Settings = TypeVar("Settings")
@@ -37,6 +39,7 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str
     problems: list[Problem | str] = []
     good = {}
     for name, value in values.items():
+        value = _python_value(value)
         if name not in known:
             problems.append(_unknown_setting(name, list(known)))
         elif not _fits(value, hints[name]):
@@ -60,6 +63,8 @@ def chosen_settings(
 ) -> Settings:
     """The settings that a caller chose: an object or a mapping, settings by name, or neither, for the defaults.
 
+    Whichever way they come, types are checked and NumPy's numbers become Python's, which can be saved.
+
     Raises
     ------
     InputError
@@ -82,7 +87,10 @@ def chosen_settings(
         problems.append(Problem("settings as an object, as a dict or by name", found))
     if problems:
         raise InputError("settings", problems)
-    return settings if isinstance(settings, kind) else build_settings(kind, settings, subject)
+    if isinstance(settings, kind):
+        given = {field.name: getattr(settings, field.name) for field in fields(settings)}  # type: ignore[arg-type]
+        return build_settings(type(settings), given, subject)
+    return build_settings(kind, settings, subject)
 
 
 def describe_settings(kind: type) -> str:
@@ -167,6 +175,13 @@ def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[st
     if problems:
         raise InputError(subject, problems)
     return [(name, text) for name, _, text in split]
+
+
+def _python_value(value: Any) -> Any:
+    """NumPy's numbers, also within a list, as those of Python."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return type(value)(map(_python_value, value)) if type(value) in (list, tuple) else value
 
 
 def _unknown_setting(name: str, known: list[str]) -> Problem:

@@ -13,7 +13,8 @@ import ppmtf_jax
 from ppmtf_jax.cli.group import COMMANDS
 from ppmtf_jax.cli.whole import markdown_tables
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from ppmtf_jax.synthesizers.convergence import COUPLINGS
+from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from tests.pages import PAGES, ROOT, blocks, command_lines, exit_code_of_help, make_targets, text_of
 
 DOCS = ROOT / "docs"
@@ -47,6 +48,22 @@ def test_most_pages_have_python():
 @pytest.mark.parametrize("words", LINES, ids=" ".join)
 def test_command_line_is_known(words):
     assert exit_code_of_help(words) == 0
+
+
+def option(words: list[str], name: str, default: str = "") -> str:
+    return words[words.index(name) + 1] if name in words else default
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_is_diagnosed_was_fitted_by_gibbs_sampling(page):
+    """A model of the default system has no sweeps."""
+    lines = command_lines(text_of(page))
+    systems = {
+        option(words, "--out"): option(words, "--system", DEFAULT_SYSTEM) for words in lines if words[0] == "fit"
+    }
+    # A name alone, as in a sentence, and a MODEL in general diagnose nothing.
+    diagnosed = [words[1] for words in lines if words[0] == "diagnose" and words[1:] and words[1].islower()]
+    assert {systems.get(model) for model in diagnosed} <= COUPLINGS.keys()
 
 
 def test_make_targets_are_there():

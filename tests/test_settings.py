@@ -1,14 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+import json
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pytest
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import (
     build_settings,
+    chosen_settings,
     describe_settings,
     help_of_fields,
     parse_assignments,
@@ -206,3 +209,46 @@ def test_bases_document_what_they_have():
     found = help_of_fields(Night)
     assert (found["length"], found["lamp"], found["guide"]) == ("Short.", "Whether there is light.", "Who leads.")
     assert list(found) == [field.name for field in fields(Night) if field.name in found]
+
+
+# Settings of Python
+
+
+@pytest.mark.parametrize("wrong", [{"length": 3.5}, {"length": "3"}, {"length": 1, "pause": True}])
+def test_an_object_of_settings_is_checked_like_names_and_dicts(wrong):
+    """What the dataclass itself does not look at."""
+    with pytest.raises(InputError, match=f"walk: expected {list(wrong)[-1]} as a whole number"):
+        chosen_settings(Unchecked, Unchecked(**wrong), {}, "walk")
+
+
+@dataclass(frozen=True)
+class Unchecked:
+    length: int
+    pace: float = 1.5
+    pause: int | None = 3
+    box: tuple[float, ...] | None = None
+    alone: bool = True
+
+
+@pytest.mark.parametrize("as_given", [lambda values: Unchecked(**values), dict])
+def test_numbers_of_numpy_become_numbers_that_can_be_saved(as_given):
+    values = {"length": np.int64(3), "pace": np.float32(0.5), "box": (np.float64(1), 2), "alone": np.bool_(False)}
+    chosen = chosen_settings(Unchecked, as_given(values), {}, "walk")
+    assert json.loads(json.dumps(asdict(chosen))) == {
+        "length": 3,
+        "pace": 0.5,
+        "pause": 3,
+        "box": [1.0, 2.0],
+        "alone": False,
+    }
+    assert [type(value) for value in (chosen.length, chosen.pace, chosen.alone)] == [int, float, bool]
+
+
+@pytest.mark.parametrize("system", SYNTHESIZERS)
+def test_every_system_takes_numbers_of_numpy_and_refuses_fractions_of_what_is_counted(system):
+    kind = SYNTHESIZERS[system].settings
+    whole = {field.name: np.int64(field.default) for field in fields(kind) if type(field.default) is int}
+    assert json.dumps(asdict(chosen_settings(kind, whole, {}, "fit")))
+    for name in whole:
+        with pytest.raises(InputError, match=rf"{name}\b"):
+            chosen_settings(kind, {name: 3.5}, {}, "fit")

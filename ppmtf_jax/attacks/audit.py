@@ -18,7 +18,7 @@ from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
-from ppmtf_jax.settings import parse_choice
+from ppmtf_jax.settings import chosen_settings, parse_choice
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 """At which true positive rates are told: an attacker who accuses needs few false alarms."""
@@ -215,7 +215,7 @@ def reidentification_attacks(
     >>> attack.each.against, attack.each.auc > 0.6
     ('strangers', True)
     """
-    chosen = settings or ReidentificationSettings()
+    chosen = chosen_settings(ReidentificationSettings, settings, {}, "re-identification")
     asked = list(ESTIMATORS) if estimators is None else list(dict.fromkeys(estimators))
     if not asked:
         raise InputError("estimators", [Problem(f"some of {', '.join(ESTIMATORS)}", "none")])

@@ -34,7 +34,7 @@ class HyperPrior:
     scale : float
         W_0 = scale x identity.
     degrees_of_freedom : float or None
-        nu_0, more than rank - 1; None means the rank.
+        nu_0, more than rank - 1, which `GibbsSettings` sees to; None means the rank.
     """
 
     mean: float = 0.0
@@ -43,9 +43,13 @@ class HyperPrior:
     degrees_of_freedom: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("mean_strength", "scale"):
-            if not getattr(self, name) > 0:
-                raise InputError("hyper-prior", [Problem(f"a positive {name}", repr(getattr(self, name)))])
+        problems = [] if math.isfinite(self.mean) else [Problem("a finite mean", repr(self.mean))]
+        for name in ("mean_strength", "scale", "degrees_of_freedom"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < math.inf:
+                problems.append(Problem(f"a positive, finite {name}", repr(value)))
+        if problems:
+            raise InputError("hyper-prior", problems)
 
 
 class FactorPrior(NamedTuple):

@@ -16,12 +16,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from ppmtf_jax.data.tensors import CountTensors, SparseCounts, sample_zeros
 from ppmtf_jax.data.traces import counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import observe
-from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import KeepEvery, run_gibbs
 from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
@@ -139,7 +141,7 @@ def diagnose(
 ) -> Diagnosis:
     """Run several chains on most of the cells and see whether they agree, and predict the rest.
 
-    The chains run one after another. The draws of one chain are held at a time: sweeps x rows x rank x 4 bytes.
+    The chains run one after another. Held-out cells are predicted after each sweep, and no draw is kept.
 
     Parameters
     ----------
@@ -155,6 +157,11 @@ def diagnose(
         held-out positive cells is greater than if they were not observed. `Diagnosis.held_out_note` says so too.
     seed : int
         Of the chains, the zeros they observe, and what is held out and predicted.
+
+    Raises
+    ------
+    InputError
+        Too few chains or sweeps, no cell to hold out, or the memory would not suffice.
 
     Examples
     --------
@@ -177,29 +184,32 @@ def diagnose(
         problems.append(Problem("a held-out share between 0 and 1", repr(held_out)))
     if problems:
         raise InputError("diagnose", problems)
+    require_memory_to_fit(counts, zeros, n_zeros, settings.rank)
     shown, hidden = hold_out(counts, held_out, seed=seed)
     hidden_cells = {tensor: each.index for tensor, each in hidden.items()}
     cells = observe(shown, zeros, n_zeros, seed=seed, hidden=hidden_cells)
     n_rows = rows_of_factors(coupling, shown)
+    half = n_sweeps // 2
+    shown_cells = {
+        tensor: numpy_stream(seed, Stage.PREDICTED, order).permutation(len(hidden[tensor].value))[:N_PREDICTED]
+        for order, (tensor, _) in enumerate(coupling.tensors)
+    }
     chains = []
     for number in range(n_chains):
-        key = jax_stream(seed, Stage.CHAINS, number)
+        predictions = _Predictions(coupling, hidden, shown_cells, half)
         result = run_gibbs(
-            key, cells, n_rows, coupling, settings, n_sweeps=n_sweeps, keep=KeepEvery(1), progress=progress
+            jax_stream(seed, Stage.CHAINS, number),
+            cells,
+            n_rows,
+            coupling,
+            settings,
+            n_sweeps=n_sweeps,
+            keep=KeepEvery(1),
+            kept_of=predictions.of_draw,
+            progress=progress,
         )
-        predicted = {
-            tensor: predict_cells(tuple(result.draws[name] for name in modes), hidden[tensor].index)
-            for tensor, modes in coupling.tensors
-        }
-        chains.append((result.trace, predicted))
-    trace = {quantity: np.concatenate([each[quantity] for each, _ in chains]) for quantity in chains[0][0]}
-    half = n_sweeps // 2
-    for order, (tensor, _) in enumerate(coupling.tensors):
-        predicted = np.concatenate([each[tensor] for _, each in chains])
-        trace |= _held_out_errors(tensor, predicted, hidden[tensor].value, half)
-        shuffled = numpy_stream(seed, Stage.PREDICTED, order).permutation(predicted.shape[-1])
-        for number in shuffled[:N_PREDICTED].tolist():
-            trace[Quantity("cell", tensor, number)] = predicted[..., number]
+        chains.append(result.trace | _predicted_trace(result.draws, shown_cells))
+    trace = {quantity: np.concatenate([each[quantity] for each in chains]) for quantity in chains[0]}
     judged = {each: values[:, half:] for each, values in trace.items() if each.kind not in HELD_OUT_ERRORS}
     table = summarize(judged)
     return Diagnosis(table, trace, n_sweeps, advise(table, trace), _held_out_note(hidden, zeros))
@@ -377,13 +387,50 @@ def round_up(number: float) -> int:
     return math.ceil(number / unit) * unit
 
 
-def _held_out_errors(tensor: str, predicted: np.ndarray, value: np.ndarray, half: int) -> dict[Quantity, np.ndarray]:
-    single = np.sqrt(np.mean((predicted - value) ** 2, axis=-1))
-    average = np.full(single.shape, np.nan)
-    n_averaged = np.arange(1, predicted.shape[1] - half + 1)[:, None]
-    running = np.cumsum(predicted[:, half:], axis=1) / n_averaged
-    average[:, half:] = np.sqrt(np.mean((running - value) ** 2, axis=-1))
-    return {Quantity("held_out", tensor): single, Quantity("held_out_average", tensor): average}
+class _Predictions:
+    """What a chain predicts of the held-out cells, looked at after each of its sweeps in turn."""
+
+    def __init__(
+        self, coupling: Coupling, hidden: dict[str, HeldOut], shown_cells: dict[str, np.ndarray], half: int
+    ) -> None:
+        self.coupling, self.hidden, self.shown_cells, self.half = coupling, hidden, shown_cells, half
+        self.n_sweeps = 0
+        self.total: dict[str, np.ndarray] = {}
+
+    def of_draw(self, factors: Factors) -> dict[str, np.ndarray]:
+        """Errors of the draw, and from the middle of the run on of the average prediction; some of the cells."""
+        self.n_sweeps += 1
+        found = {}
+        for tensor, modes in self.coupling.tensors:
+            index, value = self.hidden[tensor]
+            predicted = predict_cells(tuple(np.asarray(factors[name])[:, None] for name in modes), index)[:, 0]
+            found[_name("held_out", tensor)] = _root_mean_square(predicted - value)
+            found[_name("cells", tensor)] = predicted[:, self.shown_cells[tensor]]
+            average = np.full(predicted.shape, np.nan)
+            if self.n_sweeps > self.half:
+                self.total[tensor] = self.total.get(tensor, 0.0) + predicted.astype(np.float64)
+                average = self.total[tensor] / (self.n_sweeps - self.half)
+            found[_name("held_out_average", tensor)] = _root_mean_square(average - value)
+        return found
+
+
+def _predicted_trace(kept: dict[str, np.ndarray], shown_cells: dict[str, np.ndarray]) -> dict[Quantity, np.ndarray]:
+    """What `_Predictions` found at all sweeps, as watched quantities of shape (chains, sweeps)."""
+    trace = {}
+    for tensor, numbers in shown_cells.items():
+        for kind in HELD_OUT_ERRORS:
+            trace[Quantity(kind, tensor)] = kept[_name(kind, tensor)]
+        for column, number in enumerate(numbers.tolist()):
+            trace[Quantity("cell", tensor, number)] = kept[_name("cells", tensor)][..., column]
+    return trace
+
+
+def _name(what: str, tensor: str) -> str:
+    return f"{what} {tensor}"
+
+
+def _root_mean_square(error: Float[np.ndarray, "chain cell"]) -> Float[np.ndarray, " chain"]:
+    return np.sqrt(np.mean(error**2, axis=-1))
 
 
 def _held_out_note(hidden: dict[str, HeldOut], zeros: Literal["sampled", "weighted"]) -> str:

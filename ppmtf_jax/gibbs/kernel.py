@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
@@ -77,8 +78,11 @@ class GibbsSettings:
 
     def __post_init__(self) -> None:
         problems = []
-        if not (isinstance(self.rank, int) and self.rank >= 1):
+        if not (isinstance(self.rank, (int, np.integer)) and self.rank >= 1):
             problems.append(Problem("rank of at least 1", repr(self.rank)))
+        elif self.hyper.degrees_of_freedom is not None and self.hyper.degrees_of_freedom <= self.rank - 1:
+            expected = f"degrees_of_freedom of more than rank - 1 = {self.rank - 1}"
+            problems.append(Problem(expected, repr(self.hyper.degrees_of_freedom)))
         if not 0 < self.noise_precision < float("inf"):
             problems.append(Problem("a positive, finite noise_precision", repr(self.noise_precision)))
         if problems:

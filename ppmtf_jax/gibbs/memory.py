@@ -7,7 +7,7 @@ from typing import Literal
 from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
-# Compiling the programs, and what does not grow with the data.
+# Compiling the programs, and what does not grow with the data. Programs that JAX's cache on disk has take 330 MB less.
 CONSTANT_BYTES = 600 * 2**20
 # A stored cell is laid out for each of three modes as three numbers of 4 bytes, with about a seventh of padding; once
 # on the host and once on the devices.

@@ -6,7 +6,7 @@ import hashlib
 import os
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from jaxtyping import Array, Int, Key
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.gibbs.cells import ObservedCells, pad_parts
-from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
+from ppmtf_jax.gibbs.kernel import Coupling, Factors, GibbsSettings, GibbsState, SweepInfo, init_state, step
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file, open_own
@@ -93,6 +93,7 @@ class GibbsResult(NamedTuple):
     state : GibbsState
         Of the last sweep, every array with a leading chain axis.
     draws : dict of float32 arrays, shape (chains, kept, rows, rank)
+        The factors, or what else was kept of them.
     kept_sweeps : int array, shape (kept,)
         After how many sweeps each kept draw was taken.
     trace : dict of float arrays, shape (chains, sweeps)
@@ -117,6 +118,11 @@ def watched(coupling: Coupling) -> list[Quantity]:
     return [Quantity("log_joint"), *errors, *(Quantity("size", factor) for factor in coupling.factors)]
 
 
+def factors_of_draw(factors: Factors) -> dict[str, np.ndarray]:
+    """All factors, on the host."""
+    return jax.tree.map(np.asarray, factors)
+
+
 def run_gibbs(
     key: Key[Array, ""],
     cells: dict[str, ObservedCells],
@@ -127,6 +133,7 @@ def run_gibbs(
     n_sweeps: int,
     n_chains: int = 1,
     keep: Keep = KeepLast(),
+    kept_of: Callable[[Factors], dict[str, np.ndarray]] = factors_of_draw,
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
     devices: Sequence[Any] | None = None,
@@ -139,6 +146,8 @@ def run_gibbs(
     cells : observed cells of each tensor, from `cells.observe`
     n_rows : rows of each factor
     keep : which draws to keep
+    kept_of : what to keep of a draw, by default its factors: a function of these, called sweep by sweep, giving arrays
+        by name; the arrays of both have a leading chain axis. Where there are checkpoints, it has to be the default
     checkpoints : resume from and write to a file; a resumed run equals an unbroken one bit for bit
     devices : JAX devices, which share the cells and the work; by default all that JAX has, of every process where there
         are several. The draws do not depend on their number: each row is drawn with a key of its own, and sums over
@@ -151,8 +160,13 @@ def run_gibbs(
     InputError
         The checkpoint is of another run.
     """
+    problems = []
     if n_sweeps < 1 or n_chains < 1:
-        raise InputError("run", [Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains")])
+        problems.append(Problem("at least one sweep and one chain", f"{n_sweeps} sweeps, {n_chains} chains"))
+    if checkpoints and kept_of is not factors_of_draw:
+        problems.append(Problem("factors to keep where there are checkpoints, which hold them", "another kept_of"))
+    if problems:
+        raise InputError("run", problems)
     mesh = mesh_of(devices)
     # Of all cells, so not where nobody asks for it.
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
@@ -176,11 +190,11 @@ def run_gibbs(
             history.trace.append(_traced(info, n, weights, coupling))
             history = history._replace(state=state)
             if keep.keeps(done, n_sweeps):
-                history.kept.append(jax.tree.map(np.asarray, state.factors))
+                history.kept.append(kept_of(state.factors))
                 history.kept_sweeps.append(done)
             if checkpoints and is_first_process() and (done % checkpoints.every == 0 or done == n_sweeps):
                 _write_checkpoint(checkpoints.path, history, fingerprint)
-    return history.result(coupling)
+    return history.result()
 
 
 class _History(NamedTuple):
@@ -205,8 +219,9 @@ class _History(NamedTuple):
             raise InputError(str(path), [Problem("a checkpoint with the draws to keep", found, way_out=WAY_OUT)])
         return self._replace(kept=[stored[sweep] for sweep in wanted], kept_sweeps=wanted)
 
-    def result(self, coupling: Coupling) -> GibbsResult:
-        draws = {f: np.stack([draw[f] for draw in self.kept], axis=1) for f in coupling.factors} if self.kept else {}
+    def result(self) -> GibbsResult:
+        names = self.kept[0] if self.kept else {}
+        draws = {name: np.stack([draw[name] for draw in self.kept], axis=1) for name in names}
         # Of several devices' equal copies one is enough for whatever comes next.
         state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), self.state)
         return GibbsResult(state, draws, np.array(self.kept_sweeps, np.int64), self.joined_trace())

@@ -84,28 +84,67 @@ def epsilon_of_user(
 
 
 def epsilon_of_location(
-    noise_precision: float, max_transition_count: int = 10, max_visit_count: int = 10, *, kappa: float = 0.0
+    noise_precision: float,
+    max_transition_count: int = 10,
+    max_visit_count: int = 10,
+    *,
+    kappa: float = 0.0,
+    zeros_observed: bool = False,
 ) -> float:
-    """Privacy budget of one exact draw when neighbours differ in a single location: App. G.2.
+    """Privacy budget of one exact draw when neighbours differ in a single location: App. G.2, corrected.
 
-    epsilon = alpha (8 r_max^I + 4 r_max^II + 12 kappa - 6).
+    epsilon = alpha (2 c(r_max^I) + c(r_max^II)), where c bounds what two cells, of which one rises by 1 and the other
+    falls by 1, change the squared error by. With h = r_max + kappa, the largest reconstruction, it is
 
-    Proof: changing one event moves it from one visit cell to another (two cells change by 1) and replaces the
-    transitions to it and from it (four cells change by 1). A cell changed by 1 changes the squared error by at most
-    2 (r_max + kappa) - 1. Hence Delta G <= alpha/2 (4 (2 r_max^I + 2 kappa - 1) + 2 (2 r_max^II + 2 kappa - 1)).
+        c = 4 h - 2                                            where all zero cells are observed, and
+        c = max((h - 1)^2, 2 h - 1, (1 + kappa)^2) + 2 h - 3   where none is (without 2 h - 3 for r_max = 1).
 
-    The paper has 4 r_max^I + 8 r_max^II, with the two tensors exchanged; for equal r_max it is the same.
+    The paper assumes that no zero is observed (rho = 0) and states 4 h - 2 of each pair: 45.6 at alpha = .4 and counts
+    up to 10. This is wrong. A cell that rises from 0 to 1 *becomes* observed, and adds (1 - x)^2, up to 81, where the
+    paper has 2 h - 1 = 19. The budget is 117.6, and a pair of data sets reaches it. The paper also has the two tensors
+    exchanged (twice the visits' part and once the transitions'), which is the same for equal r_max.
 
-    Assumes, beyond `epsilon_of_user`: no observed zeros (rho = 0; with them epsilon is larger) and no trimming, which
-    could replace other cells.
+    Proof: changing one event moves it from one visit cell to another, and replaces the transitions to it and from it.
+    So one pair of visit cells and two of transition cells change, one of each pair rising by 1 and the other falling by
+    1; a cell that changes by 2 does so in two steps. Let x be the reconstruction, -kappa <= x <= h. From n >= 1 to
+    n + 1 <= r_max the squared error rises by 2 n + 1 - 2 x <= 2 h - 1; from n >= 2 to n - 1 it does by
+    2 x - 2 n + 1 <= 2 h - 3.
+    Where zeros are observed, the same holds from and to 0, so 2 h - 1 bounds both. Where they are not, a cell from 0
+    to 1 adds (1 - x)^2, at most that at an end of the range, and one from 1 to 0 adds nothing: it takes (1 - x)^2 away.
+    Adding up, and by symmetry, Delta G <= alpha / 2 (2 c(r_max^I) + c(r_max^II)).
+
+    Parameters
+    ----------
+    noise_precision : float
+        alpha.
+    max_transition_count, max_visit_count : int
+        r_max of both tensors.
+    kappa : float
+        See `epsilon_of_user`.
+    zeros_observed : bool
+        Whether all zero cells are observed, with the weight of positive ones; else none is.
+
+    Assumes, beyond `epsilon_of_user`: no trimming, which could replace other cells. Zeros of which some are drawn, or
+    that have a weight of their own, are not covered.
 
     Examples
     --------
-    >>> round(epsilon_of_location(0.4), 1)
-    45.6
+    >>> round(epsilon_of_location(0.4), 1), round(epsilon_of_location(0.4, zeros_observed=True), 1)
+    (117.6, 45.6)
     """
     _check(noise_precision, kappa)
-    return noise_precision * (8 * max_transition_count + 4 * max_visit_count + 12 * kappa - 6)
+    if max_transition_count < 1 or max_visit_count < 1:
+        found = f"{max_transition_count}, {max_visit_count}"
+        raise InputError("privacy budget", [Problem("greatest counts of at least 1", found)])
+
+    def of_pair(max_count: int) -> float:
+        high = max_count + kappa
+        if zeros_observed:
+            return 4 * high - 2
+        falls = 2 * high - 3 if max_count > 1 else 0
+        return max((high - 1) ** 2, 2 * high - 1, (1 + kappa) ** 2) + falls
+
+    return noise_precision * (2 * of_pair(max_transition_count) + of_pair(max_visit_count))
 
 
 def smallest_kappa(

@@ -61,8 +61,10 @@ def diagnose_model(
         print(*diagnosis.advice)
     """
     if model.system not in COUPLINGS:
-        problem = Problem(f"a model of {' or '.join(COUPLINGS)}", model.system, way_out="Others draw no Gibbs chains")
-        raise InputError("model", [problem])
+        way_out = (
+            f"Nothing has to be done: {model.system} is not fitted by Gibbs sampling, so it has no sweeps to judge"
+        )
+        raise InputError("model", [Problem(f"a model of {' or '.join(COUPLINGS)}", model.system, way_out=way_out)])
     _check_trained_on(model, train)
     settings = build_settings(PPMTFSettings, model.settings, "settings of the model")
     return diagnose(

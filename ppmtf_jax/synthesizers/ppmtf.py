@@ -18,7 +18,7 @@ from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, MetropolisHastings
+from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
 
 
@@ -44,7 +44,7 @@ class PPMTFSettings:
     max_count : int or None
         Counts are cut to it (r_max).
     floor : float
-        phi, see `MetropolisHastings`.
+        phi, see `MetropolisHastings`; at least 1e-12.
     proposal_mix : float
         From proposing by the user's own transitions (0, as published) to by the population's (1). More traces pass the
         privacy test, and of dense data transitions are kept better. But traces stay longer where they are, and of
@@ -67,8 +67,8 @@ class PPMTFSettings:
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = []
-        if not 0 < self.floor < 1:
-            problems.append(Problem("a floor between 0 and 1", repr(self.floor)))
+        if not SMALLEST_FLOOR <= self.floor < 1:
+            problems.append(Problem(f"a floor from {SMALLEST_FLOOR:g} to below 1", repr(self.floor)))
         if not 0 <= self.proposal_mix <= 1:
             problems.append(Problem("a proposal_mix from 0 to 1", repr(self.proposal_mix)))
         if self.population_epsilon is not None:

@@ -19,8 +19,11 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
-# A product of three factors this large is still far from the largest number of single precision.
-LARGEST_FACTOR = 1e9
+# With these, what a step divides and multiplies stays within single precision (1e-38 to 1e38), for ranks and numbers of
+# places up to a million: reconstructed counts lie between the least floor and 1e18 * rank, so their ratio is at most
+# 1e36. What is less probable than 1e-38 is never drawn, and its log-probability is -inf.
+SMALLEST_FLOOR = 1e-12
+LARGEST_FACTOR = 1e6
 
 
 class UserTables(NamedTuple):
@@ -88,8 +91,10 @@ class MetropolisHastings(ScoredTraceModel):
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)
         here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
-        forth = here * row[proposed] * back_row.sum()
-        back = there * back_row[place] * row.sum()
+        # Ratios, as in `log_next`: a product of visits, proposal and sum can leave single precision, and would then be
+        # refused, whatever its log-probability says.
+        forth = row[proposed] / row.sum()
+        back = (back_row[place] / back_row.sum()) * (there / here)
         return jnp.where(uniform[1] * forth < back, proposed, place)
 
     def phases(self, n_instants: int) -> np.ndarray:
@@ -183,8 +188,10 @@ class MetropolisHastings(ScoredTraceModel):
     def to_arrays(self) -> dict[str, np.ndarray]:
         names = ("user", "place", "next_place", "slot", "slot_of_instant")
         arrays = {name: np.asarray(getattr(self, name)) for name in names}
-        if self.visit_user is not self.user:
-            arrays |= {"visit_user": np.asarray(self.visit_user), "visit_place": np.asarray(self.visit_place)}
+        for name, shared in (("visit_user", "user"), ("visit_place", "place")):
+            own = np.asarray(getattr(self, name))
+            if not np.array_equal(own, arrays[shared]):
+                arrays[name] = own
         if self.population is not None:
             arrays |= {"population": np.asarray(self.population)}
         return arrays | {"floor": np.asarray(self.floor), "proposal_mix": np.asarray(self.proposal_mix)}
@@ -215,7 +222,7 @@ class MetropolisHastings(ScoredTraceModel):
             "visit_place": factor("places", "visit rank", optional=True),
             "slot_of_instant": StoredArray(("instants",), "int", 0, sizes.slots - 1),
             "population": StoredArray(("places", "places"), low=0, high=1, optional=True),
-            "floor": StoredArray((), low=0, high=1),
+            "floor": StoredArray((), low=SMALLEST_FLOOR, high=1),
             "proposal_mix": StoredArray((), low=0, high=1),
         }
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from ppmtf_jax.attacks.estimators import group_sparse
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
 from ppmtf_jax.attacks.estimators.group_sparse import (
     CrossValidation,
@@ -16,7 +17,7 @@ from ppmtf_jax.attacks.estimators.group_sparse import (
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
 from ppmtf_jax.attacks.pairwise_factorization import Factors
 from ppmtf_jax.attacks.place_groups import place_groups
-from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
 
@@ -116,6 +117,21 @@ def test_standard_errors_are_over_folds() -> None:
 def test_what_cannot_be_cross_validated(train: Traces, wrong: dict[str, Any], expected: str) -> None:
     with pytest.raises(InputError, match=expected):
         cross_validate_beta(train, **wrong)
+
+
+def test_nobodys_only_transition_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All others are, each once."""
+    held_out = []
+
+    def record(_: None, steps: Transitions, floor: float) -> float:
+        held_out.extend(steps.user.tolist())
+        return 0.5
+
+    monkeypatch.setattr(group_sparse, "_fit_betas", lambda *_: [None])
+    monkeypatch.setattr(group_sparse, "_auc_of_runs", record)
+    rows = [(user, 0, instant, instant) for user in range(9) for instant in range(2 if user else 4)]
+    cross_validate_beta(to_traces(rows, PLACES, GRID), betas=(0.1,))
+    assert held_out == [0, 0, 0]
 
 
 def test_users_with_few_transitions_can_be_cross_validated() -> None:

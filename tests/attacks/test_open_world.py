@@ -1,5 +1,7 @@
 """Verification and identification, on scores made by hand and drawn from known chains."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -62,8 +64,22 @@ def test_rules_name_the_best_or_all_above_a_threshold() -> None:
     # Ann's two traces and Bob's: 5 and 4 reach 3.5 for their own user, 3 does not; candidates 1, 0 and 2.
     assert threshold_rule_rates(HAND, 3.5, both) == (2 / 3, 0.0, 1.0)
     assert max_score_rates(HAND, 3.5, both) == (1 / 3, 0.0, 2 / 3)
-    # With Ann alone, Bob's trace is not looked at.
-    assert threshold_rule_rates(HAND, 0.0, np.array([0])) == (1.0, 1.0, 1.0)
+    # With Ann alone, Bob's trace, whose 2 for her reaches 1, is not looked at: he is no stranger, as Dan is.
+    assert threshold_rule_rates(HAND, 1.0, np.array([0])) == (1.0, 0.0, 1.0)
+    assert max_score_rates(HAND, 1.0, np.array([0])) == (1.0, 0.0, 1.0)
+
+
+def test_expected_rates_are_those_of_all_outcomes() -> None:
+    """Every way in which three independent users reach the threshold or not, by its probability."""
+    true_positive, false_positive = 0.7, 0.1
+    candidates = candidate = 0.0
+    for own, *others in itertools.product([0, 1], repeat=3):
+        probability = np.prod([false_positive if other else 1 - false_positive for other in others])
+        candidates += probability * (true_positive if own else 1 - true_positive) * (own + sum(others))
+        of_stranger = probability * (false_positive if own else 1 - false_positive)
+        candidate += of_stranger * (own or any(others))
+    expected = (true_positive, candidate, candidates)
+    assert expected_rates(true_positive, false_positive, 3) == pytest.approx(expected)
 
 
 def test_rates_of_many_users_are_those_expected_of_one_if_scores_are_independent() -> None:

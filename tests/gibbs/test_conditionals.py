@@ -125,7 +125,13 @@ def test_dense_gram_is_a_loop_over_all_pairs(weighted):
     np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["mean_strength", "scale"])
-def test_hyper_prior_must_be_positive(name):
+@pytest.mark.parametrize("name", ["mean_strength", "scale", "degrees_of_freedom"])
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf")])
+def test_hyper_prior_must_be_positive(name, value):
     with pytest.raises(InputError, match=name):
-        HyperPrior(**{name: 0.0})
+        HyperPrior(**{name: value})
+
+
+def test_all_that_is_wrong_with_a_hyper_prior_is_told():
+    with pytest.raises(InputError, match=r"3 problems(.|\n)*finite mean(.|\n)*scale(.|\n)*degrees_of_freedom"):
+        HyperPrior(mean=float("nan"), scale=0.0, degrees_of_freedom=-1.0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,6 +28,7 @@ from ppmtf_jax.gibbs.diagnostics import (
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.streams import Stage
+from tests.machine import with_gigabytes
 from tests.tensors import sparse
 
 
@@ -138,20 +142,67 @@ def test_held_out_cells_are_not_shown(counts):
         np.testing.assert_array_equal(*per_user)
 
 
-@pytest.fixture
-def seen(monkeypatch) -> dict[str, ObservedCells]:
-    """The cells that the sampler gets. A stand-in for it draws anything: the sampler takes long to compile."""
-    got = {}
+class Seen(NamedTuple):
+    """What the sampler got, the draws of all chains, and what it was told to keep of each."""
 
-    def sampler(key, cells, n_rows, coupling, settings, *, n_sweeps, **_):
-        got.update(cells)
-        rng = np.random.default_rng(0)
-        draws = {name: rng.random((1, n_sweeps, n, settings.rank)) for name, n in n_rows.items()}
+    cells: dict[str, ObservedCells]
+    draws: list[dict[str, jax.Array]]
+    kept: list[dict[str, np.ndarray]]
+
+
+@pytest.fixture
+def seen(monkeypatch) -> Seen:
+    """A stand-in for the sampler draws anything: the sampler takes long to compile."""
+    got = Seen({}, [], [])
+    rng = np.random.default_rng(0)
+
+    def sampler(key, cells, n_rows, coupling, settings, *, n_sweeps, kept_of=run.factors_of_draw, **_):
+        got.cells.update(cells)
+        chain = [
+            {name: jnp.asarray(rng.random((1, n, settings.rank))) for name, n in n_rows.items()}
+            for _ in range(n_sweeps)
+        ]
+        kept = [kept_of(draw) for draw in chain]
+        got.draws.extend(chain)
+        got.kept.extend(kept)
+        draws = {name: np.stack([each[name] for each in kept], axis=1) for name in kept[0]}
         trace = {quantity: rng.random((1, n_sweeps)) for quantity in run.watched(coupling)}
         return run.GibbsResult(None, draws, np.arange(n_sweeps), trace)
 
     monkeypatch.setattr(diagnostics, "run_gibbs", sampler)
     return got
+
+
+def test_cells_are_predicted_while_the_chains_run_and_no_draw_is_kept(counts, seen):
+    """Against all draws, kept: in single precision to seven digits."""
+    diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), n_sweeps=21, n_chains=2, held_out=0.2, seed=1)
+    _, hidden = hold_out(counts, 0.2, seed=1)
+    for tensor, modes in SHARED.tensors:
+        index, value = hidden[tensor]
+        factors = [np.stack([draw[name][0] for draw in seen.draws]) for name in modes]
+        a, b, c = (factor[:, rows] for factor, rows in zip(factors, index.T, strict=True))
+        predicted = (a * b * c).sum(axis=-1).reshape(2, 21, -1)
+        for chain, sweep in np.ndindex(2, 21):
+            error = {"held_out": predicted[chain, sweep] - value}
+            error["held_out_average"] = predicted[chain, 10 : sweep + 1].sum(axis=0) / max(sweep - 9, 1) - value
+            if sweep < 10:
+                error["held_out_average"][:] = np.nan
+            for kind, difference in error.items():
+                ours = diagnosis.trace[Quantity(kind, tensor)][chain, sweep]
+                np.testing.assert_allclose(ours, np.sqrt(np.mean(difference**2)), rtol=1e-6)
+        cells = [quantity for quantity in diagnosis.trace if quantity.kind == "cell" and quantity.of == tensor]
+        assert len(cells) == 50
+        for cell in cells:
+            np.testing.assert_allclose(diagnosis.trace[cell], predicted[..., cell.number], rtol=1e-6)
+    # Two errors of each tensor and the cells, whatever the number of users.
+    assert {sum(array.size for array in kept.values()) for kept in seen.kept} == {2 * (2 + 50)}
+
+
+def test_a_diagnosis_that_would_not_fit_is_refused_before_it_begins(counts, monkeypatch):
+    with_gigabytes(monkeypatch, 0.1)
+    monkeypatch.setattr(diagnostics, "observe", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises(InputError, match=r"GB of memory \(an estimate\); found 0\.1 GB available"):
+        diagnose(counts, SHARED, GibbsSettings(rank=2), seed=0)
 
 
 def full_of_ones(n_zeros: int) -> CountTensors:
@@ -192,15 +243,15 @@ def test_a_diagnosis_hides_from_the_sampler_what_it_holds_out_and_says_what_it_c
     diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), **options)
     shown, hidden = hold_out(counts, 0.2, seed=1)
     for name, tensor in shown._asdict().items():
-        tiles = seen[name].by_mode[0]
+        tiles = seen.cells[name].by_mode[0]
         n_stored = int(np.sum(tiles.right < tensor.shape[2]))
         n_cells = int(np.prod(tensor.shape))
         if zeros == "sampled":
             assert n_stored == n_cells - len(hidden[name].index)
-            assert seen[name].zero_weight is None
+            assert seen.cells[name].zero_weight is None
         else:
             assert n_stored == len(tensor.user)
-            assert float(seen[name].total_weight) == n_cells
+            assert float(seen.cells[name].total_weight) == n_cells
     assert ("observes none of these cells" in diagnosis.held_out_note) == (zeros == "sampled")
     assert ("the zeros were not hidden from it" in diagnosis.held_out_note) == (zeros == "weighted")
 

@@ -291,12 +291,37 @@ def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(mon
     assert not drawn_from & derived_from
 
 
+@pytest.mark.usefixtures("float64")
+def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkeypatch):
+    """What is drawn is the key, as two numbers; rows of a factor are told apart by `sample_rows`."""
+
+    def key_as_prior(key, posterior):
+        return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK))
+
+    def key_as_rows(key, conditional, rows):
+        return jnp.broadcast_to(jax.random.key_data(key).astype(float), conditional.linear.shape)
+
+    monkeypatch.setattr(kernel, "sample_factor_prior", key_as_prior)
+    monkeypatch.setattr(kernel, "sample_rows", key_as_rows)
+    observed, start = make_problem("weighted").cells, init_state(jax.random.key(1), ROWS, SHARED, SETTINGS)
+    sweep = jax.jit(
+        lambda number: kernel.step(jax.random.key(0), start._replace(sweep=number), observed, SHARED, SETTINGS)
+    )
+    used = set()
+    for number in range(3):
+        state, _ = sweep(jnp.asarray(number))
+        used |= {tuple(state.priors[name].mean.tolist()) for name in ROWS}
+        used |= {tuple(state.factors[name][0].tolist()) for name in ROWS}
+    assert len(used) == 3 * 2 * len(ROWS)
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
         ({"rank": 0}, "rank"),
         ({"noise_precision": 0.0}, "noise_precision"),
         ({"noise_precision": float("nan")}, "noise"),
+        ({"rank": 4, "hyper": HyperPrior(degrees_of_freedom=3.0)}, r"degrees_of_freedom of more than rank - 1 = 3"),
     ],
 )
 def test_bad_settings_are_refused(settings, named):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -55,8 +56,10 @@ def counts_of(n_users: int, n_places: int, n_slots: int, cells_per_user: int) ->
     ("users", "zeros", "rank"), [(400_000, "weighted", 16), (8_000, "sampled", 16), (2000, "weighted", 32)]
 )
 def test_estimates_are_within_a_third_of_the_peak(users, zeros, rank):
+    """Where programs are compiled: what a cache has of an earlier run takes 330 MB less."""
     command = [sys.executable, "-c", MEASURE, str(users), zeros, str(rank)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     needed, grown = map(int, done.stdout.split())
     assert 0.7 < needed / grown < 1.3
 

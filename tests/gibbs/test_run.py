@@ -116,6 +116,17 @@ def test_what_is_kept_does_not_change_the_draws(unbroken):
     np.testing.assert_array_equal(last.draws["user"][:, 0], unbroken.draws["user"][:, -1])
 
 
+def test_a_function_of_the_factors_can_be_kept_instead(unbroken, tmp_path):
+    def mean_of_users(factors):
+        return {"mean": np.asarray(factors["user"]).mean(axis=(1, 2))}
+
+    kept = start(keep=KeepEvery(3, burn_in=1), kept_of=mean_of_users)
+    np.testing.assert_array_equal(kept.draws["mean"], unbroken.draws["user"].mean(axis=(2, 3)))
+    assert kept.kept_sweeps.tolist() == unbroken.kept_sweeps.tolist()
+    with pytest.raises(InputError, match="checkpoints, which hold them"):
+        start(kept_of=mean_of_users, checkpoints=Checkpoints(tmp_path / "checkpoint"))
+
+
 def test_keep_every():
     kept = [sweep for sweep in range(1, 21) if KeepEvery(5, burn_in=3).keeps(sweep, 20)]
     assert kept == [8, 13, 18]

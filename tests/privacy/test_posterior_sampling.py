@@ -32,53 +32,70 @@ def test_few_zeros_make_the_other_side_of_the_minimum():
     assert epsilon_of_user(1.0, few, few, kappa=2.0) == pytest.approx(2 * 150 * 12**2)
 
 
-@pytest.mark.parametrize(
-    ("noise_precision", "epsilon"),
-    # alpha * (8 * 10 + 4 * 10 - 6); the paper states that of 0.4.
-    [(1e-6, 1.14e-4), (1e-2, 1.14), (0.4, 45.6), (200.0, 22_800.0)],
-)
-def test_budget_of_a_location(noise_precision, epsilon):
-    assert epsilon_of_location(noise_precision) == pytest.approx(epsilon, rel=1e-12)
+@pytest.mark.parametrize("noise_precision", [1e-6, 0.4, 200.0])
+def test_budget_of_a_location(noise_precision):
+    """Of counts up to 10: three pairs of (10 - 1)^2 and 2 * 10 - 3; the paper has 2 * (2 * 10 - 1)."""
+    assert epsilon_of_location(noise_precision) == pytest.approx(noise_precision * 3 * (81 + 17), rel=1e-12)
+    stated = epsilon_of_location(noise_precision, zeros_observed=True)
+    assert stated == pytest.approx(noise_precision * (4 * 10 + 8 * 10 - 6), rel=1e-12)
 
 
-def visit_cells(trace: tuple[int, ...], n_places: int) -> np.ndarray:
-    """Visits by place and instant; every instant is a slot."""
-    cells = np.zeros((n_places, len(trace)))
-    np.add.at(cells, (np.array(trace), np.arange(len(trace))), 1)
-    return cells
+PLACES, LENGTH = 4, 6
 
 
-def transition_cells(trace: tuple[int, ...], n_places: int) -> np.ndarray:
-    cells = np.zeros((n_places, n_places))
-    np.add.at(cells, (np.array(trace[:-1]), np.array(trace[1:])), 1)
-    return cells
+@pytest.fixture(scope="module")
+def neighbours() -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Pairs of all traces of six events that differ in one, and counts of transitions and visits of every trace.
+
+    The first five events are in one slot, so that a place is visited several times.
+    """
+    traces = np.array(list(itertools.product(range(PLACES), repeat=LENGTH)))
+    number = np.arange(len(traces))[:, None]
+    transitions = np.zeros((len(traces), PLACES, PLACES))
+    np.add.at(transitions, (number, traces[:, :-1], traces[:, 1:]), 1)
+    visits = np.zeros((len(traces), PLACES, 2))
+    np.add.at(visits, (number, traces, np.array([0, 0, 0, 0, 0, 1])), 1)
+    pairs = []
+    for digit in PLACES ** np.arange(LENGTH):
+        place = np.arange(len(traces)) // digit % PLACES
+        for other in range(PLACES):
+            changed = np.flatnonzero(place != other)
+            pairs.append(np.stack([changed, changed + (other - place[changed]) * digit], axis=1))
+    return np.concatenate(pairs), [each.reshape(len(traces), -1) for each in (transitions, visits)]
 
 
-def worst_change(before: np.ndarray, after: np.ndarray, max_count: float, kappa: float) -> float:
-    """Largest |sum (r - x)^2 - (r' - x)^2| over all reconstructions x within the bounds: each cell at an end."""
-    ends = np.stack([np.full(before.shape, -kappa), np.full(before.shape, max_count + kappa)])
-    change = (before - ends) ** 2 - (after - ends) ** 2
-    return max(change.max(axis=0).sum(), -change.min(axis=0).sum())
+def worst_change(counts, pairs, max_count: int, kappa: float, zeros_observed: bool) -> np.ndarray:
+    """Largest change of the sum over observed cells of (r - x)^2, for each pair, over all x within the bounds.
+
+    Each cell's change is quadratic or linear in x. Where it is a square that is added, its largest value is at an end;
+    where one is taken away, at its count.
+    """
+    counts = np.minimum(counts, max_count)
+    before, after = counts[pairs[:, 0]], counts[pairs[:, 1]]
+    best = np.full(before.shape, -np.inf)
+    for x in [-kappa, *range(max_count + 1), max_count + kappa]:
+        seen_before, seen_after = (zeros_observed | (each > 0) for each in (before, after))
+        best = np.maximum(best, seen_after * (after - x) ** 2 - seen_before * (before - x) ** 2)
+    return best.sum(axis=1)
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.7])
-def test_no_pair_of_traces_that_differ_in_a_location_exceeds_the_budget(kappa):
-    n_places, length = 3, 4
-    max_count = length - 1  # nothing is cut
-    bound = epsilon_of_location(1.0, max_count, max_count, kappa=kappa)
-    worst = 0.0
-    for trace in itertools.product(range(n_places), repeat=length):
-        for instant, place in itertools.product(range(length), range(n_places)):
-            other = (*trace[:instant], place, *trace[instant + 1 :])
-            change = sum(
-                worst_change(count(trace, n_places), count(other, n_places), max_count, kappa)
-                for count in (transition_cells, visit_cells)
-            )
-            # G has a factor alpha/2, and the exponential mechanism a factor 2.
-            worst = max(worst, change)
-    assert worst <= bound
-    # A bound that forgot a cell would be caught: the worst pair comes near.
-    assert worst > bound * 0.5
+@pytest.mark.parametrize("max_count", [1, 2, 3, 10])
+@pytest.mark.parametrize("zeros_observed", [False, True])
+def test_no_pair_of_traces_that_differ_in_a_location_exceeds_the_budget(neighbours, zeros_observed, max_count, kappa):
+    """Brute force over all pairs and reconstructions, by the assumption that the bound is stated for.
+
+    G has a factor alpha / 2, and the exponential mechanism a factor 2.
+    """
+    pairs, tensors = neighbours
+    worst = sum(worst_change(counts, pairs, max_count, kappa, zeros_observed) for counts in tensors).max()
+    bound = epsilon_of_location(1.0, max_count, max_count, kappa=kappa, zeros_observed=zeros_observed)
+    assert worst <= bound + 1e-9
+    # No looser than it has to be; with observed zeros the worst pair needs counts that six events do not have.
+    if max_count == 10 and not zeros_observed:
+        assert worst == pytest.approx(bound)
+        assert worst > epsilon_of_location(1.0, kappa=kappa, zeros_observed=True)
+    assert worst > bound / 2
 
 
 def test_smallest_kappa_is_that_of_the_dense_tensor():
@@ -118,5 +135,7 @@ def test_impossible_parameters(noise_precision, kappa):
 
 
 def test_impossible_bounds():
+    with pytest.raises(InputError, match="greatest counts of at least 1"):
+        epsilon_of_location(1.0, 10, 0)
     with pytest.raises(InputError, match="max_cells"):
         CellBounds(max_cells=0)

@@ -125,6 +125,7 @@ def test_defaults_are_the_published_ones():
         {"max_visits": 0},
         {"max_count": 0},
         {"floor": 0.0},
+        {"floor": 1e-13},
         {"floor": 1.0},
         {"proposal_mix": -0.1},
         {"proposal_mix": 1.1},

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.trace_models.sampling import sample_index
+from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
+from tests.trace_models.examples import random_chains
 
 USERS, PLACES, SLOTS, RANK = 3, 7, 2, 3
 SLOT_OF_INSTANT = np.array([1, 0, 0, 1], np.int32)
 FLOOR = 0.03
-# A correct sampler fails a test at this level once in a million seeds; the seeds are fixed.
-FALSE_ALARM = 1e-6
 
 
 def random_factors(seed: int = 0) -> dict[str, np.ndarray]:
@@ -160,20 +159,6 @@ def test_staying_has_a_probability_in_single_precision_too():
 N_DRAWS = 20_000
 
 
-def chi_square_ratio(drawn: np.ndarray, probability: np.ndarray, level: float) -> float:
-    """Pearson's statistic in units of its quantile; places expected less than 5 times are pooled."""
-    observed = np.bincount(drawn, minlength=len(probability))
-    expected = probability / probability.sum() * len(drawn)
-    rare = expected < 5
-    observed = np.append(observed[~rare], observed[rare].sum())
-    expected = np.append(expected[~rare], expected[rare].sum())
-    if not expected[-1]:
-        assert not observed[-1]
-        observed, expected = observed[:-1], expected[:-1]
-    statistic = ((observed - expected) ** 2 / expected).sum()
-    return float(statistic / stats.chi2.isf(level, len(expected) - 1))
-
-
 def worst_row(model: MetropolisHastings, factors: dict[str, np.ndarray], instant: int = 2, mix: float = 0.0) -> float:
     """Draws from every row of one user's chain against the exact row."""
     user = 1
@@ -190,7 +175,7 @@ def test_next_places_have_the_exact_distribution(factors, mix):
     assert worst_row(make_model(factors, mix=mix), factors, mix=mix) < 1
 
 
-N_GRID = 256
+N_GRID = 128
 
 
 def largest_total_variation(model: MetropolisHastings, factors: dict[str, np.ndarray], mix: float = 0.0) -> float:
@@ -273,6 +258,21 @@ def test_first_places_have_the_exact_distribution(factors):
     for user in range(USERS):
         target, _ = naive_chain(factors, user, SLOT_OF_INSTANT[0])
         assert chi_square_ratio(np.asarray(drawn[user]), target, FALSE_ALARM / USERS) < 1
+
+
+# Storing
+
+
+def test_arrays_that_two_tensors_share_are_stored_once_however_the_model_came_about():
+    """A copy, such as a jitted function returns, has arrays of its own; either factor alone may be shared."""
+    model = random_chains()
+    for same in (model, jax.tree.map(jnp.copy, model)):
+        assert not same.to_arrays().keys() & {"visit_user", "visit_place"}
+    for name, shared in (("visit_user", "user"), ("visit_place", "place")):
+        stored = replace(model, **{name: getattr(model, shared) + 1}).to_arrays()
+        assert stored.keys() & {"visit_user", "visit_place"} == {name}
+        again = MetropolisHastings.from_arrays(stored)
+        np.testing.assert_array_equal(getattr(again, name), getattr(model, shared) + 1)
 
 
 # Official results
