@@ -409,7 +409,7 @@ def discretize(
         min_users_per_place=min_users,
         other_places=others,
         on_grid=on_grid,
-        n_places_for_most=assigned.n_for_most if assigned.beyond.any() else None,
+        n_places_for_most=assigned.n_for_most,
         step_for_most_s=events.step_for_most_s,
         notes=(*notes, *suspicions, *events.notes, *_moves(assigned), *friend_notes),
     )

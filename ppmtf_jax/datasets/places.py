@@ -150,8 +150,8 @@ class Assigned(NamedTuple):
         Check-ins outside of the box; at places of too few users; at other places that are not kept.
     moved_km : float array, shape (rows,)
         How far check-ins at places that are not kept were moved, else 0.
-    n_for_most : int
-        How many places keep most of the check-ins at places of enough users.
+    n_for_most : int or None
+        How many places would keep most of the check-ins at places of enough users; None where these do.
     """
 
     place: np.ndarray
@@ -160,7 +160,7 @@ class Assigned(NamedTuple):
     few: np.ndarray
     beyond: np.ndarray
     moved_km: np.ndarray
-    n_for_most: int
+    n_for_most: int | None
 
 
 def assign_places(
@@ -203,6 +203,7 @@ def assign_places(
     kept[chosen] = True
     total = np.cumsum(visits[ranked])
     n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
+    n_for_most = n_for_most if n_for_most > len(chosen) else None
 
     goes_to, moved_km = np.where(kept, np.arange(len(own)), -1), np.zeros(len(own))
     if others == "nearest":

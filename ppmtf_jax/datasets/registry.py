@@ -71,22 +71,31 @@ class DataSet:
 DATA_SETS: Registry[DataSet] = Registry("data set", "ppmtf_jax.datasets")
 
 
-def split_users(traces: Traces, report: ImportReport, train_fraction: float, seed: int) -> Imported:
+def split_users(traces: Traces, report: ImportReport | str, train_fraction: float, seed: int) -> Imported:
     """Training and test users, at random, of data that comes without them; all together where they are too few.
 
-    Places are kept, as the report says, where enough of the training users are: it is their privacy that counts.
+    Places are kept, as an `ImportReport` says, where enough of the training users are: it is their privacy that counts.
     """
-    min_users, others = report.min_users_per_place, report.other_places
     try:
         split = traces.split_users(train_fraction, seed)
-        train, test = keep_shared_places(*split, min_users=min_users, other_places=others, keep_table=report.on_grid)
+        train, test = split if isinstance(report, str) else _shared(split, report)
     except InputError as refusal:
-        return Imported({"all": traces}, str(report), refusal, tuple(report.losses()))
-    n_moved = 0
-    if others == "nearest":
-        n_moved = sum(int((_ids(was) != _ids(now)).sum()) for was, now in zip(split, (train, test), strict=True))
-    report = report.after_split(train, test, n_moved)
-    return Imported({"train": train, "test": test}, str(report), losses=tuple(report.losses()))
+        return Imported({"all": traces}, str(report), refusal, _losses(report))
+    if isinstance(report, ImportReport):
+        n_moved = 0
+        if report.other_places == "nearest":
+            n_moved = sum(int((_ids(was) != _ids(now)).sum()) for was, now in zip(split, (train, test), strict=True))
+        report = report.after_split(train, test, n_moved)
+    return Imported({"train": train, "test": test}, str(report), losses=_losses(report))
+
+
+def _shared(split: tuple[Traces, Traces], report: ImportReport) -> tuple[Traces, ...]:
+    min_users, others = report.min_users_per_place, report.other_places
+    return keep_shared_places(*split, min_users=min_users, other_places=others, keep_table=report.on_grid)
+
+
+def _losses(report: ImportReport | str) -> tuple[str, ...]:
+    return () if isinstance(report, str) else tuple(report.losses())
 
 
 def _ids(traces: Traces) -> np.ndarray:

@@ -110,10 +110,8 @@ class ImportReport:
                 "the nearest place kept"
             )
         if self.n_other_places and self.n_places_for_most is not None:
-            found["other places"] = (
-                f"n_places={self.n_places_for_most} keeps 95 % of the check-ins at places of at least "
-                f"{self.min_users_per_place} users"
-            )
+            of_whom = f" of at least {self.min_users_per_place} users" if self.min_users_per_place > 1 else ""
+            found["other places"] = f"n_places={self.n_places_for_most} keeps 95 % of the check-ins at places{of_whom}"
         if self.n_same_instant and self.step_for_most_s is not None:
             found["same instant"] = f"step_s={self.step_for_most_s} keeps 95 % of the check-ins at the places"
         return found

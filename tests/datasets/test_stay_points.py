@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.geolife import read_geolife
+from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, find_stay_points
 from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_checkins = partial(read_checkins, discretization=every_place())
+read_geolife = partial(read_geolife, discretization=every_place(GridPlaces(*BEIJING)))
 
 START = np.datetime64("2024-01-01T00:00:00")
 # 100 m to the north, on a globe of 6371 km
@@ -152,15 +157,15 @@ def test_stays_across_the_180th_meridian():
 def test_a_stay_is_a_check_in_at_each_step_that_it_lasts():
     table = fixes([(1, 5, 0), (1, 150, 0), (1, 151, 90), (2, 0, 0)]).rename(columns={"utc_time": "time"})
     how = {"time_zone": "Asia/Tokyo", "times_in": "UTC", "stay_points": StayPoints()}
-    traces, report = read_checkins(table, discretization=Discretization(GRID), **how)
+    traces, report = read_checkins(table, discretization=every_place(GRID), **how)
     # From 00:05 to 02:30 UTC: at 09, 10 and 11 h in Tokyo.
     assert traces.instant.tolist() == [9, 10, 11]
     assert report.notes == ("4 fixes became 1 stays of 1200 s within 200 m at least",)
     assert (report.n_rows, report.n_users_read, report.n_users) == (4, 2, 1)
     with pytest.raises(InputError, match="a grid, since stay points have no place ids"):
-        read_checkins(table.assign(place="a"), discretization=Discretization(MostVisited(3)), **how)
+        read_checkins(table.assign(place="a"), discretization=every_place(MostVisited(3)), **how)
     with pytest.raises(InputError, match="a stay of 9000 s within 200 m; found none in 4 fixes"):
-        read_checkins(table, discretization=Discretization(GRID), **(how | {"stay_points": StayPoints(200, 9000)}))
+        read_checkins(table, discretization=every_place(GRID), **(how | {"stay_points": StayPoints(200, 9000)}))
 
 
 def test_spaced_traces_take_each_stay_once():
