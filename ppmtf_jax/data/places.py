@@ -144,7 +144,7 @@ class PlaceTable:
         [179.5, 180.5]
         """
         known = self.longitude[np.isfinite(self.longitude)]
-        crosses = len(known) > 0 and np.ptp(known % 360) < np.ptp(known)
+        crosses = len(known) > 0 and np.ptp(known % 360) < min(180, np.ptp(known))
         return self.longitude % 360 if crosses else self.longitude
 
     def bounding_box(self) -> tuple[float, float, float, float]:

@@ -95,6 +95,13 @@ def test_staypoints_of_others_become_a_check_in_a_step():
     assert traces.instant.tolist() == [8, 9, 10, 11, 9]
 
 
+def test_a_staypoint_has_every_instant_that_it_covers():
+    # From 8:50 to 9:40, and to 10:00, when an instant begins that is not covered any more.
+    table = staypoints([("ann", 8 + 50 / 60, 9 + 40 / 60, 5.0), ("bob", 8 + 50 / 60, 10, 5.0)])
+    expected = [8 + 50 / 60, 9]
+    assert from_trackintel(table)["time"].tolist() == [hour(each) for each in 2 * expected]
+
+
 def test_position_fixes_are_check_ins():
     points = geopandas.points_from_xy([5.0, 6], [1.0, 2])
     fixes = geopandas.GeoDataFrame({"user_id": [3, 3], "tracked_at": [hour(2), hour(1)]}, geometry=points, crs=4326)
