@@ -106,8 +106,8 @@ class ImportReport:
         found = {}
         if self.n_few_users:
             found["places of few users"] = (
-                f"places of fewer than {self.min_users_per_place} {self.counted}; other_places='nearest' moves them to "
-                "the nearest place kept"
+                f"fewer than {self.min_users_per_place} {self.counted}; other_places='nearest' moves what is there to "
+                "the nearest place that is kept"
             )
         if self.n_other_places and self.n_places_for_most is not None:
             of_whom = f" of at least {self.min_users_per_place} users" if self.min_users_per_place > 1 else ""
@@ -124,18 +124,18 @@ class ImportReport:
         return [f"{n:,} of {self.n_rows:,} rows left out, {why}{ways.get(why, '')}" for why, n in much.items()]
 
     def __str__(self) -> str:
-        advice = self.advice()
-        lines = [("rows read", self.n_rows, ""), ("users read", self.n_users_read, "")]
-        lines += [(f"left out: {reason}", n, advice.get(reason, "")) for reason, n in self.left_out().items()]
-        lines += [("moved to the nearest place", self.n_moved, "")] if self.n_moved else []
-        lines += [("events", self.n_events, ""), ("transitions", self.n_transitions, ""), ("users", self.n_users, "")]
-        lines += [("traces", self.n_traces, ""), ("places", self.n_places, "")]
-        lines += [("fewest users of a place", self.least_users, self.counted if self.counted != "users" else "")]
-        width = max(len(name) for name, *_ in lines)
-        text = [f"  {name:<{width}}  {n:>12,}" + (f"  ({said})" if said else "") for name, n, said in lines]
+        lines = [("rows read", self.n_rows), ("users read", self.n_users_read)]
+        lines += [(f"left out: {reason}", n) for reason, n in self.left_out().items()]
+        lines += [("moved to the nearest place", self.n_moved)] if self.n_moved else []
+        lines += [("events", self.n_events), ("transitions", self.n_transitions), ("users", self.n_users)]
+        lines += [("traces", self.n_traces), ("places", self.n_places)]
+        lines += [(f"fewest {self.counted} of a place", self.least_users)]
+        width = max(len(name) for name, _ in lines)
+        text = [f"  {name:<{width}}  {count:>12,}" for name, count in lines]
         span = f"  from {self.first_time} to {self.last_time} by the clocks of {self.time_zone}, "
         span += f"fewest events at {self.quietest_hour:02d} h"
-        return "\n".join([self.subject, *text, span, *(f"  {note}" for note in self.notes)])
+        notes = [*(f"{reason}: {way}" for reason, way in self.advice().items()), *self.notes]
+        return "\n".join([self.subject, *text, span, *(f"  {note}" for note in notes)])
 
 
 def counts_of(sets: Sequence[Traces]) -> dict[str, int]:

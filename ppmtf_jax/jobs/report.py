@@ -107,6 +107,7 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
         is_release,
         users_known,
         source=str(_about(private / "data").get("source", "")),
+        losses=tuple(map(str, _about(private / "data").get("losses", ()))),
         seeds_given=_seeds_given(private, verdicts),
         model=FittedModel.load(private / "model") if (private / "model").is_dir() else None,
         verdicts=verdicts,
