@@ -83,8 +83,8 @@ except InputError as error:
 # ## 4. GPS
 #
 # A fix a minute is no visit. *Stay points* are where somebody stayed within some metres for some minutes; places are
-# the cells of a grid, its sides in metres. Here is one person: at home, on her way, at work. To see her at all, cells of
-# one person have to be kept.
+# the cells of a grid, its sides in metres. Here is one person: at home, on her way, at work. To see her at all, also
+# cells of one person have to be kept.
 
 # %%
 rng = np.random.default_rng(0)

@@ -34,7 +34,7 @@ class CheckinTableSettings:
     min_users_per_place : int
         Keep places, or cells of a grid, where at least so many training users are. 1 keeps all.
     other_places : "drop" or "nearest"
-        Leave check-ins at other places out, or move them to the nearest place that is kept.
+        What becomes of check-ins at other places: "drop", or "nearest" for the nearest place that is kept.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
         Without rows and columns where the cells have a side in metres.

@@ -58,7 +58,7 @@ def test_every_place_has_five_training_users(file, how):
 
 def test_what_is_left_out_is_counted_once():
     traces, report = read_checkins(town(), discretization=Discretization(MostVisited(5)))
-    # The bar and the shops of 12 to 9 users are kept; shops of 5 to 8 are other places; homes and the rest of few users.
+    # The bar and the shops of 12 to 9 users are kept; shops of 5 to 8 are other places; the rest are of few.
     assert report.left_out() == {"places of few users": 1 + 2 + 3 + 4 + 40 * 3, "other places": 5 + 6 + 7 + 8}
     assert report.n_rows == traces.n_events + sum(report.left_out().values())
     # 95 % of 120 + 12 + ... + 5 = 188 are 178.6: shops down to 6 keep 120 + 63 = 183, those down to 7 keep 177.
