@@ -301,7 +301,7 @@ def _middles(latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray) -> 
     """Medians of the coordinates of the check-ins at each place."""
     unbroken = longitude_near(longitude, _mean_longitude(longitude, place)[place])
     median = pd.DataFrame({"latitude": latitude, "longitude": unbroken}).groupby(place).median()
-    return median["latitude"].to_numpy(), longitude_near(median["longitude"].to_numpy(), 0.0)
+    return median["latitude"].to_numpy(), np.asarray(longitude_near(median["longitude"].to_numpy(), 0.0))
 
 
 def _visits_and_users(place: np.ndarray, user: np.ndarray, n_places: int) -> tuple[np.ndarray, np.ndarray]:
