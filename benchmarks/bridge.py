@@ -58,6 +58,7 @@ from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -70,6 +71,9 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gibbs import append_csv, figures_of
+
+# As published: also places that one person alone visits.
+EVERY_PLACE = Discretization(min_users_per_place=1)
 
 Row = dict[str, Any]
 
@@ -120,7 +124,7 @@ def read(data: str, shared: Path) -> Traces:
         return toy_city(n_users=2500, seed=0).traces
     if data == "people flow":
         return read_people_flow(shared / "reference" / "people_flow")[0]
-    return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")[0]
+    return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)[0]
 
 
 def split(data: str, shared: Path, seed: int) -> tuple[Traces, Traces]:

@@ -94,7 +94,7 @@ COLUMNS = {
 def cities(shared: Path) -> dict[str, Traces]:
     """By name; the first two have dates, three hours of the week alone; the last is simulated, a day without gaps."""
     folder, gowalla = shared / "data" / "foursquare-www2019-lbsn2vec", shared / "data" / "gowalla-nyc"
-    how = {"discretization": Discretization(MostVisited(N_PLACES), slot_s=3600)}
+    how = {"discretization": Discretization(MostVisited(N_PLACES), slot_s=3600, min_users_per_place=1)}
     found = {
         "New York": read_lbsn2vec_table(folder / "nyc_checkins.csv.gz", folder / "nyc_friendship_new.csv.gz", **how)[0],
         "Gowalla": read_gowalla(

@@ -32,6 +32,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings
@@ -44,6 +45,9 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.itf import UNSHARED
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import synthesize
+
+# As published: also places that one person alone visits.
+EVERY_PLACE = Discretization(min_users_per_place=1)
 
 MIN_USERS, TRACES_PER_USER, N_PARTS = 10, 10, 4
 RANK, N_ITERATIONS, N_REGIONS = 16, 200, 128
@@ -214,7 +218,8 @@ def problem_of(shared: Path, data: str, seed: int) -> Problem:
     if data == "people-flow":
         train = read_people_flow(shared / "reference/people_flow")[0]
     else:
-        train = read_foursquare(shared / "data/foursquare-tsmc2014-nyc")[0].split_users(0.8, 0)[0]
+        traces, _ = read_foursquare(shared / "data/foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
+        train = traces.split_users(0.8, 0)[0]
     visits, space = Visits.of(train), space_of(train.places)
     choice = choose(train, visits, space, BridgeSettings(MIN_USERS), seed)
     return Problem(train, visits, space, choice, Groups.of(train, GroupSettings()), seed)

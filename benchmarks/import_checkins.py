@@ -60,9 +60,10 @@ def write(table: pa.Table, path: Path) -> None:
 def import_file(path: Path) -> dict[str, float]:
     """Import one file in this process and say what it took."""
     from ppmtf_jax.datasets.checkins import read_checkins
+    from ppmtf_jax.datasets.discretization import Discretization
 
     begin = time.perf_counter()
-    _, report = read_checkins(path, time_zone="America/New_York")
+    _, report = read_checkins(path, time_zone="America/New_York", discretization=Discretization(min_users_per_place=1))
     seconds = time.perf_counter() - begin
     peak_memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {

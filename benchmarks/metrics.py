@@ -31,10 +31,14 @@ import numpy as np
 from ppmtf_jax import PPMTFSettings, evaluate, fit, synthesize, toy_city
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.evaluation.registry import METRICS
+
+# As published: also places that one person alone visits.
+EVERY_PLACE = Discretization(min_users_per_place=1)
 
 N_PLACES, TRAIN_FRACTION = 1000, 0.8
 
@@ -70,7 +74,7 @@ def time_city(n_users: int, n_days: int) -> Iterator[dict[str, Any]]:
 
 
 def values_of_data(data: Path) -> Iterator[dict[str, Any]]:
-    checkins = read_foursquare(data / "data" / "foursquare-tsmc2014-nyc")[0]
+    checkins = read_foursquare(data / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)[0]
     city = toy_city(n_users=2000, seed=0).traces
     sets = {
         "people flow": (*read_people_flow(data / "reference" / "people_flow"), PPMTFSettings(), 10),

@@ -27,6 +27,7 @@ from matplotlib.lines import Line2D
 
 from ppmtf_jax import FittedModel, PPMTFSettings, Traces, evaluate, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.data.tensors import count_tensors
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -35,6 +36,9 @@ from ppmtf_jax.evaluation.metrics.transitions import transition_counts
 from ppmtf_jax.evaluation.plots.style import DPI, LINE_COLOURS, STYLE
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions
+
+# As published: also places that one person alone visits.
+EVERY_PLACE = Discretization(min_users_per_place=1)
 
 K, TRACES_PER_USER = 10, 10
 # Data, system and settings of each case.
@@ -93,7 +97,8 @@ def rows(shared: Path, case: str, mixes: list[float], seed: int) -> Iterator[dic
 
 def trace_sets(shared: Path, case: str) -> tuple[Traces, Traces]:
     if case.startswith("foursquare"):
-        return read_foursquare(shared / "data/foursquare-tsmc2014-nyc")[0].split_users(0.8, 0)
+        traces, _ = read_foursquare(shared / "data/foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
+        return traces.split_users(0.8, 0)
     if case == "toy-city":
         return toy_city(n_users=1000, seed=0).traces.split_users(0.8, 0)
     return read_people_flow(shared / "reference/people_flow")

@@ -27,6 +27,7 @@ from jax import Array
 from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, count_tensors, sample_zeros
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.gibbs import kernel
@@ -38,6 +39,9 @@ from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import run_gibbs
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.itf import UNSHARED
+
+# As published: also places that one person alone visits.
+EVERY_PLACE = Discretization(min_users_per_place=1)
 
 ROOT = Path(__file__).resolve().parents[1]
 COUPLINGS = {"PPMTF": SHARED, "ITF": UNSHARED}
@@ -89,7 +93,7 @@ def main() -> None:
 
 
 def nyc(shared: Path) -> Traces:
-    traces, _ = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")
+    traces, _ = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
     return traces.split_users(0.8, 0)[0]
 
 
@@ -98,7 +102,7 @@ def nyc_friends(shared: Path) -> Traces:
     table = pd.read_csv(shared / "data" / "foursquare-www2019-lbsn2vec" / "nyc_checkins.csv.gz").dropna(subset="lat")
     names = {"user": "user", "time": "local_time_hour", "latitude": "lat", "longitude": "lon", "place": "venue_id"}
     table["local_time_hour"] += ":00:00"
-    traces, _ = read_checkins(table, names, time_zone="America/New_York")
+    traces, _ = read_checkins(table, names, time_zone="America/New_York", discretization=EVERY_PLACE)
     return traces.split_users(0.8, 0)[0]
 
 

@@ -33,6 +33,7 @@ import psutil
 
 from ppmtf_jax import FittedModel, PPMTFSettings, SGDSettings, Traces, evaluate, fit, synthesize
 from ppmtf_jax.data.tensors import Trimming, count_tensors
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.evaluation import Evaluation
@@ -42,6 +43,9 @@ from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import complete_places
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
+
+# As published: also places that one person alone visits.
+EVERY_PLACE = Discretization(min_users_per_place=1)
 
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = (0, 1, 2)
@@ -271,7 +275,9 @@ def count_differences(shared: Path) -> Iterator[Figure]:
 def foursquare_nyc(shared: Path) -> Iterator[Figure]:
     """The whole line on check-ins in New York: 1,000 places, hourly instants, twelve cyclic slots."""
     part, seed = "foursquare", 0
-    (traces, report), import_s = _timed(lambda: read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc"))
+    (traces, report), import_s = _timed(
+        lambda: read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
+    )
     train, test = traces.split_users(0.8, seed)
     print(report, flush=True)
     counts = {"users_train": train.n_users, "users_test": test.n_users, "places": traces.n_places}

@@ -21,7 +21,7 @@ import os
 import numpy as np
 
 from ppmtf_jax import EvaluationSettings, PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize, toy_city
-from ppmtf_jax.datasets import read_foursquare
+from ppmtf_jax.datasets import Discretization, read_foursquare
 from ppmtf_jax.evaluation.plots import pass_rate_curves, user_clusters, utility_bars, visit_fraction_panels
 
 # %% [markdown]
@@ -34,7 +34,9 @@ from ppmtf_jax.evaluation.plots import pass_rate_curves, user_clusters, utility_
 folder = os.environ.get("PPMTF_DATA", "")
 
 if folder:
-    train, test = read_foursquare(folder)[0].split_users(0.8, seed=0)
+    # Also places that one person alone visits, as in the papers: to look at, not to release.
+    every_place = Discretization(min_users_per_place=1)
+    train, test = read_foursquare(folder, discretization=every_place)[0].split_users(0.8, seed=0)
     settings = PPMTFSettings()
 else:
     city = toy_city(n_users=400, n_places=60, missing=0.7, seed=0)

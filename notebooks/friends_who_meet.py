@@ -51,7 +51,7 @@ folder = Path(os.environ.get("PPMTF_DATA", ""))
 checkins, edges = ([*folder.glob(f"loc-gowalla_{name}*")][:1] for name in ("totalCheckins", "edges"))
 
 if checkins and edges:
-    discretization = Discretization(places=MostVisited(200))
+    discretization = Discretization(places=MostVisited(200), min_users_per_place=1)
     traces, _ = read_gowalla(checkins[0], edges[0], time_zone="America/New_York", discretization=discretization)
     # No kinds of places are known, and a person has a few events.
     settings = {"mechanism": "laplace", "n_colocations": 1000}

@@ -27,7 +27,7 @@ import pandas as pd
 import rich
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize, toy_city
-from ppmtf_jax.datasets import read_foursquare, read_people_flow
+from ppmtf_jax.datasets import Discretization, read_foursquare, read_people_flow
 from ppmtf_jax.evaluation.plots import flow_maps, jump_length_curves, population_maps
 from ppmtf_jax.evaluation.tables import format_table
 
@@ -50,7 +50,9 @@ if not folder:
 elif any(Path(folder).glob("POI_*")):
     train, test = read_people_flow(folder)
 else:
-    train, test = read_foursquare(folder)[0].split_users(0.8, seed=0)
+    # Also places that one person alone visits, as in the papers: to look at, not to release.
+    every_place = Discretization(min_users_per_place=1)
+    train, test = read_foursquare(folder, discretization=every_place)[0].split_users(0.8, seed=0)
 print(f"{train.n_users} training and {test.n_users} test users, {train.n_places} places, {train.n_events} events")
 
 # %% [markdown]

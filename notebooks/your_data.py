@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax import InputError, evaluate, fit, read_checkins, synthesize, toy_city
-from ppmtf_jax.datasets import Discretization, GridPlaces, StayPoints
+from ppmtf_jax.datasets import Discretization, GridPlaces, StayPoints, keep_shared_places
 from ppmtf_jax.evaluation.plots import population_maps
 
 # %% [markdown]
@@ -52,7 +52,8 @@ print(file.read_text("latin-1")[:200])
 # ## 2. Read it
 #
 # Only the time zone must be said: no file tells by whose clocks it is. The report says what each column was taken for,
-# and what became of the rows. Read it once; what was taken wrongly can be named with `columns=`.
+# and what became of the rows. Read it once; what was taken wrongly can be named with `columns=`. Places of fewer than
+# five users are left out, since whatever happens there tells of these few.
 
 # %%
 traces, report = read_checkins(file, time_zone="Europe/Berlin")
@@ -82,7 +83,8 @@ except InputError as error:
 # ## 4. GPS
 #
 # A fix a minute is no visit. *Stay points* are where somebody stayed within some metres for some minutes; places are
-# the cells of a grid, its sides in metres. Here is one person: at home, on her way, at work.
+# the cells of a grid, its sides in metres. Here is one person: at home, on her way, at work. To see her at all, also
+# cells of one person have to be kept.
 
 # %%
 rng = np.random.default_rng(0)
@@ -96,7 +98,7 @@ fixes = pd.DataFrame(
         "longitude": 13.40 + 0.02 * at_work + rng.normal(0, 1e-4, len(minutes)),
     }
 )
-grid = Discretization(places=GridPlaces.of_cells(52.4, 52.6, 13.3, 13.5, cell_m=500))
+grid = Discretization(places=GridPlaces.of_cells(52.4, 52.6, 13.3, 13.5, cell_m=500), min_users_per_place=1)
 stays, report = read_checkins(fixes, time_zone="Europe/Berlin", stay_points=StayPoints(), discretization=grid)
 print(report)
 stays.to_frame()
@@ -107,9 +109,10 @@ stays.to_frame()
 # ## 5. And on to synthetic traces
 #
 # From here on all data are alike: users to learn from and users to compare with, a model, traces, numbers, a picture.
+# Places are kept where at least five of the users to learn from are.
 
 # %%
-train, test = traces.split_users(0.8, seed=0)
+train, test = keep_shared_places(*traces.split_users(0.8, seed=0))
 synthetic = synthesize(fit(train), traces_per_user=1)
 evaluation = evaluate(synthetic, train, test)
 print(evaluation["tp_tv"], evaluation.value("tp_tv", "training"), evaluation.value("tp_tv", "uniform"))

@@ -110,7 +110,9 @@ def describe_settings(kind: type) -> str:
             described.append(f"{field.name} ({_describe(hints[field.name])})")
             continue
         words = [word for word in _words(hints[field.name]) if word != _text(field.default)]
-        described.append(f"{field.name}={_text(field.default)}" + (f" (or {', '.join(words)})" if words else ""))
+        # A default that depends on other settings is told in words.
+        default = field.metadata.get("shown", _text(field.default))
+        described.append(f"{field.name}={default}" + (f" (or {', '.join(words)})" if words else ""))
     return ", ".join(described) or "no settings"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,15 @@ from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.evaluation import Evaluation
 from ppmtf_jax.evaluation.evaluation import Row as EvaluationRow
 
 Row = tuple[int, int, int, int]
 """User, trace, instant, place."""
+
+every_place = partial(Discretization, min_users_per_place=1)
+"""Also places of few users: tables made by hand have no others."""
 
 
 def places_in_line(n: int) -> PlaceTable:

@@ -41,7 +41,7 @@ class ImportGroup(FriendlyGroup):
         data_set = DATA_SETS.get(ctx.invoked_subcommand)
         if data_set is None:
             return str(error)
-        return _in_options(str(error), [field.name for field in fields(data_set.settings)])
+        return _in_options(str(error), _field_names(data_set))
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,7 +54,14 @@ def add_to(app: typer.Typer) -> None:
     )
 
 
+def _field_names(data_set: DataSet) -> list[str]:
+    return [field.name for field in fields(data_set.settings)]
+
+
 def _command_of(data_set: DataSet) -> TyperCommand:
+    def told(text: str) -> str:
+        return _in_options(text, _field_names(data_set))
+
     def command(
         settings: Any,
         out: MaybeOut = None,
@@ -64,12 +71,12 @@ def _command_of(data_set: DataSet) -> TyperCommand:
         quiet: Quiet = False,
     ) -> None:
         if check:
-            tell(str(check_data(data_set.name, settings, seed=seed, progress=not quiet)))
+            tell(told(str(check_data(data_set.name, settings, seed=seed, progress=not quiet))))
             return
         if out is None:
             raise InputError("--out", [Problem("a folder to write to, or --check to write nothing", "neither")])
         imported = import_data(data_set.name, settings, out, seed=seed, overwrite=overwrite, progress=not quiet)
-        tell(imported.report)
+        tell(told(imported.report))
         for name, traces in imported.sets.items():
             zone = traces.time_grid.time_zone
             tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events, by the clocks of {zone}")

@@ -21,6 +21,8 @@ from ppmtf_jax.settings import build_settings, help_of_fields, split_assignments
 from ppmtf_jax.streams import check_seed
 
 MANY = "Several processes or machines"
+# Choices that are longer than this in all leave help no room in a narrow terminal; its sentence names them then.
+MAX_WORDS = 10
 
 Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of this command.")]
@@ -184,10 +186,13 @@ def _is_number_union(hint: Any) -> bool:
 
 
 def _metavar(name: str, kind: Any) -> str | None:
-    if kind is bool or typing.get_origin(kind) is typing.Literal:
+    words = "|".join(map(str, typing.get_args(kind))) if typing.get_origin(kind) is typing.Literal else ""
+    if kind is bool or 0 < len(words) < MAX_WORDS:
         return None
+    if words:
+        return "WORD"
     if typing.get_origin(kind) is tuple:
-        return "NUMBER,..."
+        return "NUMBERS"
     if name.endswith("_s"):
         return "SECONDS"
     if name.endswith("_m"):

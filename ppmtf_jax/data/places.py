@@ -11,6 +11,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples, missing_column
 
 NEEDED_COLUMNS = ("place", "latitude", "longitude")
 EARTH_RADIUS_KM = 6371.0
+Degrees = np.ndarray | float
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,9 +23,14 @@ class PlaceTable:
     ids : array, shape (places,)
         The user's own identifiers, distinct.
     latitude, longitude : float array, shape (places,)
-        Degrees.
+        Degrees; NaN where they are not known.
     category : array of str, shape (places,), or None
         A label such as "home" or "restaurant".
+
+    Raises
+    ------
+    InputError
+        Coordinates are not on the globe.
 
     Examples
     --------
@@ -40,6 +46,11 @@ class PlaceTable:
     longitude: np.ndarray
     category: np.ndarray | None = None
 
+    def __post_init__(self) -> None:
+        problems = coordinate_problems(pd.Series(self.latitude), pd.Series(self.longitude), may_be_missing=True)
+        if problems:
+            raise InputError("places", problems)
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -54,8 +65,8 @@ class PlaceTable:
         located = np.isfinite(self.latitude) & np.isfinite(self.longitude)
         text = f"{len(self):,}"
         if located.any():
-            axes = {"latitude": self.latitude[located], "longitude": self.longitude[located]}
-            text += "".join(f", {name} {axis.min():.2f} to {axis.max():.2f}" for name, axis in axes.items())
+            south, north, west, east = self.bounding_box()
+            text += f", latitude {south:.2f} to {north:.2f}, longitude {west:.2f} to {longitude_near(east, 0.0):.2f}"
         if not located.all():
             text += f", {int((~located).sum()):,} without coordinates"
         return text + (", with categories" if self.category is not None else "")
@@ -64,8 +75,15 @@ class PlaceTable:
         return f"PlaceTable: {self.summary()}"
 
     @classmethod
-    def from_frame(cls, frame: pd.DataFrame) -> PlaceTable:
+    def from_frame(cls, frame: pd.DataFrame, *, may_lack_coordinates: bool = False) -> PlaceTable:
         """Validate a table with columns place, latitude, longitude and, optionally, category.
+
+        Parameters
+        ----------
+        frame : DataFrame
+        may_lack_coordinates : bool
+            Whether coordinates may be missing, as in a trace set that was saved so. What has no coordinates is on no
+            map, and what needs distances refuses it.
 
         Raises
         ------
@@ -77,7 +95,7 @@ class PlaceTable:
             raise InputError("places", problems)
         if not len(frame):
             raise InputError("places", [Problem("at least one place", "an empty table")])
-        problems += coordinate_problems(frame["latitude"], frame["longitude"])
+        problems += coordinate_problems(frame["latitude"], frame["longitude"], may_lack_coordinates)
         repeated = frame["place"].duplicated()
         if repeated.any():
             problems.append(
@@ -112,14 +130,31 @@ class PlaceTable:
         """Index of each id; -1 for an unknown one."""
         return pd.Index(self.ids).get_indexer(pd.Index(np.asarray(ids)))
 
+    def unbroken_longitude(self) -> np.ndarray:
+        """Longitudes that do not jump within a region: where it lies across the 180th meridian, from 0 to 360.
+
+        Returns
+        -------
+        float64 array, shape (places,)
+            Degrees.
+
+        Examples
+        --------
+        >>> PlaceTable(np.arange(2), np.array([-17.0, -17.0]), np.array([179.5, -179.5])).unbroken_longitude().tolist()
+        [179.5, 180.5]
+        """
+        known = self.longitude[np.isfinite(self.longitude)]
+        crosses = len(known) > 0 and np.ptp(known % 360) < min(180, np.ptp(known))
+        return self.longitude % 360 if crosses else self.longitude
+
     def bounding_box(self) -> tuple[float, float, float, float]:
-        """(south, north, west, east) of the places, degrees."""
-        return (
-            float(self.latitude.min()),
-            float(self.latitude.max()),
-            float(self.longitude.min()),
-            float(self.longitude.max()),
-        )
+        """(south, north, west, east) of the places that have coordinates, degrees.
+
+        East is above 180 where the region lies across the 180th meridian: the box is that of `unbroken_longitude`.
+        """
+        axes = [axis[np.isfinite(axis)] for axis in (self.latitude, self.unbroken_longitude())]
+        bounds = [(float(axis.min()), float(axis.max())) if len(axis) else (np.nan, np.nan) for axis in axes]
+        return (*bounds[0], *bounds[1])
 
     def position_km(self) -> np.ndarray:
         """Kilometres north and east of the middle of the places, on a plane.
@@ -141,9 +176,9 @@ class PlaceTable:
         """
         longitude = np.exp(1j * np.radians(self.longitude))
         # From the middle and not from a meridian, so that no region is torn where longitudes begin.
-        east = np.angle(longitude * longitude.sum().conj())
+        east = np.angle(longitude * np.nansum(longitude).conj())
         north = np.radians(self.latitude)
-        middle = north.mean()
+        middle = np.nanmean(north)
         return EARTH_RADIUS_KM * np.stack([north - middle, np.cos(middle) * east], axis=1)
 
     def grid_cell(self, n_cells: int) -> np.ndarray:
@@ -175,7 +210,18 @@ class PlaceTable:
         return row * n_cells + column
 
 
-def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Problem]:
+def longitude_near(longitude: Degrees, middle: Degrees) -> Degrees:
+    """The same meridians as degrees within 180 of `middle`; what is so already keeps every bit.
+
+    Examples
+    --------
+    >>> longitude_near(np.array([179.5, -179.5]), 180.0).tolist(), longitude_near(np.array([181.0]), 0.0).tolist()
+    ([179.5, 180.5], [-179.0])
+    """
+    return longitude - 360 * np.round((longitude - middle) / 360)
+
+
+def coordinate_problems(latitude: pd.Series, longitude: pd.Series, may_be_missing: bool = False) -> list[Problem]:
     """Problems of coordinates in degrees: not numbers, out of range, probably swapped."""
     problems = []
     values = {}
@@ -183,6 +229,8 @@ def coordinate_problems(latitude: pd.Series, longitude: pd.Series) -> list[Probl
         number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
         values[name] = number
         bad = ~np.isfinite(number)
+        if may_be_missing:
+            bad &= column.notna().to_numpy(bool)
         if bad.any():
             problems.append(
                 Problem(f"{name} as a number", "others", int(bad.sum()), first_examples(column[bad].tolist()))

@@ -124,7 +124,7 @@ def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
         raise InputError(str(folder), [Problem(f"a trace set with {', '.join(needed)}", found, way_out=way_out)])
     friends_file = folder / FRIENDS_FILE
     friends = read_parquet(friends_file) if friends_file.is_file() else None
-    places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE))
+    places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
     time_grid = TimeGrid.load(folder / GRID_FILE)
     with _opened(folder / TRACES_FILE) as file:
         names, n_events = file.schema_arrow.names, file.metadata.num_rows

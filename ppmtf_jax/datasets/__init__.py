@@ -12,6 +12,7 @@ from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
 from ppmtf_jax.datasets.stay_points import StayPoints, find_stay_points
 
@@ -24,6 +25,7 @@ __all__ = [
     "StayPoints",
     "discretize",
     "find_stay_points",
+    "keep_shared_places",
     "read_checkins",
     "read_foursquare",
     "read_geolife",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import Imported, fraction_problems, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
@@ -17,6 +18,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import spinner
 
 DEFAULT_PLACES = 1000
+DISCRETIZATION_FIELDS = ("step_s", "slot_s", "max_gap_s", "min_users_per_place", "other_places")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,10 @@ class CheckinTableSettings:
         File to read.
     n_places : int, optional
         Keep the N most visited places, by default 1000. Not beside a grid.
+    min_users_per_place : int
+        Keep places, or cells of a grid, where at least so many training users are. 1 keeps all.
+    other_places : "drop" or "nearest"
+        What becomes of check-ins at other places: "drop", or "nearest" for the nearest place that is kept.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
         Without rows and columns where the cells have a side in metres.
@@ -59,7 +65,9 @@ class CheckinTableSettings:
     """
 
     path: Path
-    n_places: int | None = None
+    n_places: int | None = field(default=None, metadata={"shown": f"{DEFAULT_PLACES} unless there is a grid"})
+    min_users_per_place: int = MIN_USERS_PER_PLACE
+    other_places: Literal["drop", "nearest"] = "drop"
     grid: tuple[int | float, ...] | None = None
     cell_m: float | None = None
     step_s: int = 3600
@@ -74,7 +82,7 @@ class CheckinTableSettings:
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
         problems += self._own_problems()
-        for build in (self._places, lambda: Discretization(**self._time_settings())):
+        for build in (self._places, lambda: Discretization(**self._other_settings())):
             try:
                 build()
             except InputError as error:
@@ -84,7 +92,7 @@ class CheckinTableSettings:
 
     def discretization(self) -> Discretization:
         """How check-ins become events."""
-        return Discretization(self._places(), **self._time_settings())
+        return Discretization(self._places(), **self._other_settings())
 
     def _own_problems(self) -> list[Problem]:
         """What a data set asks of its settings besides."""
@@ -113,8 +121,8 @@ class CheckinTableSettings:
             raise InputError("import", [Problem(expected, f"{rows!r} and {columns!r}")])
         return GridPlaces(south, north, west, east, rows, columns)
 
-    def _time_settings(self) -> dict[str, int | float | None]:
-        return {"step_s": self.step_s, "slot_s": self.slot_s, "max_gap_s": self.max_gap_s}
+    def _other_settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in DISCRETIZATION_FIELDS}
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ class DataCheck:
         Events that follow another one in their trace.
     refusal : str
         Why this cannot be imported as it is, or "".
+    losses : tuple of str
+        Why many rows were left out.
     """
 
     report: str
@@ -56,10 +58,11 @@ class DataCheck:
     step_s: int
     n_in_traces: int
     refusal: str = ""
+    losses: tuple[str, ...] = ()
 
     def warnings(self) -> list[str]:
         """What will make synthesis hard or impossible, each with a way out."""
-        found = [self.refusal] if self.refusal else []
+        found = [*([self.refusal] if self.refusal else []), *self.losses]
         quietest = int(self.events_of_hour.argmin())
         if quietest not in NIGHT_H and self.events_of_hour.max() > 2 * self.events_of_hour[quietest]:
             found.append(f"fewest events at {quietest:02d} h: people sleep at night, so the time zone may be wrong")
@@ -127,6 +130,7 @@ def check_imported(imported: Imported) -> DataCheck:
         step_s=grid.step_s,
         n_in_traces=len(gaps),
         refusal="" if imported.refusal is None else str(imported.refusal).rstrip("."),
+        losses=imported.losses,
     )
 
 

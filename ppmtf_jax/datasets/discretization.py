@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, get_args, runtime_checkable
 
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import (
@@ -22,14 +21,27 @@ from ppmtf_jax.datasets.checks import (
     twice_the_same,
     without_bad_rows,
 )
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, assign_places, is_count, off_grid_problems
-from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.places import (
+    MIN_USERS_PER_PLACE,
+    MOST,
+    Assigned,
+    GridPlaces,
+    MostVisited,
+    Number,
+    OtherPlaces,
+    assign_places,
+    is_count,
+    off_grid_problems,
+)
+from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
+from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.errors import InputError, Problem, missing_columns
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
+SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
 
 
 class Rows(NamedTuple):
@@ -54,6 +66,7 @@ class Events(NamedTuple):
     instant: np.ndarray
     time_grid: TimeGrid
     n_same_instant: int
+    step_for_most_s: int | None = None
     notes: Sequence[str] = ()
 
 
@@ -63,6 +76,16 @@ class MakesTraces(Protocol):
 
     @property
     def places(self) -> GridPlaces | MostVisited: ...
+
+    @property
+    def min_users_per_place(self) -> int:
+        """Places with fewer users are not kept."""
+        ...
+
+    @property
+    def other_places(self) -> OtherPlaces:
+        """What becomes of check-ins at places that are not kept."""
+        ...
 
     @property
     def resolution_s(self) -> int:
@@ -103,6 +126,13 @@ class Discretization:
     max_gap_s : float, optional
         A new trace begins where more than these seconds of true time lie between consecutive events of a user. Only
         consecutive instants of one trace make a transition, so this bounds the time that a transition can span.
+    min_users_per_place : int
+        Places, or cells of a grid, with events of fewer users are not kept: what happens at a place that one person
+        alone visits tells of her, whatever is synthesized. 1 keeps all. Readers count all users; see
+        `keep_shared_places` for training users.
+    other_places : "drop" or "nearest"
+        Whether check-ins at places that are not kept, of few users or not among the most visited, are left out or
+        moved to the nearest place that is kept. What is outside of a grid is left out.
 
     Raises
     ------
@@ -129,11 +159,17 @@ class Discretization:
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
     period_s: int | None = None
     max_gap_s: Number | None = None
+    min_users_per_place: int = MIN_USERS_PER_PLACE
+    other_places: OtherPlaces = "drop"
 
     def __post_init__(self) -> None:
         problems = []
         if not isinstance(self.places, (GridPlaces, MostVisited)):
             problems.append(Problem("places as GridPlaces or MostVisited", repr(self.places)))
+        if not is_count(self.min_users_per_place):
+            problems.append(Problem("min_users_per_place of at least 1", repr(self.min_users_per_place)))
+        if self.other_places not in get_args(OtherPlaces):
+            problems.append(Problem("other_places 'drop' or 'nearest'", repr(self.other_places)))
         if not is_count(self.step_s) or DAY_S % self.step_s:
             problems.append(Problem("a step in whole seconds that divides a day", f"{self.step_s!r} s"))
         elif self.slot_of_instant is None and not self._slots_fit():
@@ -181,7 +217,25 @@ class Discretization:
         grid = self.time_grid(rows.local.min(), rows.local.max(), time_zone)
         first, group, instant = _first_of_instants(rows, grid)
         trace = _trace_numbers(first.user, group, first.utc, self.max_gap_s)
-        return Events(first, trace, instant, grid, len(rows.user) - len(instant))
+        n_same = len(rows.user) - len(instant)
+        return Events(first, trace, instant, grid, n_same, self._step_for_most(rows, n_same))
+
+    def _step_for_most(self, rows: Rows, n_same_instant: int) -> int | None:
+        """The longest step at which most check-ins keep an instant of their own; None where that is so, or cannot be.
+
+        As the others it divides a day and fits the slots.
+        """
+        n_most = MOST * len(rows.user)
+        if len(rows.user) - n_same_instant >= n_most:
+            return None
+        group = _time_order(rows.user, rows.trace, rows.utc)
+        local = (rows.local - np.datetime64(0, "s")).astype(np.int64)[group[0]]
+        for step_s in SHORTER_STEPS_S:
+            if step_s < self.step_s and self.step_s % step_s == 0:
+                pairs = pd.DataFrame({"group": group[1], "instant": local // step_s})
+                if (~pairs.duplicated()).sum() >= n_most:
+                    return step_s
+        return None
 
     def _slots_fit(self) -> bool:
         if self.slot_s is None:
@@ -314,10 +368,11 @@ def discretize(
     if drop_repeated:
         checkins = checkins.drop_duplicates(ignore_index=True)
     user, user_ids = codes_of(checkins["user"])
-    place, places = assign_places(checkins, discretization.places)
-    n_dropped = int((place < 0).sum())
+    min_users, others = discretization.min_users_per_place, discretization.other_places
+    assigned = assign_places(checkins, discretization.places, min_users, others)
+    place, places = assigned.place, assigned.places
+    suspicions = _suspicions(checkins, discretization.places, assigned, time_zone, subject)
     rows = _kept_rows(checkins, user, place)
-    suspicions = _suspicions(checkins, discretization.places, place, places, time_zone, subject)
     events = discretization.events_of(rows, time_zone)
     frame = pd.DataFrame(
         {
@@ -330,27 +385,44 @@ def discretize(
     friends, friend_notes = _known_friends(friendships, frame["user"])
     traces = Traces.from_frame(frame, places, events.time_grid, friends, subject=subject)
     on_grid = isinstance(discretization.places, GridPlaces)
+    n_before = traces.n_events
+    # Of several at one instant the first alone is kept, so that a place may have lost users.
+    (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
+    out = place < 0
     report = ImportReport(
         subject=subject,
         n_rows=n_rows,
         n_users_read=n_users_read,
         n_bad_rows=n_bad,
         n_duplicates=n_good - len(checkins),
-        n_outside_box=n_dropped if on_grid else 0,
-        n_other_places=0 if on_grid else n_dropped,
+        n_outside_box=int(assigned.outside.sum()),
+        n_few_users=int((assigned.few & out).sum()) + n_before - traces.n_events,
+        n_other_places=int((assigned.beyond & out).sum()),
         n_same_instant=events.n_same_instant,
-        n_users=traces.n_users,
-        n_places=traces.n_places,
-        n_traces=len(traces.trace_table()[0]),
-        n_events=traces.n_events,
-        n_transitions=len(traces.transitions().event),
+        n_moved=int((assigned.moved_km > 0).sum()),
+        **counts_of([traces]),
+        least_users=least_users(traces),
         first_time=str(rows.local.min()),
         last_time=str(rows.local.max()),
         quietest_hour=_quietest_hour(events.rows.local),
         time_zone=time_zone,
-        notes=(*notes, *suspicions, *events.notes, *friend_notes),
+        min_users_per_place=min_users,
+        other_places=others,
+        on_grid=on_grid,
+        n_places_for_most=assigned.n_for_most,
+        step_for_most_s=events.step_for_most_s,
+        notes=(*notes, *suspicions, *events.notes, *_moves(assigned), *friend_notes),
     )
     return traces, report
+
+
+def _moves(assigned: Assigned) -> list[str]:
+    """A note on how far check-ins were moved."""
+    km = assigned.moved_km[assigned.moved_km > 0]
+    if not len(km):
+        return []
+    middle, most = np.median(km), km.max()
+    return [f"half of those moved to the nearest place went {middle:.2g} km or more, the farthest {most:.2g} km"]
 
 
 def _kept_rows(checkins: pd.DataFrame, user: np.ndarray, place: np.ndarray) -> Rows:
@@ -395,25 +467,20 @@ def _table_problems(checkins: pd.DataFrame, discretization: MakesTraces, rows_ar
 
 
 def _suspicions(
-    checkins: pd.DataFrame,
-    choice: GridPlaces | MostVisited,
-    place: np.ndarray,
-    places: PlaceTable,
-    time_zone: str,
-    subject: str,
+    checkins: pd.DataFrame, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
 ) -> list[str]:
     """Notes on what looks odd; an `InputError` where it looks wrong."""
-    kept = place >= 0
     if isinstance(choice, GridPlaces):
-        problems = off_grid_problems(checkins, choice, kept)
+        problems = off_grid_problems(checkins, choice, ~assigned.outside)
         if problems:
             raise InputError(subject, problems)
-    which = slice(None) if kept.all() else kept
+    own = (assigned.place >= 0) & ~(assigned.few | assigned.beyond)
+    which = slice(None) if own.all() else own
     latitude, longitude = (column[which] for column in degrees(checkins))
     local, utc = (checkins[name].to_numpy("datetime64[s]")[which] for name in ("local_time", "utc_time"))
     problems, notes = clocks_and_sun(latitude, longitude, local, utc.astype(np.int64), time_zone)
     if isinstance(choice, MostVisited):
-        of_places = scattered_places(latitude, longitude, place[which], places)
+        of_places = scattered_places(latitude, longitude, assigned.place[which], assigned.places)
         problems, notes = [*problems, *of_places[0]], [*notes, *of_places[1]]
     if problems:
         raise InputError(subject, problems)

@@ -46,7 +46,7 @@ def read_foursquare(
         IANA name of the city's zone, "Asia/Tokyo" for the Tokyo file. It names the zone of the time grid; the times
         themselves follow the offsets.
     discretization : Discretization or SpacedTraces
-        Default: the 1,000 most visited venues, instants of one hour, twelve slots of two hours.
+        Default: the 1,000 most visited venues of at least five users, instants of one hour, twelve slots of two hours.
     drop_bad_rows : bool
         Leave out rows that are no check-ins, and say in the report which, in place of an error.
 
@@ -100,6 +100,8 @@ class FoursquareSettings(CheckinTableSettings):
     time_zone : str, optional
         The city's time zone, Asia/Tokyo for Tokyo. Default: America/New_York.
     """
+
+    time_zone: str | None = TIME_ZONE
 
 
 def _import(settings: FoursquareSettings, seed: int, progress: bool) -> Imported:

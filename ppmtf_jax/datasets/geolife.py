@@ -138,7 +138,9 @@ class GeolifeSettings(FixTableSettings):
         Leave out fixes years away from all others, of receivers whose clock was not set, in place of an error.
     """
 
+    n_places: int | None = None
     grid: tuple[int | float, ...] | None = BEIJING
+    time_zone: str | None = TIME_ZONE
     drop_bad_rows: bool = True
 
     def _own_problems(self) -> list[Problem]:

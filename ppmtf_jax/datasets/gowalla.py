@@ -46,7 +46,8 @@ def read_gowalla(
         IANA name of the city's zone: the data is of the whole world and has UTC times only, and the instants follow
         this zone's wall clock. The report says how many check-ins are far from it.
     discretization : Discretization or SpacedTraces
-        Default: the 1,000 most visited locations, instants of one hour, twelve slots of two hours.
+        Default: the 1,000 most visited locations of at least five users, instants of one hour, twelve slots of two
+        hours.
     drop_bad_rows : bool
         Leave out rows that are no check-ins, and say in the report which, in place of an error.
 

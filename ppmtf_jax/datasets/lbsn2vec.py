@@ -226,6 +226,7 @@ class Lbsn2vecSettings(CheckinTableSettings):
         Table of category_index and category_name.
     """
 
+    time_zone: str | None = "UTC"
     graph: Literal["old", "new"] = "new"
     category_names: Path | None = None
 
@@ -248,6 +249,7 @@ class Lbsn2vecTableSettings(CheckinTableSettings):
         Table of category_index and category_name.
     """
 
+    time_zone: str | None = NEW_YORK
     friendships: Path | None = None
     verified_only: bool = False
     category_names: Path | None = None

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.report import ImportReport
+from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.registry import Registry
 
@@ -22,11 +26,14 @@ class Imported(NamedTuple):
         What became of the rows.
     refusal : InputError, optional
         Why the sets cannot be used as they are, though they can be looked at.
+    losses : tuple of str
+        Sentences on why many rows were left out, each with a way to keep them.
     """
 
     sets: dict[str, Traces]
     report: str
     refusal: InputError | None = None
+    losses: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -64,13 +71,35 @@ class DataSet:
 DATA_SETS: Registry[DataSet] = Registry("data set", "ppmtf_jax.datasets")
 
 
-def split_users(traces: Traces, report: object, train_fraction: float, seed: int) -> Imported:
-    """Training and test users, at random, of data that comes without them; all together where they are too few."""
+def split_users(traces: Traces, report: ImportReport | str, train_fraction: float, seed: int) -> Imported:
+    """Training and test users, at random, of data that comes without them; all together where they are too few.
+
+    Places are kept, as an `ImportReport` says, where enough of the training users are: it is their privacy that counts.
+    """
     try:
-        train, test = traces.split_users(train_fraction, seed)
+        split = traces.split_users(train_fraction, seed)
+        train, test = split if isinstance(report, str) else _shared(split, report)
     except InputError as refusal:
-        return Imported({"all": traces}, str(report), refusal)
-    return Imported({"train": train, "test": test}, str(report))
+        return Imported({"all": traces}, str(report), refusal, _losses(report))
+    if isinstance(report, ImportReport):
+        n_moved = 0
+        if report.other_places == "nearest":
+            n_moved = sum(int((_ids(was) != _ids(now)).sum()) for was, now in zip(split, (train, test), strict=True))
+        report = report.after_split(train, test, n_moved)
+    return Imported({"train": train, "test": test}, str(report), losses=_losses(report))
+
+
+def _shared(split: tuple[Traces, Traces], report: ImportReport) -> tuple[Traces, ...]:
+    min_users, others = report.min_users_per_place, report.other_places
+    return keep_shared_places(*split, min_users=min_users, other_places=others, keep_table=report.on_grid)
+
+
+def _losses(report: ImportReport | str) -> tuple[str, ...]:
+    return () if isinstance(report, str) else tuple(report.losses())
+
+
+def _ids(traces: Traces) -> np.ndarray:
+    return traces.places.ids[traces.place]
 
 
 def fraction_problems(train_fraction: float) -> list[Problem]:

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.places import OtherPlaces
+from ppmtf_jax.datasets.shared_places import users_per_place
+
+# Rows lost for one reason are told again, beside what looks amiss, where they are more than this share of all.
+MUCH = 0.1
 
 
 @dataclass(frozen=True)
@@ -15,11 +23,15 @@ class ImportReport:
         What was read.
     n_rows, n_users_read : int
         Rows and users before anything was left out.
-    n_bad_rows, n_duplicates, n_outside_box, n_other_places, n_same_instant : int
-        Rows left out: no check-ins, repeated entirely, outside the grid of places, not at one of the most visited
-        places, at an instant that already has an event of the user.
+    n_bad_rows, n_duplicates, n_outside_box, n_few_users, n_other_places, n_same_instant : int
+        Rows left out: no check-ins, repeated entirely, outside the grid of places, at places of too few users, not at
+        one of the most visited places, at an instant that already has an event of the user.
+    n_moved : int
+        Check-ins that were moved to the nearest place that is kept.
     n_users, n_places, n_traces, n_events, n_transitions : int
         What there is now; transitions are between consecutive instants of one trace.
+    least_users : int
+        How many users the place with the fewest has, of those where anybody is.
     first_time, last_time : str
         Local wall-clock times of the first and the last event.
     quietest_hour : int
@@ -27,6 +39,17 @@ class ImportReport:
         another zone than assumed.
     time_zone : str
         Whose clocks the times and the instants follow.
+    min_users_per_place : int
+        What was asked for.
+    other_places : "drop" or "nearest"
+        What became of check-ins at places that are not kept.
+    on_grid : bool
+        Whether places are the cells of a grid.
+    n_places_for_most, step_for_most_s : int, optional
+        How many places would keep 95 % of the check-ins at places of enough users, and how short a step those of the
+        same instant; None where that is so already, or cannot be.
+    counted : str
+        Which users `least_users` counts.
     notes : tuple of str
         What else the reader has to say.
     """
@@ -37,33 +60,96 @@ class ImportReport:
     n_bad_rows: int
     n_duplicates: int
     n_outside_box: int
+    n_few_users: int
     n_other_places: int
     n_same_instant: int
+    n_moved: int
     n_users: int
     n_places: int
     n_traces: int
     n_events: int
     n_transitions: int
+    least_users: int
     first_time: str
     last_time: str
     quietest_hour: int
     time_zone: str
+    min_users_per_place: int = 1
+    other_places: OtherPlaces = "drop"
+    on_grid: bool = False
+    n_places_for_most: int | None = None
+    step_for_most_s: int | None = None
+    counted: str = "users"
     notes: tuple[str, ...] = ()
+
+    def after_split(self, train: Traces, test: Traces, n_moved: int) -> ImportReport:
+        """The report on training and test users, where places were kept by the training users alone."""
+        counts = counts_of([train, test])
+        n_few, n_moved = self.n_few_users + self.n_events - counts["n_events"], self.n_moved + n_moved
+        least = least_users(train)
+        return replace(self, **counts, n_few_users=n_few, n_moved=n_moved, least_users=least, counted="training users")
+
+    def left_out(self) -> dict[str, int]:
+        """How many rows were left out, by reason; reasons without any are not there."""
+        reasons = {
+            "bad rows": self.n_bad_rows,
+            "repeated rows": self.n_duplicates,
+            "outside the grid": self.n_outside_box,
+            "places of few users": self.n_few_users,
+            "other places": self.n_other_places,
+            "same instant": self.n_same_instant,
+        }
+        return {reason: n for reason, n in reasons.items() if n}
+
+    def advice(self) -> dict[str, str]:
+        """Which setting would keep most of the rows that were left out, by reason."""
+        found = {}
+        if self.n_few_users:
+            found["places of few users"] = (
+                f"fewer than {self.min_users_per_place} {self.counted}; other_places='nearest' moves what is there to "
+                "the nearest place that is kept"
+            )
+        if self.n_other_places and self.n_places_for_most is not None:
+            of_whom = f" of at least {self.min_users_per_place} users" if self.min_users_per_place > 1 else ""
+            found["other places"] = f"n_places={self.n_places_for_most} keeps 95 % of the check-ins at places{of_whom}"
+        if self.n_same_instant and self.step_for_most_s is not None:
+            found["same instant"] = f"step_s={self.step_for_most_s} keeps 95 % of the check-ins at the places"
+        return found
+
+    def losses(self) -> list[str]:
+        """Sentences on the reasons for which much was left out, each with a way to keep it."""
+        much = {reason: n for reason, n in self.left_out().items() if n > MUCH * self.n_rows}
+        much.pop("repeated rows", None)
+        ways = {reason: f": {way}" for reason, way in self.advice().items()}
+        return [f"{n:,} of {self.n_rows:,} rows left out, {why}{ways.get(why, '')}" for why, n in much.items()]
 
     def __str__(self) -> str:
         lines = [("rows read", self.n_rows), ("users read", self.n_users_read)]
-        left_out = [
-            ("left out: bad rows", self.n_bad_rows),
-            ("left out: repeated rows", self.n_duplicates),
-            ("left out: outside the grid", self.n_outside_box),
-            ("left out: other places", self.n_other_places),
-            ("left out: same instant", self.n_same_instant),
-        ]
-        lines += [line for line in left_out if line[1]]
+        lines += [(f"left out: {reason}", n) for reason, n in self.left_out().items()]
+        lines += [("moved to the nearest place", self.n_moved)] if self.n_moved else []
         lines += [("events", self.n_events), ("transitions", self.n_transitions), ("users", self.n_users)]
         lines += [("traces", self.n_traces), ("places", self.n_places)]
+        lines += [(f"fewest {self.counted} of a place", self.least_users)]
         width = max(len(name) for name, _ in lines)
         text = [f"  {name:<{width}}  {count:>12,}" for name, count in lines]
         span = f"  from {self.first_time} to {self.last_time} by the clocks of {self.time_zone}, "
         span += f"fewest events at {self.quietest_hour:02d} h"
-        return "\n".join([self.subject, *text, span, *(f"  {note}" for note in self.notes)])
+        notes = [*(f"{reason}: {way}" for reason, way in self.advice().items()), *self.notes]
+        return "\n".join([self.subject, *text, span, *(f"  {note}" for note in notes)])
+
+
+def counts_of(sets: Sequence[Traces]) -> dict[str, int]:
+    """What an `ImportReport` counts of traces, all sets together."""
+    return {
+        "n_users": sum(traces.n_users for traces in sets),
+        "n_places": sets[0].n_places,
+        "n_traces": sum(len(traces.trace_table()[0]) for traces in sets),
+        "n_events": sum(traces.n_events for traces in sets),
+        "n_transitions": sum(len(traces.transitions().event) for traces in sets),
+    }
+
+
+def least_users(traces: Traces) -> int:
+    """How many users the place with the fewest has, of the places where anybody is."""
+    n_users = users_per_place(traces)
+    return int(n_users[n_users > 0].min())

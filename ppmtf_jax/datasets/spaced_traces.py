@@ -7,13 +7,14 @@ Traces" (TIFS 2017).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Events, Rows
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, is_count
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, OtherPlaces, is_count
 from ppmtf_jax.errors import InputError, Problem
 
 
@@ -72,6 +73,10 @@ class SpacedTraces:
         if problems:
             raise InputError("spaced traces", problems)
 
+    # As published: attacks are tried on the data as they are.
+    min_users_per_place: ClassVar[int] = 1
+    other_places: ClassVar[OtherPlaces] = "drop"
+
     @property
     def resolution_s(self) -> int:
         return self.min_gap_s
@@ -106,7 +111,7 @@ class SpacedTraces:
         first_day = str(rows.local.min().astype("datetime64[D]"))
         n_instants = int(instant.max(initial=0)) + 1
         grid = TimeGrid.each_instant(f"{first_day}T00:00:00", int(self.min_gap_s), n_instants, time_zone)
-        return Events(kept, trace, instant, grid, 0, notes)
+        return Events(kept, trace, instant, grid, 0, notes=notes)
 
     def _first_of(self, rows: Rows, needed: int) -> tuple[Rows, np.ndarray, np.ndarray]:
         number = _number_in_group(rows.user)

@@ -119,7 +119,8 @@ def stays_as_checkins(
     Parameters
     ----------
     repeat_s : int or None
-        A check-in at the arrival, and after each so many seconds until the departure; None: at the arrival alone.
+        A check-in in each instant of so many seconds, by the clocks of the zone, from that of the arrival to that of
+        the departure; None: at the arrival alone.
 
     Raises
     ------
@@ -134,13 +135,54 @@ def stays_as_checkins(
     arrival, departure = (
         stays.pop(name).to_numpy("datetime64[s]").astype(np.int64) for name in ("arrival", "departure")
     )
-    n_checkins = np.ones(len(stays), np.int64) if repeat_s is None else (departure - arrival) // repeat_s + 1
-    first = np.repeat(np.cumsum(n_checkins) - n_checkins, n_checkins)
-    later_s = (np.arange(len(first)) - first) * (repeat_s or 0)
-    checkins = stays.loc[np.repeat(np.arange(len(stays)), n_checkins)].reset_index(drop=True)
-    utc = (np.repeat(arrival, n_checkins) + later_s).astype("datetime64[s]")
+    stay, utc = np.arange(len(stays)), arrival
+    if repeat_s is not None:
+        local = local_times(pd.DatetimeIndex(arrival.astype("datetime64[s]")), time_zone).astype(np.int64)
+        stay, later_s = begun_instants(local, departure - arrival, repeat_s)
+        # The departure too: clocks that change in between shift the instants.
+        stay, utc = np.append(stay, np.arange(len(stays))), np.append(arrival[stay] + later_s, departure)
+        order = np.lexsort((utc, stay))
+        stay, utc = stay[order], utc[order]
+    utc = utc.astype("datetime64[s]")
+    checkins = stays.loc[stay].reset_index(drop=True)
     checkins["local_time"], checkins["utc_time"] = local_times(pd.DatetimeIndex(utc), time_zone), utc
+    if repeat_s is not None:
+        instant = checkins["local_time"].to_numpy("datetime64[s]").astype(np.int64) // repeat_s
+        again = pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
+        checkins = checkins[~again].reset_index(drop=True)
     return checkins, f"{len(fixes):,} fixes became {len(stays):,} stays of {what} at least"
+
+
+def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
+    """The instants that stays cover: each stay at its start, and whenever an instant begins until its end.
+
+    Parameters
+    ----------
+    start_s : int array, shape (stays,)
+        Seconds by the clock that instants begin by.
+    duration_s : int array, shape (stays,)
+        An instant that begins at the very end is covered.
+    step_s : int
+        Seconds from one instant to the next.
+
+    Returns
+    -------
+    stay, later_s : int arrays, shape (instants covered,)
+        Which stay, and how long after its start.
+
+    Examples
+    --------
+    From 08:50 to 09:40 are two hours of the day, though less than one hour.
+
+    >>> stay, later_s = begun_instants(np.array([8 * 3600 + 50 * 60]), np.array([50 * 60]), 3600)
+    >>> (later_s // 60).tolist()
+    [0, 10]
+    """
+    to_next = step_s - start_s % step_s
+    n_instants = 1 + np.maximum(0, (duration_s - to_next) // step_s + 1)
+    stay = np.repeat(np.arange(len(start_s)), n_instants)
+    number = np.arange(len(stay)) - np.repeat(np.cumsum(n_instants) - n_instants, n_instants)
+    return stay, np.where(number > 0, to_next[stay] + (number - 1) * step_s, 0)
 
 
 class _Search:

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.stay_points import begun_instants
 from ppmtf_jax.errors import InputError, Problem, missing_columns
 from ppmtf_jax.exports.geodataframe import degrees_of, with_points
 from ppmtf_jax.exports.layers import event_rows
@@ -82,8 +83,8 @@ def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> p
         Or any GeoDataFrame with points and their columns. Of another coordinate reference system than WGS 84 points are
         converted.
     step_s : int
-        A staypoint is a check-in when it starts and after each so many seconds until it finishes: the step of the
-        discretization that follows. Position fixes are one each.
+        The step of the discretization that follows: a staypoint is a check-in when it starts, and whenever an instant
+        begins before it finishes, by the clocks of the times' zone. Position fixes are one each.
 
     Returns
     -------
@@ -142,7 +143,7 @@ def _movers(traces: Traces) -> np.ndarray:
 
 
 def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.DataFrame:
-    """A check-in for each step of stays, at least one."""
+    """A check-in for each instant that stays cover, at least one."""
     duration_s = (finished - checkins["time"]).dt.total_seconds().to_numpy()
     bad = ~(duration_s >= 0)  # with a missing time there is none
     if bad.any():
@@ -150,8 +151,10 @@ def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.Da
         raise InputError(
             "trackintel table", [Problem("staypoints that finish after they start", found, int(bad.sum()))]
         )
-    n_checkins = np.maximum(np.ceil(duration_s / step_s), 1).astype(np.int64)
-    number = np.arange(n_checkins.sum()) - np.repeat(np.cumsum(n_checkins) - n_checkins, n_checkins)
-    repeated = checkins.loc[np.repeat(np.arange(len(checkins)), n_checkins)].reset_index(drop=True)
-    repeated["time"] += pd.to_timedelta(number * step_s, unit="s")
+    clock = checkins["time"].dt.tz_localize(None) if checkins["time"].dt.tz is not None else checkins["time"]
+    # Whole seconds; who leaves when an instant begins is not there in it.
+    start_s = clock.to_numpy("datetime64[s]").astype(np.int64)
+    stay, later_s = begun_instants(start_s, np.ceil(duration_s).astype(np.int64) - 1, step_s)
+    repeated = checkins.loc[stay].reset_index(drop=True)
+    repeated["time"] += pd.to_timedelta(later_s, unit="s")
     return repeated

@@ -139,6 +139,7 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
         is_release,
         users_known,
         source=str(_about(private / "data").get("source", "")),
+        losses=tuple(map(str, _about(private / "data").get("losses", ()))),
         seeds_given=_seeds_given(private, verdicts),
         model=model,
         verdicts=verdicts,

@@ -87,7 +87,9 @@ def import_data(
     imported = DATA_SETS[source].read(settings, own_seed.value, progress)
     if imported.refusal is not None:
         raise imported.refusal
-    about = {"source": source, "seed": own_seed._asdict()}
+    # Beside the data, so that a report can say what they lack.
+    told = {"summary": imported.report, "losses": imported.losses}
+    about = {"source": source, "seed": own_seed._asdict(), **told}
     with (
         spinner("writing", show=progress),
         output_folder(out, IMPORTED, about=about, overwrite=overwrite, inputs=inputs) as partial,

@@ -314,7 +314,7 @@ class FittedModel:
         marked(folder, MODEL, way_out=WAY_OUT)
         about = _read_about(folder / ABOUT_FILE)
         user_ids = _read_users(folder / USERS_FILE)
-        places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE))
+        places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
         time_grid = TimeGrid.load(folder / GRID_FILE)
         sizes = Sizes(len(user_ids), len(places), time_grid.n_slots, time_grid.n_instants)
         model = _synthesizer_of(about, folder / ABOUT_FILE).model

@@ -518,19 +518,19 @@ def test_import_of_a_table(tmp_path, monkeypatch, columns, header):
 def test_a_check_shows_what_an_import_would_give_and_writes_nothing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hours = pd.date_range("2024-01-01T08:00", periods=10, freq="h", tz="Asia/Tokyo")
-    table = pd.DataFrame({"uid": np.arange(50) % 5, "when": np.repeat(hours, 5), "lat": 35.7, "lon": 139.7, "poi": "a"})
+    table = pd.DataFrame({"uid": np.arange(80) % 8, "when": np.repeat(hours, 8), "lat": 35.7, "lon": 139.7, "poi": "a"})
     table.to_csv("my.csv", index=False)
     text = works("import", "checkins", "my.csv", "--time-zone", "Asia/Tokyo", "--check")
     assert "column 'uid' is taken for user" in text
     assert "by the clocks of Asia/Tokyo" in text
-    # Five users at each hour from 8 to 17.
-    assert [int(n) for n in re.findall(r"\d\d h #* +(\d+)", text)] == [0] * 8 + [5] * 10 + [0] * 6
-    assert "Half of the 5 users have 10 events or more; half of the gaps between them are 1 h or more." in text
+    # Eight users at each hour from 8 to 17.
+    assert [int(n) for n in re.findall(r"\d\d h #* +(\d+)", text)] == [0] * 8 + [8] * 10 + [0] * 6
+    assert "Half of the 8 users have 10 events or more; half of the gaps between them are 1 h or more." in text
     assert "For synthesis: nothing looks amiss." in text
     assert [path.name for path in tmp_path.iterdir()] == ["my.csv"]
     # Without a zone, the clocks are those of UTC, nine hours behind.
     wrong = works("import", "checkins", "my.csv", "--check")
-    assert "50 of 50 check-ins are where the sun is over 4 h off the clocks of UTC" in wrong
+    assert "80 of 80 check-ins are where the sun is over 4 h off the clocks of UTC" in wrong
     assert "times without an offset" in refused("import", "checkins", "my.csv", "--times-in", "UTC", "--check")
 
 

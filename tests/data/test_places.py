@@ -7,7 +7,9 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from tests.support import minutes, to_traces
 
 
 def places(ids, **columns) -> PlaceTable:
@@ -58,6 +60,40 @@ def test_a_region_may_lie_across_the_180th_meridian():
     here, there = (places([0, 1], longitude=longitude) for longitude in ([179.0, -179.0], [10.0, 12.0]))
     assert here.position_km() == pytest.approx(there.position_km())
     assert here.grid_cell(3).tolist() == there.grid_cell(3).tolist() == [0, 8]
+
+
+def test_a_box_across_the_180th_meridian_is_as_wide_as_its_region():
+    found = places([0, 1, 2], latitude=[-17.0, -16, -18], longitude=[179.5, -179.5, -179.0])
+    assert found.bounding_box() == (-18.0, -16.0, 179.5, 181.0)
+    assert found.unbroken_longitude().tolist() == [179.5, 180.5, 181.0]
+    assert found.summary() == "3, latitude -18.00 to -16.00, longitude 179.50 to -179.00"
+    # Around the world, and across the other meridian, they are what they were.
+    for longitude in ([-150.0, 10.0, 170.0], [-0.5, 0.5, 1.0]):
+        assert places([0, 1, 2], longitude=longitude).unbroken_longitude().tolist() == longitude
+
+
+@pytest.mark.parametrize(("latitude", "longitude"), [([np.nan, 1], [3.0, 4]), ([np.nan] * 2, [np.nan] * 2)])
+def test_what_can_be_saved_can_be_loaded(tmp_path, latitude, longitude):
+    table = PlaceTable(np.arange(2), np.array(latitude), np.array(longitude))
+    traces = to_traces([(0, 0, 0, 0), (0, 0, 1, 1)], table, minutes(2))
+    traces.save(tmp_path / "set")
+    loaded = Traces.load(tmp_path / "set").places
+    assert np.array_equal(loaded.latitude, latitude, equal_nan=True)
+    assert np.array_equal(loaded.longitude, longitude, equal_nan=True)
+
+
+def test_what_could_not_be_loaded_is_no_table():
+    for latitude, longitude in ((np.inf, 1), (91, 1), (1, -181), (1, np.inf)):
+        with pytest.raises(InputError, match="places: expected l"):
+            PlaceTable(np.arange(1), np.array([float(latitude)]), np.array([float(longitude)]))
+
+
+def test_a_place_without_coordinates_leaves_the_others_where_they_are():
+    table = PlaceTable(np.arange(3), np.array([35.0, np.nan, 36]), np.array([139.0, 139.5, 140]))
+    known = PlaceTable(np.arange(2), table.latitude[[0, 2]], table.longitude[[0, 2]])
+    assert table.bounding_box()[:2] == (35.0, 36.0)
+    assert np.isnan(table.position_km()[1]).any()
+    assert table.position_km()[[0, 2], 0] == pytest.approx(known.position_km()[:, 0])
 
 
 def test_cells_of_a_grid_begin_in_the_south_west():

@@ -7,6 +7,7 @@ import io
 import tempfile
 import zipfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
 from tests.datasets.test_tables import FORMS
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_checkins = partial(read_checkins, discretization=every_place())
 
 ZONE = "Asia/Kolkata"  # no summer time, and half an hour off
 START = np.datetime64("2024-02-27T00:00:00")
@@ -98,7 +102,7 @@ def read(content: bytes, **options):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table"
         path.write_bytes(content)
-        return read_checkins(path, time_zone=ZONE, discretization=Discretization(MostVisited(99)), **options)
+        return read_checkins(path, time_zone=ZONE, discretization=every_place(MostVisited(99)), **options)
 
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,12 @@ import pandas as pd
 import pytest
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_checkins = partial(read_checkins, discretization=every_place())
 
 HAND_MADE = Path(__file__).parents[1] / "samples" / "checkins" / "checkins.csv"
 COLUMNS = {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon", "place": "where", "category": "what"}
@@ -134,7 +138,7 @@ def test_latin_1_is_recognized(tmp_path):
 def test_gps_fixes_need_no_places(tmp_path):
     path = write(tmp_path, "user,time,latitude,longitude\n1,2024-01-01T08:00:00Z,40.7,-74.0\n")
     grid = GridPlaces(40, 41, -75, -73, n_rows=10, n_columns=10)
-    traces, _ = read_checkins(path, discretization=Discretization(grid))
+    traces, _ = read_checkins(path, discretization=every_place(grid))
     assert traces.to_frame()["place"].tolist() == [7 * 10 + 5]
 
 
@@ -251,7 +255,7 @@ def test_foursquare_tokyo_trips(shared, tmp_path):
     trips = pd.read_csv(folder / "traj-TKY.csv.gz").merge(pd.read_csv(folder / "poi-TKY.csv.gz"), on="poiID")
     trips.to_parquet(tmp_path / "tky.parquet")
     columns = {"user": "userID", "time": "startTime", "latitude": "poiLat", "longitude": "poiLon", "place": "poiID"}
-    settings = Discretization(MostVisited(500))
+    settings = every_place(MostVisited(500))
     traces, report = read_checkins(tmp_path / "tky.parquet", columns, time_zone="Asia/Tokyo", discretization=settings)
     # Counted with the standard library: rows at the 500 places, hours of Tokyo with a check-in, and pairs of them.
     assert (report.n_rows, report.n_other_places, report.n_same_instant) == (13_367, 13_367 - 9_125, 9_125 - 6_233)
@@ -272,7 +276,7 @@ def test_foursquare_us_sample_on_a_grid_of_new_york(shared):
     table = pd.read_csv(folder / "Foursquare_3_checkins.txt.gz", sep="\t", names=["user", "poi", "time"])
     places = pd.read_csv(folder / "Foursquare_3_poi_coos.txt.gz", sep="\t", names=["poi", "latitude", "longitude"])
     table = table.merge(places, on="poi")
-    settings = Discretization(GridPlaces(40.4844, 40.9176, -74.2586, -73.7013, n_rows=20, n_columns=20))
+    settings = every_place(GridPlaces(40.4844, 40.9176, -74.2586, -73.7013, n_rows=20, n_columns=20))
     # The file's times are eight hours early; the report shows it.
     _, early = read_checkins(table, time_zone="America/New_York", discretization=settings)
     assert early.quietest_hour in range(18, 23)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ppmtf_jax.datasets.discretization import Discretization, discretize
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.errors import InputError, Problem
+from tests.support import every_place
 
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
 
@@ -41,14 +42,14 @@ def events(traces) -> list[tuple]:
 
 def test_events_outside_the_box_are_dropped_and_counted():
     frame = checkins([(1, "2024-01-01T08:00", 35.7), (1, "2024-01-01T09:00", 36.7)], "user time latitude")
-    traces, report = run(frame, Discretization(BOX))
+    traces, report = run(frame, every_place(BOX))
     assert traces.n_places == 20 * 20
     assert (report.n_rows, report.n_outside_box, report.n_other_places, report.n_events) == (2, 1, 0, 1)
 
 
 def test_most_visited_places_come_by_visits_then_by_id():
     rows = [(1, f"2024-01-01T{hour:02d}:00", place) for hour, place in enumerate("ccbbadde")]
-    traces, report = run(checkins(rows), Discretization(MostVisited(4)))
+    traces, report = run(checkins(rows), every_place(MostVisited(4)))
     # b, c and d have two visits each; a comes before e among those with one.
     assert traces.places.ids.tolist() == ["b", "c", "d", "a"]
     assert report.n_other_places == 1
@@ -68,7 +69,7 @@ def test_order_of_rows_does_not_matter():
             for u, t, p in zip(generator.integers(0, 5, 60), times, generator.integers(0, 9, 60), strict=True)
         ]
     )
-    settings = Discretization(MostVisited(5), max_gap_s=7200)
+    settings = every_place(MostVisited(5), max_gap_s=7200)
     first, _ = run(frame, settings)
     second, _ = run(frame.sample(frac=1, random_state=1), settings)
     pd.testing.assert_frame_equal(first.to_frame(), second.to_frame())
@@ -84,7 +85,7 @@ def test_a_place_has_the_median_coordinates_and_the_most_frequent_category():
         (1, "2024-01-01T12:00", "q", 35.5, "gym"),
         (1, "2024-01-01T13:00", "r", 35.5, None),
     ]
-    traces, _ = run(checkins(rows, "user time place latitude category"), Discretization(MostVisited(9)))
+    traces, _ = run(checkins(rows, "user time place latitude category"), every_place(MostVisited(9)))
     assert traces.places.latitude.tolist() == [35.2, 35.5, 35.5]
     # Equally frequent: the first in alphabetical order. Nothing known: an empty text.
     assert traces.places.category.tolist() == ["inn", "gym", ""]
@@ -94,7 +95,7 @@ def test_categories_that_no_row_has_are_no_places():
     frame = checkins([(1, "2024-01-01T08:00", "b")])
     frame["place"] = pd.Categorical(["b"], categories=["a", "b", "c"])
     frame["user"] = pd.Categorical([7], categories=[5, 7])
-    traces, report = run(frame, Discretization(MostVisited(10)))
+    traces, report = run(frame, every_place(MostVisited(10)))
     assert (traces.places.ids.tolist(), traces.user_ids.tolist(), report.n_users_read) == (["b"], [7], 1)
 
 
@@ -103,7 +104,7 @@ def test_categories_that_no_row_has_are_no_places():
 
 def test_times_are_rounded_down_and_counted_from_midnight_of_the_first_day():
     rows = [(1, "2024-01-02T00:00:00", "a"), (1, "2024-01-02T00:59:59", "a"), (1, "2024-01-03T23:59:59", "a")]
-    traces, report = run(checkins(rows), Discretization(MostVisited(1), step_s=1200, slot_s=3600))
+    traces, report = run(checkins(rows), every_place(MostVisited(1), step_s=1200, slot_s=3600))
     assert traces.instant.tolist() == [0, 2, 2 * 72 - 1]
     assert (traces.time_grid.start, traces.time_grid.n_instants) == ("2024-01-02T00:00:00", 2 * 72)
     assert (report.first_time, report.last_time) == ("2024-01-02T00:00:00", "2024-01-03T23:59:59")
@@ -111,24 +112,24 @@ def test_times_are_rounded_down_and_counted_from_midnight_of_the_first_day():
 
 def test_default_slots_are_two_hours_of_the_day():
     rows = [(1, "2024-01-01T23:30", "a"), (1, "2024-01-03T00:30", "a")]
-    grid = run(checkins(rows), Discretization(MostVisited(1)))[0].time_grid
+    grid = run(checkins(rows), every_place(MostVisited(1)))[0].time_grid
     assert grid.n_slots == 12
     assert grid.slot_of_instant[[0, 1, 2, 23, 24, 47, 71]].tolist() == [0, 0, 1, 11, 0, 11, 11]
     assert grid.one_period().n_instants == 24
 
 
 def test_each_instant_can_be_its_own_slot():
-    grid = run(checkins([(1, "2024-01-01T23:30", "a")]), Discretization(MostVisited(1), slot_s=None))[0].time_grid
+    grid = run(checkins([(1, "2024-01-01T23:30", "a")]), every_place(MostVisited(1), slot_s=None))[0].time_grid
     assert grid.slot_of_instant.tolist() == list(range(24))
 
 
 def test_a_sequence_of_slots_is_repeated():
     rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-02T00:00", "a")]
     night_and_day = [0] * 7 + [5] * 15 + [0] * 2
-    settings = Discretization(MostVisited(1), slot_of_instant=night_and_day)
+    settings = every_place(MostVisited(1), slot_of_instant=night_and_day)
     grid = run(checkins(rows), settings)[0].time_grid
     assert grid.slot_of_instant.tolist() == ([0] * 7 + [1] * 15 + [0] * 2) * 2
-    assert settings == Discretization(MostVisited(1), slot_of_instant=tuple(night_and_day))
+    assert settings == every_place(MostVisited(1), slot_of_instant=tuple(night_and_day))
 
 
 def test_a_function_gets_the_local_times_of_the_instants():
@@ -136,7 +137,7 @@ def test_a_function_gets_the_local_times_of_the_instants():
         return (~np.is_busday(times.astype("datetime64[D]"))).astype(int)
 
     rows = [(1, "2024-01-05T12:00", "a"), (1, "2024-01-06T12:00", "a")]  # a Friday and a Saturday
-    traces, _ = run(checkins(rows), Discretization(MostVisited(1), step_s=43_200, slot_of_instant=is_weekend))
+    traces, _ = run(checkins(rows), every_place(MostVisited(1), step_s=43_200, slot_of_instant=is_weekend))
     assert traces.time_grid.slot_of_instant.tolist() == [0, 0, 1, 1]
     assert traces.slot.tolist() == [0, 1]
 
@@ -145,23 +146,23 @@ def test_the_period_of_each_kind_of_slots():
     rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-03T00:00", "a")]  # three days
     by_hour = {"slot_of_instant": lambda times: times.astype("datetime64[h]").astype(int) % 12}
     periods = [
-        (Discretization(MostVisited(1)), 24),
-        (Discretization(MostVisited(1), slot_s=86_400), 24),
-        (Discretization(MostVisited(1), slot_s=None), 72),
+        (every_place(MostVisited(1)), 24),
+        (every_place(MostVisited(1), slot_s=86_400), 24),
+        (every_place(MostVisited(1), slot_s=None), 72),
         # Twelve hours repeat too, but the sequence is what was given.
-        (Discretization(MostVisited(1), slot_of_instant=[0, 1] * 12), 24),
-        (Discretization(MostVisited(1), slot_of_instant=[0] * 30 + [1] * 18), 48),
-        (Discretization(MostVisited(1), slot_of_instant=range(100)), 72),
-        (Discretization(MostVisited(1), **by_hour), 72),
-        (Discretization(MostVisited(1), **by_hour, period_s=86_400), 24),
-        (Discretization(MostVisited(1), **by_hour, period_s=7 * 86_400), 72),
+        (every_place(MostVisited(1), slot_of_instant=[0, 1] * 12), 24),
+        (every_place(MostVisited(1), slot_of_instant=[0] * 30 + [1] * 18), 48),
+        (every_place(MostVisited(1), slot_of_instant=range(100)), 72),
+        (every_place(MostVisited(1), **by_hour), 72),
+        (every_place(MostVisited(1), **by_hour, period_s=86_400), 24),
+        (every_place(MostVisited(1), **by_hour, period_s=7 * 86_400), 72),
     ]
     assert [run(checkins(rows), settings)[0].time_grid.period for settings, _ in periods] == [n for _, n in periods]
 
 
 def test_a_period_after_which_slots_do_not_repeat():
     rows = [(1, "2024-01-01T00:00", "a"), (1, "2024-01-03T00:00", "a")]
-    each_day = Discretization(
+    each_day = every_place(
         MostVisited(1), slot_of_instant=lambda times: times.astype("datetime64[D]").astype(int), period_s=86_400
     )
     with pytest.raises(InputError, match="slots that repeat after the period of 24 instants; found slot 0 at"):
@@ -171,7 +172,7 @@ def test_a_period_after_which_slots_do_not_repeat():
 @pytest.mark.parametrize("slots", [lambda _: [0, 1], lambda times: np.zeros(len(times))])
 def test_a_function_that_gives_no_slot_for_each_instant_is_refused(slots):
     with pytest.raises(InputError, match="24 whole numbers, one for each instant"):
-        run(checkins([(1, "2024-01-01T00:00", "a")]), Discretization(MostVisited(1), slot_of_instant=slots))
+        run(checkins([(1, "2024-01-01T00:00", "a")]), every_place(MostVisited(1), slot_of_instant=slots))
 
 
 # Traces and transitions
@@ -179,7 +180,7 @@ def test_a_function_that_gives_no_slot_for_each_instant_is_refused(slots):
 
 def test_the_first_of_several_events_at_an_instant_is_kept():
     rows = [(1, "2024-01-01T08:50", "b"), (1, "2024-01-01T08:10", "a"), (2, "2024-01-01T08:40", "b")]
-    traces, report = run(checkins(rows), Discretization(MostVisited(2)))
+    traces, report = run(checkins(rows), every_place(MostVisited(2)))
     assert events(traces) == [(1, 0, 8, "a"), (2, 0, 8, "b")]
     assert report.n_same_instant == 1
 
@@ -191,16 +192,16 @@ def test_a_gap_begins_a_new_trace():
         (1, "2024-01-01T10:01", "a"),  # 3660 s later
         (2, "2024-01-01T11:00", "a"),
     ]
-    traces, report = run(checkins(rows), Discretization(MostVisited(1), max_gap_s=3600))
+    traces, report = run(checkins(rows), every_place(MostVisited(1), max_gap_s=3600))
     assert traces.trace.tolist() == [0, 0, 1, 0]
     assert (report.n_transitions, report.n_traces) == (1, 3)
     # Without it, all consecutive instants count.
-    assert run(checkins(rows), Discretization(MostVisited(1)))[1].n_transitions == 2
+    assert run(checkins(rows), every_place(MostVisited(1)))[1].n_transitions == 2
 
 
 def test_transitions_need_consecutive_instants():
     rows = [(1, f"2024-01-01T{hour}:00", "a") for hour in ("08", "09", "11", "12", "13")]
-    assert run(checkins(rows), Discretization(MostVisited(1)))[1].n_transitions == 1 + 2
+    assert run(checkins(rows), every_place(MostVisited(1)))[1].n_transitions == 1 + 2
 
 
 def test_given_traces_are_numbered_in_the_order_of_their_times():
@@ -211,13 +212,13 @@ def test_given_traces_are_numbered_in_the_order_of_their_times():
         (1, "early", "2024-01-01T08:30", "a"),
         (2, "late", "2024-01-01T13:00", "a"),
     ]
-    traces, _ = run(checkins(rows, "user trace time place"), Discretization(MostVisited(2)))
+    traces, _ = run(checkins(rows, "user trace time place"), every_place(MostVisited(2)))
     assert events(traces) == [(1, 0, 8, "b"), (1, 1, 12, "a"), (1, 1, 13, "a"), (2, 0, 13, "a")]
 
 
 def test_traces_of_a_user_may_share_an_instant():
     rows = [(1, 5, "2024-01-01T08:00", "a"), (1, 6, "2024-01-01T08:30", "a")]
-    assert run(checkins(rows, "user trace time place"), Discretization(MostVisited(1)))[1].n_events == 2
+    assert run(checkins(rows, "user trace time place"), every_place(MostVisited(1)))[1].n_events == 2
 
 
 @st.composite
@@ -246,7 +247,7 @@ def test_agrees_with_a_plain_loop(rows, max_gap_s, n_places):
         last[user] = (instant, time)
         expected.append((user, number[user], instant, place))
 
-    traces, report = run(checkins(rows), Discretization(MostVisited(n_places), max_gap_s=max_gap_s))
+    traces, report = run(checkins(rows), every_place(MostVisited(n_places), max_gap_s=max_gap_s))
     assert events(traces) == expected
     present = {event[:3] for event in expected}
     assert report.n_transitions == sum((user, trace, instant - 1) in present for user, trace, instant in present)
@@ -259,7 +260,7 @@ def test_agrees_with_a_plain_loop(rows, max_gap_s, n_places):
 def test_friendships_are_restricted_to_users_with_events():
     frame = checkins([(1, "2024-01-01T08:00", "a"), (2, "2024-01-01T08:00", "a"), (3, "2024-01-01T08:00", "b")])
     friends = pd.DataFrame({"user": [1, 2, 1], "friend": [2, 1, 3]})
-    traces, report = run(frame, Discretization(MostVisited(1)), friendships=friends)
+    traces, report = run(frame, every_place(MostVisited(1)), friendships=friends)
     assert traces.friendships.tolist() == [[0, 1]]
     assert report.notes == ("1 of 3 friendship rows left out: somebody has no event",)
 
@@ -267,7 +268,7 @@ def test_friendships_are_restricted_to_users_with_events():
 def test_report_says_what_became_of_the_rows():
     rows = [(1, f"2024-01-01T{hour:02d}:00", "a") for hour in range(24) if hour != 4]
     report = run(
-        checkins([*rows, (2, "2024-01-01T08:00", "b"), (1, "2024-01-01T08:10", "a")]), Discretization(MostVisited(1))
+        checkins([*rows, (2, "2024-01-01T08:00", "b"), (1, "2024-01-01T08:10", "a")]), every_place(MostVisited(1))
     )[1]
     assert report.quietest_hour == 4
     text = str(report).splitlines()
@@ -300,7 +301,7 @@ def test_report_says_what_became_of_the_rows():
 )
 def test_impossible_settings(settings, messages):
     with pytest.raises(InputError) as error:
-        Discretization(**settings)
+        every_place(**settings)
     assert len(error.value.problems) == len(messages)
     assert all(message in str(error.value) for message in messages)
 
@@ -310,7 +311,7 @@ def test_every_problem_of_a_table_is_listed_at_once():
     frame["longitude"] = [35.7, 200.0]
     known = Problem("something", "something else")
     with pytest.raises(InputError) as error:
-        run(frame, Discretization(), subject="table", problems=[known])
+        run(frame, every_place(), subject="table", problems=[known])
     assert str(error.value).splitlines()[0] == "table: 6 problems"
     assert error.value.problems[0] == known
     found = [problem.found for problem in error.value.problems]
@@ -321,19 +322,19 @@ def test_every_problem_of_a_table_is_listed_at_once():
 @pytest.mark.parametrize(
     ("frame", "discretization", "message"),
     [
-        (pd.DataFrame({"user": [1]}), Discretization(), "Missing: latitude, longitude, local_time, utc_time"),
-        (checkins([(1, "2024-01-01", "a")]).iloc[:0], Discretization(), "at least one check-in; found none"),
-        (checkins([(1, "2024-01-01")], "user time"), Discretization(), "choose a grid"),
-        (checkins([(1, "2024-01-01", "a"), ("x", "2024-01-01", "a")]), Discretization(), "several: 1 (int), 'x' (str)"),
-        (checkins([(1, "2024-01-01", 36.7)], "user time latitude"), Discretization(BOX), "Choose a box"),
+        (pd.DataFrame({"user": [1]}), every_place(), "Missing: latitude, longitude, local_time, utc_time"),
+        (checkins([(1, "2024-01-01", "a")]).iloc[:0], every_place(), "at least one check-in; found none"),
+        (checkins([(1, "2024-01-01")], "user time"), every_place(), "choose a grid"),
+        (checkins([(1, "2024-01-01", "a"), ("x", "2024-01-01", "a")]), every_place(), "several: 1 (int), 'x' (str)"),
+        (checkins([(1, "2024-01-01", 36.7)], "user time latitude"), every_place(BOX), "Choose a box"),
         (
             checkins([(1, "2024-01-01", 40.7, -74.0)], "user time longitude latitude"),
-            Discretization(GridPlaces(40, 41, -75, -73, 2, 2)),
+            every_place(GridPlaces(40, 41, -75, -73, 2, 2)),
             "probably swapped",
         ),
         (
             checkins([(1, "1066-01-01", "a"), (1, "2024-01-01", "a")]),
-            Discretization(step_s=60),
+            every_place(step_s=60),
             "at most 10,000,000 instants",
         ),
     ],
@@ -346,14 +347,14 @@ def test_bad_tables(frame, discretization, message):
 
 def test_most_rows_would_be_in_the_box_if_they_were_swapped():
     rows = [(1, "2024-01-01T08:00", -74.0, 40.5)] * 3 + [(1, "2024-01-01T09:00", 40.5, -74.0)]
-    box = Discretization(GridPlaces(40, 41, -75, -73, 2, 2))
+    box = every_place(GridPlaces(40, 41, -75, -73, 2, 2))
     with pytest.raises(InputError, match=r"within the bounding box; found .*, 1 within \(3 rows\).*probably swapped"):
         run(checkins(rows, "user time latitude longitude"), box)
 
 
 def test_rows_of_other_zones_are_told():
     rows = [(1, f"2024-01-01T{hour:02d}:00", "a", 139.0) for hour in range(8)] + [(1, "2024-01-01T09:00", "b", -74.0)]
-    _, report = run(checkins(rows, "user time place longitude"), Discretization(MostVisited(2)))
+    _, report = run(checkins(rows, "user time place longitude"), every_place(MostVisited(2)))
     assert report.notes == (
         "1 of 9 check-ins are where the sun is over 4 h off the clocks of Asia/Tokyo: in other zones, whose nights are "
         "other slots",
@@ -363,11 +364,11 @@ def test_rows_of_other_zones_are_told():
 def test_places_that_are_scattered_are_told_and_refused_where_most_are():
     rows = [(1, f"2024-01-01T{hour:02d}:00", "abc"[hour % 3], 35.0) for hour in range(12)]
     table = checkins([*rows, (1, "2024-01-01T20:00", "a", 37.0)], "user time place latitude")
-    _, report = run(table, Discretization(MostVisited(3)))
+    _, report = run(table, every_place(MostVisited(3)))
     assert report.notes[0].startswith("1 of 3 places of several check-ins scattered further than 1 degree ('a' at lat")
     moving = table.assign(latitude=np.arange(13) * 5.0)
     with pytest.raises(InputError, match=r"3 of 3 places of several check-ins scattered further .*column of places"):
-        run(moving, Discretization(MostVisited(3)))
+        run(moving, every_place(MostVisited(3)))
 
 
 @pytest.mark.parametrize(("year", "n_stray"), [("1900", 1), ("2018", 0), ("2099", 1)])
@@ -375,7 +376,7 @@ def test_a_few_rows_years_away_are_left_out_only_if_that_is_asked_for(year, n_st
     rows = [(1, f"2024-01-0{1 + hour % 2}T{hour:02d}:00", "a") for hour in range(24)] + [
         (1, f"{year}-01-01T08:00", "a")
     ]
-    discretization = Discretization(MostVisited(1), step_s=43_200, slot_s=43_200)
+    discretization = every_place(MostVisited(1), step_s=43_200, slot_s=43_200)
     if year == "2018":  # six years are more than five, but half of the rows are no few
         rows += [(1, f"2018-01-01T{hour:02d}:30", "a") for hour in range(24)]
     if n_stray:
@@ -393,7 +394,7 @@ def test_time_going_backwards_within_a_given_trace():
         (1, 1, "2024-01-01T06:00", "a"),
     ]
     with pytest.raises(InputError) as error:
-        run(checkins(rows, "user trace time place"), Discretization())
+        run(checkins(rows, "user trace time place"), every_place())
     (problem,) = error.value.problems
     assert problem.n_rows == 1
     assert problem.examples == ("row 2 (user 1, trace 0): 2024-01-01T08:00:00 after 2024-01-01T09:00:00",)
@@ -401,4 +402,4 @@ def test_time_going_backwards_within_a_given_trace():
 
 def test_unknown_time_zone_is_listed_with_the_rest():
     with pytest.raises(InputError, match=r"2 problems[\s\S]*found 'Mars/Phobos'"):
-        discretize(checkins([(None, "2024-01-01", "a")]), Discretization(), time_zone="Mars/Phobos")
+        discretize(checkins([(None, "2024-01-01", "a")]), every_place(), time_zone="Mars/Phobos")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_foursquare = partial(read_foursquare, discretization=every_place())
 
 HAND_MADE = Path(__file__).parents[1] / "samples" / "foursquare"
 ROW = "1\tv1\tc\tBar\t40.7\t-74.0\t-300\tTue Jan 03 18:00:00 +0000 2012\n"
@@ -99,11 +103,11 @@ def test_new_york(foursquare_nyc):
 
 
 def test_all_of_new_york_with_a_largest_gap(foursquare_nyc):
-    settings = Discretization(MostVisited(5_135), max_gap_s=3600)
+    settings = every_place(MostVisited(5_135), max_gap_s=3600)
     traces, report = read_foursquare(foursquare_nyc, discretization=settings)
     assert (report.n_other_places, report.n_users) == (0, 1_083)
     assert "Café" in traces.places.category
     # Each new trace of a user costs at most one transition.
-    free = read_foursquare(foursquare_nyc, discretization=Discretization(MostVisited(5_135)))[1]
+    free = read_foursquare(foursquare_nyc, discretization=every_place(MostVisited(5_135)))[1]
     assert 0 < free.n_transitions - report.n_transitions < report.n_traces - report.n_users
     assert free.n_events == report.n_events

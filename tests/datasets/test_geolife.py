@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from ppmtf_jax.datasets import geolife
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.geolife import read_geolife
+from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_geolife = partial(read_geolife, discretization=every_place(GridPlaces(*BEIJING)))
 
 HAND_MADE = Path(__file__).parents[1] / "samples" / "geolife"
 BOX = GridPlaces(39.7, 40.2, 116.1, 116.7, 16, 16)
@@ -141,7 +145,7 @@ def test_nothing_to_read(tmp_path):
 
 def test_fixes_without_a_grid_are_refused():
     with pytest.raises(InputError, match="choose a grid"):
-        read_geolife(HAND_MADE, discretization=Discretization())
+        read_geolife(HAND_MADE, discretization=every_place())
 
 
 def test_full_trajectories_of_four_users(geolife_data):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_gowalla = partial(read_gowalla, discretization=every_place())
 
 HAND_MADE = Path(__file__).parents[1] / "samples" / "gowalla"
 CHECKINS = HAND_MADE / "loc-gowalla_totalCheckins.txt"
@@ -19,7 +23,7 @@ ROW = "0\t2010-10-12T00:21:28Z\t40.64\t-73.78\t23261\n"
 
 def test_hand_made_files_over_both_changes_of_summer_time():
     traces, report = read_gowalla(
-        CHECKINS, EDGES, time_zone="America/New_York", discretization=Discretization(MostVisited(2))
+        CHECKINS, EDGES, time_zone="America/New_York", discretization=every_place(MostVisited(2))
     )
     # 7 November is 17 + 30 + 31 + 30 + 31 + 31 + 30 + 31 + 7 = 238 days after 14 March.
     november = 238 * 24
@@ -38,7 +42,7 @@ def test_hand_made_files_over_both_changes_of_summer_time():
 
 def test_repeated_rows_are_no_visits():
     # Place 200 has three rows, two of which are the same; 100 has three different ones.
-    traces, _ = read_gowalla(CHECKINS, time_zone="America/New_York", discretization=Discretization(MostVisited(1)))
+    traces, _ = read_gowalla(CHECKINS, time_zone="America/New_York", discretization=every_place(MostVisited(1)))
     assert traces.places.ids.tolist() == [100]
     assert traces.friendships is None
 

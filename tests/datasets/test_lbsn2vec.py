@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,16 @@ from scipy import io
 
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec, read_lbsn2vec_table
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_lbsn2vec = partial(read_lbsn2vec, discretization=every_place())
+read_lbsn2vec_table = partial(read_lbsn2vec_table, discretization=every_place())
 
 SAMPLES = Path(__file__).parents[1] / "samples" / "lbsn2vec"
 CHECKINS, FRIENDS, NAMES = (SAMPLES / f"{name}.csv" for name in ("checkins", "friendships", "category_names"))
@@ -94,7 +99,7 @@ def test_categories_have_names_where_there_are_some(tmp_path):
 
 
 def test_instants_of_two_hours_and_few_places(tmp_path):
-    discretization = Discretization(MostVisited(1), step_s=7200, slot_s=7200)
+    discretization = every_place(MostVisited(1), step_s=7200, slot_s=7200)
     traces, _ = read_lbsn2vec(city_file(tmp_path), discretization=discretization)
     assert (traces.time_grid.n_instants, traces.time_grid.step_s) == (7 * 12, 7200)
     assert traces.instant.max() == 83
@@ -102,7 +107,13 @@ def test_instants_of_two_hours_and_few_places(tmp_path):
 
 def test_a_city_is_imported_by_its_name(tmp_path):
     data_set = DATA_SETS["lbsn2vec"]
-    values = {"path": city_file(tmp_path), "graph": "old", "category_names": NAMES, "train_fraction": 0.5}
+    values = {
+        "path": city_file(tmp_path),
+        "graph": "old",
+        "category_names": NAMES,
+        "train_fraction": 0.5,
+        "min_users_per_place": 1,
+    }
     found = data_set.read(build_settings(data_set.settings, values, "import"), 0, False)
     assert found.sets["train"].n_users + found.sets["test"].n_users == 3
     assert "Bar" in found.sets["train"].places.category
@@ -136,7 +147,7 @@ def test_what_is_no_city(tmp_path):
 
 
 def test_what_a_city_cannot_be_read_as(tmp_path):
-    discretization = Discretization(GridPlaces(40, 41, -75, -73, 2, 2), step_s=1800)
+    discretization = every_place(GridPlaces(40, 41, -75, -73, 2, 2), step_s=1800)
     with pytest.raises(InputError) as error:
         read_lbsn2vec(city_file(tmp_path), graph="all", discretization=discretization)
     assert [str(problem).split(";")[0] for problem in error.value.problems] == [
@@ -215,7 +226,7 @@ def lbsn2vec(shared) -> Path:
 )
 def test_cities(lbsn2vec, city, n_rows, n_users, n_old, n_new):
     """Numbers of the data set's own description; one user of New York is listed as a friend of her own."""
-    everywhere = Discretization(MostVisited(10**6))
+    everywhere = every_place(MostVisited(10**6))
     file = lbsn2vec / f"dataset_connected_{city}.mat"
     for graph, n_pairs in (("old", n_old), ("new", n_new)):
         traces, report = read_lbsn2vec(file, graph=graph, discretization=everywhere)
@@ -228,8 +239,8 @@ def test_cities(lbsn2vec, city, n_rows, n_users, n_old, n_new):
 
 def test_the_table_of_new_york_is_of_the_same_check_ins(lbsn2vec):
     files = lbsn2vec / "nyc_checkins.csv.gz", lbsn2vec / "nyc_friendship_new.csv.gz"
-    table, report = read_lbsn2vec_table(*files, discretization=Discretization(MostVisited(100)))
-    city, _ = read_lbsn2vec(lbsn2vec / "dataset_connected_NYC.mat", discretization=Discretization(MostVisited(100)))
+    table, report = read_lbsn2vec_table(*files, discretization=every_place(MostVisited(100)))
+    city, _ = read_lbsn2vec(lbsn2vec / "dataset_connected_NYC.mat", discretization=every_place(MostVisited(100)))
     assert report.n_rows == 105_961
     # All but venues without coordinates, which are few of a hundred.
     assert len(set(table.places.ids) & set(city.places.ids)) >= 98

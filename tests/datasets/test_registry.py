@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,26 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.geolife import read_geolife
+from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
 from ppmtf_jax.datasets.lbsn2vec import read_lbsn2vec_table
 from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, describe_settings, help_of_fields
+from tests.support import every_place
+
+# Tables made by hand have few users.
+EVERY_PLACE = {"min_users_per_place": 1}
+read_checkins = partial(read_checkins, discretization=every_place())
+read_foursquare = partial(read_foursquare, discretization=every_place())
+read_geolife = partial(read_geolife, discretization=every_place(GridPlaces(*BEIJING)))
+read_gowalla = partial(read_gowalla, discretization=every_place())
+read_lbsn2vec_table = partial(read_lbsn2vec_table, discretization=every_place())
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 NAMES = ["checkins", "foursquare", "geolife", "gowalla", "lbsn2vec", "lbsn2vec-table", "people-flow", "toy-city"]
@@ -52,7 +62,7 @@ def assert_split_of(found: Imported, traces: Traces, report: object, seed: int, 
         pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
         pd.testing.assert_frame_equal(part.places.to_frame(), expected.places.to_frame())
         assert part.time_grid == expected.time_grid
-    assert found.report == str(report)
+    assert found.report == str(report.after_split(train, test, 0) if isinstance(report, ImportReport) else report)
 
 
 # Entries
@@ -124,15 +134,17 @@ def test_a_data_set_of_ones_own():
 
 def test_foursquare():
     path = SAMPLES / "foursquare"
-    assert_split_of(imported("foursquare", 3, path=str(path), train_fraction=0.5), *read_foursquare(path), 3, 0.5)
+    assert_split_of(
+        imported("foursquare", 3, **EVERY_PLACE, path=str(path), train_fraction=0.5), *read_foursquare(path), 3, 0.5
+    )
 
 
 def test_geolife():
     path, times = SAMPLES / "geolife", {"step_s": 600, "slot_s": 1200, "max_gap_s": 7200.0}
     box = GridPlaces(39.7, 40.2, 116.1, 116.7, 16, 16)
-    found = imported("geolife", 1, path=path, train_fraction=0.5, time_zone="UTC", **times)
-    assert_split_of(found, *read_geolife(path, time_zone="UTC", discretization=Discretization(box, **times)), 1, 0.5)
-    coarse = imported("geolife", path=path, grid=[39.7, 40.2, 116.1, 116.7, 2, 3], train_fraction=0.5)
+    found = imported("geolife", 1, **EVERY_PLACE, path=path, train_fraction=0.5, time_zone="UTC", **times)
+    assert_split_of(found, *read_geolife(path, time_zone="UTC", discretization=every_place(box, **times)), 1, 0.5)
+    coarse = imported("geolife", **EVERY_PLACE, path=path, grid=[39.7, 40.2, 116.1, 116.7, 2, 3], train_fraction=0.5)
     assert coarse.sets["train"].n_places == 2 * 3
     for name, value in {"grid": None, "n_places": 500}.items():
         assert "expected a grid, since GPS fixes have no place ids" in refusal("geolife", path=path, **{name: value})[0]
@@ -140,14 +152,16 @@ def test_geolife():
 
 def test_gowalla_with_friendships():
     checkins, edges = (SAMPLES / "gowalla" / f"loc-gowalla_{name}.txt" for name in ("totalCheckins", "edges"))
-    found = imported("gowalla", 0, path=checkins, edges=str(edges), time_zone="America/Chicago", train_fraction=0.5)
+    found = imported(
+        "gowalla", 0, **EVERY_PLACE, path=checkins, edges=str(edges), time_zone="America/Chicago", train_fraction=0.5
+    )
     assert_split_of(found, *read_gowalla(checkins, edges, time_zone="America/Chicago"), 0, 0.5)
     assert found.sets["train"].friendships is not None
 
 
 def test_lbsn2vec_table_with_friendships():
     checkins, friends = (SAMPLES / "lbsn2vec" / name for name in ("checkins.csv", "friendships.csv"))
-    found = imported("lbsn2vec-table", 0, path=checkins, friendships=str(friends), train_fraction=0.5)
+    found = imported("lbsn2vec-table", 0, **EVERY_PLACE, path=checkins, friendships=str(friends), train_fraction=0.5)
     assert_split_of(found, *read_lbsn2vec_table(checkins, friends), 0, 0.5)
 
 
@@ -155,8 +169,8 @@ def test_checkins_with_columns_and_a_grid():
     path, box = SAMPLES / "checkins" / "checkins.csv", [48.8, 48.9, 2.3, 2.4, 4, 5]
     times = {"step_s": 1800, "slot_s": 3600, "max_gap_s": 7200.0}
     how = {"columns": COLUMNS, "time_zone": "Europe/Paris"}
-    found = imported("checkins", 1, path=path, grid=box, train_fraction=0.5, **times, **how)
-    expected = read_checkins(path, **how, discretization=Discretization(GridPlaces(*box), **times))
+    found = imported("checkins", 1, **EVERY_PLACE, path=path, grid=box, train_fraction=0.5, **times, **how)
+    expected = read_checkins(path, **how, discretization=every_place(GridPlaces(*box), **times))
     assert_split_of(found, *expected, 1, 0.5)
     assert (found.sets["train"].n_places, found.sets["train"].time_grid.step_s) == (4 * 5, 1800)
 

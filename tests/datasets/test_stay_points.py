@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tarfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.geolife import read_geolife
+from ppmtf_jax.datasets.geolife import BEIJING, read_geolife
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
-from ppmtf_jax.datasets.stay_points import StayPoints, find_stay_points
+from ppmtf_jax.datasets.stay_points import StayPoints, begun_instants, find_stay_points
 from ppmtf_jax.errors import InputError
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_checkins = partial(read_checkins, discretization=every_place())
+read_geolife = partial(read_geolife, discretization=every_place(GridPlaces(*BEIJING)))
 
 START = np.datetime64("2024-01-01T00:00:00")
 # 100 m to the north, on a globe of 6371 km
@@ -152,15 +157,74 @@ def test_stays_across_the_180th_meridian():
 def test_a_stay_is_a_check_in_at_each_step_that_it_lasts():
     table = fixes([(1, 5, 0), (1, 150, 0), (1, 151, 90), (2, 0, 0)]).rename(columns={"utc_time": "time"})
     how = {"time_zone": "Asia/Tokyo", "times_in": "UTC", "stay_points": StayPoints()}
-    traces, report = read_checkins(table, discretization=Discretization(GRID), **how)
+    traces, report = read_checkins(table, discretization=every_place(GRID), **how)
     # From 00:05 to 02:30 UTC: at 09, 10 and 11 h in Tokyo.
     assert traces.instant.tolist() == [9, 10, 11]
     assert report.notes == ("4 fixes became 1 stays of 1200 s within 200 m at least",)
     assert (report.n_rows, report.n_users_read, report.n_users) == (4, 2, 1)
     with pytest.raises(InputError, match="a grid, since stay points have no place ids"):
-        read_checkins(table.assign(place="a"), discretization=Discretization(MostVisited(3)), **how)
+        read_checkins(table.assign(place="a"), discretization=every_place(MostVisited(3)), **how)
     with pytest.raises(InputError, match="a stay of 9000 s within 200 m; found none in 4 fixes"):
-        read_checkins(table, discretization=Discretization(GRID), **(how | {"stay_points": StayPoints(200, 9000)}))
+        read_checkins(table, discretization=every_place(GRID), **(how | {"stay_points": StayPoints(200, 9000)}))
+
+
+def instants_of_stay(first: str, last: str, time_zone: str, east: float = 13.5, **times) -> list[int]:
+    """Instants of somebody who stays at one point between two times, UTC."""
+    table = pd.DataFrame({"user": 1, "time": [f"{first}Z", f"{last}Z"], "latitude": 50.0, "longitude": east})
+    how = {"time_zone": time_zone, "stay_points": StayPoints()}
+    traces, report = read_checkins(table, discretization=every_place(GridPlaces(49, 51, 10, 90, 1, 1), **times), **how)
+    assert report.n_same_instant == 0
+    return traces.instant.tolist()
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        ("08:50", "09:40", [8, 9]),
+        ("08:00", "08:59", [8]),
+        ("08:10", "09:10", [8, 9]),
+        # The last fix is in the instant that begins with it.
+        ("08:50", "10:00", [8, 9, 10]),
+        ("08:50", "12:05", [8, 9, 10, 11, 12]),
+    ],
+)
+def test_a_stay_has_every_instant_that_it_covers(first, last, expected):
+    assert instants_of_stay(f"2024-01-01T{first}", f"2024-01-01T{last}", "UTC") == expected
+
+
+def test_instants_begin_by_the_clock():
+    # In Nepal from 14:35 to 15:05.
+    assert instants_of_stay("2024-01-01T08:50", "2024-01-01T09:20", "Asia/Kathmandu", 85.0) == [14, 15]
+
+
+def test_a_stay_over_the_end_of_summer_time_covers_each_instant_once():
+    long = {"step_s": 7200, "slot_s": 7200}
+    # From 00:30 to 05:30 by the clocks, which go back from 3 to 2 h: 6 hours.
+    assert instants_of_stay("2024-10-26T22:30", "2024-10-27T04:30", "Europe/Berlin", **long) == [0, 1, 2]
+    # From 00:30 to 06:30, and they go forward from 2 to 3 h: 5 hours.
+    assert instants_of_stay("2024-03-30T23:30", "2024-03-31T04:30", "Europe/Berlin", **long) == [0, 1, 2, 3]
+
+
+@given(
+    start_s=st.integers(0, 90_000), duration_s=st.integers(0, 200_000), step_s=st.sampled_from([1, 600, 3600, 86_400])
+)
+def test_covered_instants_are_those_of_a_loop(start_s, duration_s, step_s):
+    if step_s == 1:
+        duration_s %= 1000
+    stay, later_s = begun_instants(np.array([0, start_s]), np.array([0, duration_s]), step_s)
+    at = start_s + later_s[stay == 1]
+    covered = range(start_s // step_s, (start_s + duration_s) // step_s + 1)
+    assert (at // step_s).tolist() == list(covered)
+    assert (at[0], at[1:].tolist()) == (start_s, [number * step_s for number in covered][1:])
+
+
+def test_degrees_of_longitude_are_shorter_in_the_north():
+    # At 60 degrees they are half as long: .003 are 6371 km * .003 * pi / 180 / 2 = 167 m, .004 are 222 m.
+    for east, n_stays in ((0.003, 1), (0.004, 0)):
+        table = fixes([(1, 0, 0), (1, 30, 0)]).assign(latitude=60.0, longitude=[10.0, 10.0 + east])
+        assert len(find_stay_points(table, StayPoints(200, 1200))) == n_stays
+    north = fixes([(1, 0, 0), (1, 30, 2.2)])
+    assert len(find_stay_points(north.assign(latitude=north["latitude"] + 25), StayPoints(200, 1200))) == 0
 
 
 def test_spaced_traces_take_each_stay_once():

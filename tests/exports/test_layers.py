@@ -167,7 +167,7 @@ def make(kind: str, traces: Traces) -> Layer:
 
 @pytest.mark.parametrize("kind", ["traces", "population"])
 def test_places_without_coordinates_are_refused_with_a_way_out(kind):
-    places = PlaceTable(np.arange(4), np.array([1.0, np.nan, 2, np.nan]), np.array([1.0, np.nan, np.inf, np.nan]))
+    places = PlaceTable(np.arange(4), np.array([1.0, np.nan, 2, np.nan]), np.array([1.0, np.nan, np.nan, np.nan]))
     traces = to_traces([(1, 0, 0, 0), (1, 0, 1, 2), (2, 0, 0, 1)], places, GRID)
     with pytest.raises(InputError, match=r"somebody is; found 2 of 3 without, first: 1, 2.*select_events") as error:
         make(kind, traces)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.exports.libraries import load_library
 from ppmtf_jax.exports.movingpandas import from_movingpandas, to_movingpandas
 from tests.exports.examples import by_hand, events
+from tests.support import every_place
+
+# Tables made by hand have few users.
+read_checkins = partial(read_checkins, discretization=every_place())
 
 geopandas = pytest.importorskip("geopandas", reason="needs GeoPandas (extra interop)")
 pytest.importorskip("shapely", reason="needs MovingPandas (extra interop)")
@@ -57,7 +62,7 @@ def test_traces_of_one_event_are_refused_with_a_way_out(movingpandas):
 def test_there_and_back(movingpandas, traces_of):
     traces = long_traces() if traces_of == "hand" else toy_city(n_users=10, n_days=2, seed=0).traces
     checkins = from_movingpandas(to_movingpandas(traces))
-    any_place = Discretization(MostVisited(1000))
+    any_place = every_place(MostVisited(1000))
     back, _ = read_checkins(checkins, time_zone=traces.time_grid.time_zone, discretization=any_place)
     assert events(back) == events(traces)
     assert back.trace_of_event().tolist() == traces.trace_of_event().tolist()
@@ -72,7 +77,7 @@ def test_trajectories_of_others(movingpandas):
     checkins = from_movingpandas(one)
     assert checkins["user"].tolist() == checkins["trace"].tolist() == ["bus 7"] * 2
     np.testing.assert_allclose(checkins["longitude"], [5, 6])
-    grid = Discretization(GridPlaces(0, 2, 4, 7, 2, 3))
+    grid = every_place(GridPlaces(0, 2, 4, 7, 2, 3))
     traces, _ = read_checkins(checkins, time_zone="Europe/Vienna", discretization=grid)
     assert (traces.instant.tolist(), traces.user_ids.tolist()) == ([8, 9], ["bus 7"])
     with pytest.raises(InputError, match="at least one trajectory; found none"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,18 +11,20 @@ import pytest
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.exports.trackintel import from_trackintel, to_trackintel
 from tests.exports.examples import GRID, PLACES, by_hand, events
-from tests.support import to_traces
+from tests.support import every_place, to_traces
+
+# Tables made by hand have few users.
+read_checkins = partial(read_checkins, discretization=every_place())
 
 geopandas = pytest.importorskip("geopandas", reason="needs GeoPandas (extra interop)")
 trackintel = pytest.importorskip("trackintel", reason="needs trackintel (extra interop)")
 
-ANY_PLACE = Discretization(MostVisited(1000))
+ANY_PLACE = every_place(MostVisited(1000))
 
 
 def hour(h: int) -> pd.Timestamp:
@@ -86,9 +90,16 @@ def test_staypoints_of_others_become_a_check_in_a_step():
     assert checkins["longitude"].tolist() == [5, 5, 5, 6, 5]
     assert list(checkins) == ["user", "time", "latitude", "longitude"]
     assert len(from_trackintel(table, step_s=1800)) == 5 + 1 + 2
-    grid = Discretization(GridPlaces(0, 2, 4, 7, 2, 3))
+    grid = every_place(GridPlaces(0, 2, 4, 7, 2, 3))
     traces, _ = read_checkins(checkins, time_zone="Pacific/Fiji", discretization=grid)
     assert traces.instant.tolist() == [8, 9, 10, 11, 9]
+
+
+def test_a_staypoint_has_every_instant_that_it_covers():
+    # From 8:50 to 9:40, and to 10:00, when an instant begins that is not covered any more.
+    table = staypoints([("ann", 8 + 50 / 60, 9 + 40 / 60, 5.0), ("bob", 8 + 50 / 60, 10, 5.0)])
+    expected = [8 + 50 / 60, 9]
+    assert from_trackintel(table)["time"].tolist() == [hour(each) for each in 2 * expected]
 
 
 def test_position_fixes_are_check_ins():

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance
@@ -135,7 +135,7 @@ def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
     south, north, west, east = settings.box or places.bounding_box()
     return (
         _bin_indicator(places.latitude, south, north, settings.n_bins),
-        _bin_indicator(places.longitude, west, east, settings.n_bins),
+        _bin_indicator(longitude_near(places.longitude, (west + east) / 2), west, east, settings.n_bins),
     )
 
 

@@ -138,10 +138,11 @@ def _draw_flows(ax: matplotlib.axes.Axes, places: PlaceTable, flows: Flows, n_ce
     from matplotlib.patches import FancyArrowPatch
 
     map_frame(ax, places)
-    ax.scatter(places.longitude, places.latitude, s=4 * min(1.0, 100 / len(places)) ** 0.5, color="#C8C8C8", lw=0)
+    longitude = places.unbroken_longitude()
+    ax.scatter(longitude, places.latitude, s=4 * min(1.0, 100 / len(places)) ** 0.5, color="#C8C8C8", lw=0)
     cell = places.grid_cell(n_cells)
     n_in_cell = np.maximum(1, np.bincount(cell, minlength=n_cells**2))
-    middle = [np.bincount(cell, at, minlength=n_cells**2) / n_in_cell for at in (places.longitude, places.latitude)]
+    middle = [np.bincount(cell, at, minlength=n_cells**2) / n_in_cell for at in (longitude, places.latitude)]
     middle = np.column_stack(middle)
     # The largest first, so that they do not hide the others.
     for first, then, share in zip(*flows, strict=True):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
@@ -103,7 +103,10 @@ def draw_map(
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
     grid = grid_of_places(places)
-    draw_background(ax, background, above=grid is not None)
+    longitude = places.unbroken_longitude()
+    middle = sum(ax.get_xlim()) / 2
+    lines = [np.column_stack([line[:, 0], longitude_near(line[:, 1], middle)]) for line in background]
+    draw_background(ax, lines, above=grid is not None)
     if grid is not None:
         (rows, row), (columns, column) = grid
         cells = np.full((len(rows), len(columns)), np.nan)
@@ -112,13 +115,13 @@ def draw_map(
         ax.set(xlim=(x[0], x[-1]), ylim=(y[0], y[-1]))
         return ax.pcolormesh(x, y, cells, norm=scale, cmap=colours)
     crowd = min(1.0, (100 / len(places)) ** 0.5)
-    ax.scatter(places.longitude, places.latitude, s=2 * crowd, color="#C8C8C8", linewidths=0)
+    ax.scatter(longitude, places.latitude, s=2 * crowd, color="#C8C8C8", linewidths=0)
     # The largest last, so that none is hidden by the smaller ones around it.
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.argsort(values[known], kind="stable")]
     area = 170 * crowd * np.asarray(scale(values[order])) ** 2
     return ax.scatter(
-        places.longitude[order], places.latitude[order], s=area, c=values[order], norm=scale, cmap=colours,
+        longitude[order], places.latitude[order], s=area, c=values[order], norm=scale, cmap=colours,
         edgecolors="#333333", linewidths=np.where(area > 10, 0.3, 0.0),
     )  # fmt: skip
 
@@ -186,7 +189,7 @@ def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], t
     (3, 4, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
     """
     rows, row = np.unique(places.latitude.round(6), return_inverse=True)
-    columns, column = np.unique(places.longitude.round(6), return_inverse=True)
+    columns, column = np.unique(places.unbroken_longitude().round(6), return_inverse=True)
     if min(len(rows), len(columns)) < 2 or len(places) < 9 or len(rows) * len(columns) > 2 * len(places):
         return None
     return (rows, row), (columns, column)

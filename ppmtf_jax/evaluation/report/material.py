@@ -101,6 +101,8 @@ class Material:
         Whether the synthetic traces have the ids of the training users that they were made from.
     source : str
         What the data set is called, or "".
+    losses : tuple of str
+        Why many rows of the data were left out.
     seeds_given : bool, optional
         Whether somebody chose a seed; None where nobody knows.
     model : FittedModel, optional
@@ -121,6 +123,7 @@ class Material:
     is_release: bool
     users_known: bool
     source: str = ""
+    losses: tuple[str, ...] = ()
     seeds_given: bool | None = None
     model: FittedModel | None = None
     verdicts: PlausibleDeniability | None = None

@@ -52,6 +52,7 @@ def _facts(material: Material) -> list[list[str]]:
             material.seeds_given
         ],
     }
+    facts |= {"Left out of the data": "; ".join(material.losses)} if material.losses else {}
     return [list(each) for each in facts.items()]
 
 
