@@ -8,8 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.contributions import bounded, stretches, told
 from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.visits import users_per_place
+from ppmtf_jax.bridge.visits import slot_kernel
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
 N_BINS = 24
@@ -44,17 +46,17 @@ class Steps:
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Steps:
         """Those of some users, given by sorted indices."""
-        return self._where(np.isin(self.user, users))
+        return self.where(np.isin(self.user, users))
 
     @property
     def stays(self) -> Steps:
         """Those that stay."""
-        return self._where(self.place == self.next_place)
+        return self.where(self.place == self.next_place)
 
     @property
     def moves(self) -> Steps:
         """Those that do not."""
-        return self._where(self.place != self.next_place)
+        return self.where(self.place != self.next_place)
 
     @property
     def row(self) -> Int[np.ndarray, " step"]:
@@ -69,12 +71,8 @@ class Steps:
     def __len__(self) -> int:
         return len(self.user)
 
-    def per_row(self) -> Float[np.ndarray, "slot place"]:
-        """How many leave each place in each slot."""
-        count = np.bincount(self.row, minlength=self.n_slots * self.n_places)
-        return count.reshape(self.n_slots, self.n_places).astype(np.float64)
-
-    def _where(self, keep: np.ndarray) -> Steps:
+    def where(self, keep: np.ndarray) -> Steps:
+        """Some of them."""
         user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
         return Steps(user, slot, place, next_place, self.n_slots, self.n_places)
 
@@ -94,7 +92,13 @@ class Stays(NamedTuple):
     at_place: Float[np.ndarray, "slot place"]
 
 
-def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"], min_users: int) -> Stays:
+def stay_rates(
+    steps: Steps,
+    mass: float,
+    kernel: Float[np.ndarray, "slot slot"],
+    min_users: int,
+    stretch: Int[np.ndarray, " slot"],
+) -> Stays:
     """Rates of staying, smoothed over slots, and at a place shrunk to the slot's rate times the place's lift.
 
     Parameters
@@ -105,18 +109,37 @@ def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"]
     kernel : float array, shape (slots, slots)
         See `slot_kernel`.
     min_users : int
-        A place from which fewer users made steps has the slot's rate.
+        Users from whom on stays at a place, and steps away from it, count: in a stretch of time for its rate there, and
+        over all slots for its lift.
+    stretch : int array, shape (slots,)
+        See `contributions.stretches`.
     """
-    stays, all_steps = steps.stays.per_row(), steps.per_row()
-    overall = (stays.sum() + 0.5) / (all_steps.sum() + 1)
-    in_slot = (kernel @ stays.sum(axis=1) + overall) / (kernel @ all_steps.sum(axis=1) + 1)
-    enough = users_per_place(steps.user, steps.place, steps.n_places) >= min_users
-    stays, all_steps = stays * enough, all_steps * enough
-    expected = (all_steps * in_slot[:, None]).sum(axis=0)
+    stays, moves = (_in_slots(part) for part in (steps.stays, steps.moves))
+    overall = (stays.sum() + 0.5) / (stays.sum() + moves.sum() + 1)
+    in_slot = (kernel @ stays + overall) / (kernel @ (stays + moves) + 1)
+    whole = np.zeros_like(stretch)
+    stays, moves = (_told_at_places(part, min_users, whole) for part in (steps.stays, steps.moves))
+    expected = ((stays + moves) * in_slot[:, None]).sum(axis=0)
     lift = (stays.sum(axis=0) + mass) / (expected + mass)
     prior = np.clip(in_slot[:, None] * lift, LEAST_STAY, MOST_STAY)
-    at_place = (kernel @ stays + mass * prior) / (kernel @ all_steps + mass)
+    stays, moves = (_told_at_places(part, min_users, stretch) for part in (steps.stays, steps.moves))
+    at_place = (kernel @ stays + mass * prior) / (kernel @ (stays + moves) + mass)
     return Stays(in_slot, np.clip(at_place, LEAST_STAY, MOST_STAY))
+
+
+def _in_slots(steps: Steps) -> Float[np.ndarray, " slot"]:
+    """Bounded number of the steps into each slot."""
+    return np.bincount(steps.slot, bounded(steps.user, steps.slot, steps.n_slots)[0], steps.n_slots)
+
+
+def _told_at_places(
+    steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]
+) -> Float[np.ndarray, "slot place"]:
+    """How many of the steps from each place in each slot are told, users counted at each place in each stretch."""
+    group = stretch[steps.slot].astype(np.int64) * steps.n_places + steps.place
+    weight, users = bounded(steps.user, group, (int(stretch.max()) + 1) * steps.n_places)
+    told_of_step = weight * told(users, min_users)[group]
+    return np.bincount(steps.row, told_of_step, steps.n_slots * steps.n_places).reshape(steps.n_slots, steps.n_places)
 
 
 class Gravity(NamedTuple):
@@ -150,13 +173,13 @@ def fit_gravity(
     do, with half a move more in every bin.
     """
     km = space.km[space.cell[moves.place], space.cell[moves.next_place]]
-    edges = np.unique(np.quantile(km, np.arange(1, n_bins) / n_bins)) if len(km) else np.zeros(0)
+    edges = _quantiles(km, bounded(moves.user, np.zeros(len(km), np.int64), 1)[0], np.arange(1, n_bins) / n_bins)
     # An edge that is itself a distance of many moves: they belong below it.
     which = np.searchsorted(edges, space.km)
     n_used = len(edges) + 1
-    covered = np.bincount(np.searchsorted(edges, km), minlength=n_used) + 0.5
+    covered = _covered(moves, np.searchsorted(edges, km), n_used)
     n_cells = len(space.km)
-    leaving = np.bincount(moves.place, minlength=moves.n_places).astype(np.float64)
+    leaving = np.bincount(moves.place, bounded(moves.user, moves.place, moves.n_places)[0], moves.n_places)
     leaving = np.bincount(space.cell, leaving, n_cells)
     shares = population.mean(axis=0)
     mass, own = np.bincount(space.cell, shares, n_cells), _own_share(shares, space)
@@ -170,6 +193,20 @@ def fit_gravity(
         factor *= np.divide(covered, expected, out=np.ones(n_used), where=expected > 1e-9)
         factor /= factor.mean()
     return Gravity(which, factor, _attraction(population, factor[which], space))
+
+
+def _covered(moves: Steps, bin_of_move: Int[np.ndarray, " step"], n_bins: int) -> Float[np.ndarray, " bin"]:
+    """Moves in each bin of distance, and half a one more."""
+    return np.bincount(bin_of_move, bounded(moves.user, bin_of_move, n_bins)[0], n_bins) + 0.5
+
+
+def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile: np.ndarray) -> np.ndarray:
+    """The distinct quantiles of weighted values; none where nothing has weight."""
+    order = np.argsort(value, kind="stable")
+    reached = np.cumsum(weight[order])
+    if not len(value) or reached[-1] == 0:
+        return np.zeros(0)
+    return np.unique(value[order][np.searchsorted(reached, quantile * reached[-1])])
 
 
 def _own_share(shares: Float[np.ndarray, " place"], space: Space) -> Float[np.ndarray, " cell"]:
@@ -195,7 +232,8 @@ class MoveSmoothing(NamedTuple):
     Attributes
     ----------
     min_users : int
-        Pairs of places between which fewer users moved do not count, nor stays at places from which fewer made steps.
+        Users from whom on a move between two places, a stay at one and a step away from it count, see
+        `contributions.told`.
     gravity_mass : float
         Moves of all slots from a place that gravity is worth.
     slot_mass : float
@@ -215,34 +253,40 @@ class MoveSmoothing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SeenMoves:
-    """Pairs of places between which enough users moved, sorted, and how often in each slot.
+    """Pairs of places between which enough users moved, sorted, and how often: as far as it is told.
 
     Parameters
     ----------
     place, next_place : int32 arrays, shape (pairs,)
     count : float array, shape (slots, pairs)
+        Told of each pair in each stretch of time.
+    overall : float array, shape (pairs,)
+        Told of each pair over all slots.
     n_places : int
     """
 
     place: Int[np.ndarray, " pair"]
     next_place: Int[np.ndarray, " pair"]
     count: Float[np.ndarray, "slot pair"]
+    overall: Float[np.ndarray, " pair"]
     n_places: int
 
     @classmethod
-    def of(cls, moves: Steps, min_users: int) -> SeenMoves:
+    def of(cls, moves: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> SeenMoves:
         """Count the moves between pairs that at least `min_users` users made."""
         pair, which = np.unique(moves.pair, return_inverse=True)
-        n_users = int(moves.user.max(initial=0)) + 1
-        of_pair = np.unique(which * np.int64(n_users) + moves.user) // n_users
-        enough = np.bincount(of_pair, minlength=len(pair)) >= min_users
-        number = np.cumsum(enough) - 1
-        kept = enough[which]
-        place, next_place = np.divmod(pair[enough], moves.n_places)
-        n_pairs = len(place)
-        cell = moves.slot[kept].astype(np.int64) * n_pairs + number[which[kept]]
-        count = np.bincount(cell, minlength=moves.n_slots * n_pairs).reshape(moves.n_slots, n_pairs)
-        return cls(place.astype(np.int32), next_place.astype(np.int32), count.astype(np.float64), moves.n_places)
+        weight, users = bounded(moves.user, which, len(pair))
+        enough = users >= min_users
+        overall = (np.bincount(which, weight, len(pair)) * told(users, min_users))[enough]
+        kept, number = enough[which], np.cumsum(enough) - 1
+        moves, which = moves.where(kept), number[which[kept]]
+        place, next_place = (each.astype(np.int32) for each in np.divmod(pair[enough], moves.n_places))
+        shape = (moves.n_slots, len(place))
+        group = stretch[moves.slot].astype(np.int64) * len(place) + which
+        weight, users = bounded(moves.user, group, (int(stretch.max()) + 1) * len(place))
+        cell = moves.slot.astype(np.int64) * len(place) + which
+        count = np.bincount(cell, weight * told(users, min_users)[group], shape[0] * shape[1]).reshape(shape)
+        return cls(place, next_place, count, overall, moves.n_places)
 
     def from_place(self, count: Float[np.ndarray, "row pair"]) -> Float[np.ndarray, "row place"]:
         """Sums of some numbers of the pairs over those that leave each place."""
@@ -285,8 +329,8 @@ def move_weights(
     D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s), with N
     the seen moves, N_s those smoothed over slots, t_d and t_s the masses.
     """
-    in_slot, overall = kernel @ seen.count, seen.count.sum(axis=0, keepdims=True)
-    from_overall = seen.from_place(overall)[0]
+    in_slot, overall = kernel @ seen.count, seen.overall
+    from_overall = seen.from_place(overall[None])[0]
     of_slot = 1 / (seen.from_place(in_slot) + smoothing.slot_mass)
     of_overall = smoothing.slot_mass / (from_overall + smoothing.gravity_mass)
     weights = (in_slot + overall * of_overall[seen.place]) * of_slot[:, seen.place]
@@ -328,20 +372,22 @@ class Movement:
         steps: Steps,
         population: Float[np.ndarray, "slot place"],
         smoothing: MoveSmoothing,
-        kernel: Float[np.ndarray, "slot slot"],
+        time_grid: TimeGrid,
         space: Space,
         gravity: Gravity | None = None,
     ) -> Movement:
         """Learn it from the steps of some users; gravity too, unless it is given."""
         moves = steps.moves
-        seen = SeenMoves.of(moves, smoothing.min_users)
+        stretch = stretches(time_grid)
+        kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
+        seen = SeenMoves.of(moves, smoothing.min_users, stretch)
         gravity = gravity or fit_gravity(moves, population, space)
         weights = move_weights(seen, smoothing, kernel, gravity)
         # Two bins of gravity each, so that every one has many moves.
         bins = gravity.bin // 2
         km = bins[space.cell[moves.place], space.cell[moves.next_place]]
-        covered = np.bincount(km, minlength=int(bins.max()) + 1) + 0.5
-        stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users)
+        covered = _covered(moves, km, int(bins.max()) + 1)
+        stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users, stretch)
         return cls(stays, seen, weights, population, gravity, covered / covered.sum(), bins, space)
 
     def log_probabilities(self, steps: Steps) -> Float[np.ndarray, " step"]:

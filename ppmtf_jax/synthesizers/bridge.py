@@ -28,7 +28,7 @@ from ppmtf_jax.bridge.tuning import (
     choose_population,
     n_clusterings,
 )
-from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slot_kernel
+from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -280,8 +280,7 @@ def fit_to_clusters(
     grid, space, visits = train.time_grid, space_of(train.places), Visits.of(train)
     shares = population(visits, choice.population, grid)
     clusters = clusters_of_users(visits, Profiles(shares, space, choice.clusters, grid), of_user)
-    kernel = slot_kernel(grid, choice.moves.slot_bandwidth)
-    movement = Movement.of(Steps.of(train), shares, choice.moves, kernel, space)
+    movement = Movement.of(Steps.of(train), shares, choice.moves, grid, space)
     slots = grid.one_period().slot_of_instant
     chains = fit_chains(clusters.visits, clusters.share, movement, slots, progress=progress)
     return _model(clusters, chains, movement, slots, choice)
