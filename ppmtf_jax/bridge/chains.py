@@ -23,8 +23,9 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 
 N_BINS = 12
-# Rounds in which stays and distances are set, and scalings at most in each; more in the last.
-N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 300
+# Rounds in which stays and distances are set, and scalings at most in each; more in the last, of which data have taken
+# up to some thousand. What is not reached then, the model tells.
+N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 5000
 # Total variation from the distribution that a step should arrive at, of the worst cluster, below which scaling stops.
 TOLERANCE = 1e-4
 MOST_CHANGE = 20.0
@@ -176,20 +177,21 @@ def fit_chains(
     progress : bool
         Show a progress bar where there is a terminal.
     """
-    seen, stays, space, between = movement.seen, movement.stays, movement.space, movement.gravity.between
+    counts, stays = movement.counts, movement.stays
+    seen, space, between = counts.seen, counts.space, counts.gravity.between
     following = np.stack([slot_of_instant[:-1], slot_of_instant[1:]], axis=1)
     # A period of one instant has no step; a chain that nobody asks keeps the arrays from being empty.
     slots = np.unique(following if len(following) else slot_of_instant[[0, 0]][None], axis=0)
     n_pairs, (n_clusters, _, n_places) = len(slots), marginals.shape
-    bin_of_move = movement.bin[space.cell[seen.place], space.cell[seen.next_place]]
-    pieces = _Pieces(space.cell, seen.place, seen.next_place, bin_of_move, movement.bin, between.astype(np.float32))
+    bin_of_move = counts.bin[space.cell[seen.place], space.cell[seen.next_place]]
+    pieces = _Pieces(space.cell, seen.place, seen.next_place, bin_of_move, counts.bin, between.astype(np.float32))
     local_copy = on_each_device(jax.tree.map(jnp.asarray, pieces))
     # K has the stays on its diagonal, and (1 - stay) times where those go who move.
     moving = 1 - stays.at_place
     seen_weight = (movement.weights.seen * moving[:, seen.place]).astype(np.float32)
     leaving = (movement.weights.gravity * moving).astype(np.float32)
-    arriving = movement.population.astype(np.float32)
-    more_stays, by_distance = np.ones(n_pairs), np.ones(len(movement.covered))
+    arriving = counts.population.astype(np.float32)
+    more_stays, by_distance = np.ones(n_pairs), np.ones(len(counts.covered))
     pull = np.ones((n_pairs, n_clusters, n_places), np.float32)
 
     def task_of(pair: int) -> _Task:
@@ -218,7 +220,7 @@ def fit_chains(
             if number < N_ROUNDS - 1:
                 more_stays *= _odds_ratio(stays.in_slot[slots[:, 1]], found.stays)
                 in_bin = found.in_bin.sum(axis=0)
-                by_distance *= _ratio(movement.covered, in_bin / max(in_bin.sum(), TINY))
+                by_distance *= _ratio(counts.covered, in_bin / max(in_bin.sum(), TINY))
                 by_distance /= by_distance.mean()
     return Chains(
         slots.astype(np.int32),
@@ -226,7 +228,7 @@ def fit_chains(
         (seen_weight * by_distance[bin_of_move]).astype(np.float32),
         leaving,
         arriving,
-        (between * by_distance[movement.bin]).astype(np.float32),
+        (between * by_distance[counts.bin]).astype(np.float32),
         pull,
         np.log(found.total),
         float(found.error.max()),

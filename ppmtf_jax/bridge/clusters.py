@@ -171,7 +171,8 @@ def clusters_of_users(visits: Visits, profiles: Profiles, of_user: Int[np.ndarra
     Visits of all users tell of clusters as far as `contributions` has it: else one who is alone at a place would show.
     """
     with threadpool_limits(1):
-        theta, share = profiles.theta(counts_of_clusters(_told(visits, profiles.time_grid), of_user))[0], shares_of_users(of_user)
+        counts = counts_of_clusters(_told(visits, profiles.time_grid), of_user)
+        theta, share = profiles.theta(counts)[0], shares_of_users(of_user)
         raked = rake(theta.T.reshape(-1, *profiles.population.shape), share, profiles.population)
     return Clusters(of_user, share, of_first_process(raked))
 
@@ -433,6 +434,8 @@ def _some_users(visits: Visits, n_users: int, random: np.random.Generator) -> Vi
 def _space_kernel(space: Space, blur_km: float) -> Float[np.ndarray, "cell cell"]:
     weights = np.exp(-0.5 * (space.km.astype(np.float32) / np.float32(blur_km)) ** 2)
     weights[weights < SMALLEST_WEIGHT] = 0
+    # Places of one cell may be far apart where no others are near: it tells of itself all the same.
+    np.fill_diagonal(weights, 1)
     return weights
 
 

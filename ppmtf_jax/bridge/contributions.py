@@ -1,7 +1,7 @@
 """What one user weighs in what many did, and how many users it takes: the bridge's rules, stated once.
 
-Everything that the bridge learns of people goes through `bounded` and `told`, `RULES` says so in words, and these words
-are the ones of the privacy statement and of the documentation.
+Counts of visits, stays, steps away, moves and distances go through `bounded`, those of places and pairs of places
+through `told` too. `RULES` says so in words; the privacy statement and the documentation take them from here.
 
 The bound. Let m be what the heaviest of the other users weighs in a group. A user who is added to the data, whatever
 she did, changes the group's sum by at most 2 m. With u users before, cap c (what the second heaviest weighs), sum
@@ -24,6 +24,25 @@ STEP_USERS = 5
 """Users who have to stay at a place, or move between two, before that counts, at all or in a stretch of time."""
 STRETCH_S = 7200
 """Seconds of a stretch of time: slots that begin within the same two hours. Longer slots are one stretch each."""
+
+RULES = (
+    "no user weighs more than the next one: each user's events at a place, stays at it, steps away from it and moves "
+    "from it to another place count up to what the user with the second most of them has, over all times and again in "
+    f"each stretch of {STRETCH_S // 3600} hours; so do her stays and moves at each time of the day, and her moves over "
+    "each range of distances",
+    f"events at a place count from {PLACE_USERS} users on; stays at a place, steps away from it and moves from it to "
+    f"another from {STEP_USERS} on, over all times and again in each stretch of {STRETCH_S // 3600} hours. Counted are "
+    f"those who did just that, and of what u users did (u - n) / u is told, n = {PLACE_USERS - 1} for events (or more) "
+    f"and {STEP_USERS - 1} for the others",
+    "so no count grows by more than twice what the most active other user has in it when one user is added, whatever "
+    "she did",
+)
+"""The rules in words, each a part of a sentence."""
+NO_RULE = (
+    "who is in which cluster, the settings chosen, and that a cluster has few users at a place: the rules above bound "
+    "what one user weighs among all users; they are no differential privacy"
+)
+"""What the rules leave open."""
 
 
 def stretches(time_grid: TimeGrid) -> Int[np.ndarray, " slot"]:
@@ -80,14 +99,27 @@ def bounded(
     return weight * scale[which], np.bincount(of_group, minlength=n_groups)
 
 
+def sums(
+    group: Int[np.ndarray, " row"], weight: Float[np.ndarray, " row"], n_groups: int
+) -> Float[np.ndarray, " group"]:
+    """Sum of the weights of each group, in floats even without rows, where `bincount` has whole numbers.
+
+    Examples
+    --------
+    >>> sums(np.array([0, 0, 2]), np.array([0.5, 1.0, 2.0]), n_groups=3).tolist()
+    [1.5, 0.0, 2.0]
+    """
+    return np.bincount(group, weight, n_groups).astype(np.float64)
+
+
 def _user_groups(
     user: Int[np.ndarray, " row"], group: Int[np.ndarray, " row"], n_groups: int
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " pair"]]:
     """Which pair of a user and a group each row is of, and the group of each pair."""
-    # Sorting within each user takes a tenth of the time of sorting all rows, of which users are mostly in order already.
+    # Rows are mostly in the order of users: sorting within each takes a tenth of the time of sorting all of them.
     by_user = np.argsort(user, kind="stable")
     begin = np.searchsorted(user[by_user], np.arange(int(user.max(initial=0)) + 2))
-    rows = sparse.csr_array((by_user, group[by_user], begin), shape=(len(begin) - 1, n_groups))
+    rows = sparse.csr_array((by_user, group[by_user], begin), shape=(len(begin) - 1, max(n_groups, 1)))
     rows.sort_indices()
     is_new = np.ones(len(user), bool)
     is_new[1:] = (rows.indices[1:] != rows.indices[:-1]) | (user[rows.data][1:] != user[rows.data][:-1])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.contributions import bounded, stretches, told
+from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, stretches, sums, told
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -45,8 +45,9 @@ class Steps:
         return cls(user, traces.slot[event], place, next_place, traces.time_grid.n_slots, traces.n_places)
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Steps:
-        """Those of some users, given by sorted indices."""
-        return self.where(np.isin(self.user, users))
+        """Those of some users, given by sorted indices; they are numbered anew in that order."""
+        found = self.where(np.isin(self.user, users))
+        return replace(found, user=np.searchsorted(users, found.user))
 
     @property
     def stays(self) -> Steps:
@@ -92,54 +93,64 @@ class Stays(NamedTuple):
     at_place: Float[np.ndarray, "slot place"]
 
 
-def stay_rates(
-    steps: Steps,
-    mass: float,
-    kernel: Float[np.ndarray, "slot slot"],
-    min_users: int,
-    stretch: Int[np.ndarray, " slot"],
-) -> Stays:
+class StayCounts(NamedTuple):
+    """Stays, and steps away, as far as they are told; the first axis has stays first.
+
+    Attributes
+    ----------
+    in_slot : float array, shape (2, slots)
+        Of all places together.
+    overall : float array, shape (2, slots, places)
+        Told of each place over all slots.
+    in_stretch : float array, shape (2, slots, places)
+        Told of each place in each stretch of time.
+    """
+
+    in_slot: Float[np.ndarray, "2 slot"]
+    overall: Float[np.ndarray, "2 slot place"]
+    in_stretch: Float[np.ndarray, "2 slot place"]
+
+    @classmethod
+    def of(cls, steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
+        """Count steps, users of stays and of steps away each for themselves."""
+        parts = steps.stays, steps.moves
+        in_slot = np.stack([_in_slots(part) for part in parts])
+        overall = np.stack([_told_at_places(part, min_users, np.zeros_like(stretch)) for part in parts])
+        return cls(in_slot, overall, np.stack([_told_at_places(part, min_users, stretch) for part in parts]))
+
+
+def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot slot"]) -> Stays:
     """Rates of staying, smoothed over slots, and at a place shrunk to the slot's rate times the place's lift.
 
     Parameters
     ----------
-    steps : Steps
+    counts : StayCounts
     mass : float
         Steps that the shrinkage is worth.
     kernel : float array, shape (slots, slots)
         See `slot_kernel`.
-    min_users : int
-        Users from whom on stays at a place, and steps away from it, count: in a stretch of time for its rate there, and
-        over all slots for its lift.
-    stretch : int array, shape (slots,)
-        See `contributions.stretches`.
     """
-    stays, moves = (_in_slots(part) for part in (steps.stays, steps.moves))
-    overall = (stays.sum() + 0.5) / (stays.sum() + moves.sum() + 1)
-    in_slot = (kernel @ stays + overall) / (kernel @ (stays + moves) + 1)
-    whole = np.zeros_like(stretch)
-    stays, moves = (_told_at_places(part, min_users, whole) for part in (steps.stays, steps.moves))
-    expected = ((stays + moves) * in_slot[:, None]).sum(axis=0)
-    lift = (stays.sum(axis=0) + mass) / (expected + mass)
+    stays, steps = counts.in_slot[0], counts.in_slot.sum(axis=0)
+    overall = (stays.sum() + 0.5) / (steps.sum() + 1)
+    in_slot = (kernel @ stays + overall) / (kernel @ steps + 1)
+    expected = (counts.overall.sum(axis=0) * in_slot[:, None]).sum(axis=0)
+    lift = (counts.overall[0].sum(axis=0) + mass) / (expected + mass)
     prior = np.clip(in_slot[:, None] * lift, LEAST_STAY, MOST_STAY)
-    stays, moves = (_told_at_places(part, min_users, stretch) for part in (steps.stays, steps.moves))
-    at_place = (kernel @ stays + mass * prior) / (kernel @ (stays + moves) + mass)
+    at_place = (kernel @ counts.in_stretch[0] + mass * prior) / (kernel @ counts.in_stretch.sum(axis=0) + mass)
     return Stays(in_slot, np.clip(at_place, LEAST_STAY, MOST_STAY))
 
 
 def _in_slots(steps: Steps) -> Float[np.ndarray, " slot"]:
     """Bounded number of the steps into each slot."""
-    return np.bincount(steps.slot, bounded(steps.user, steps.slot, steps.n_slots)[0], steps.n_slots)
+    return sums(steps.slot, bounded(steps.user, steps.slot, steps.n_slots)[0], steps.n_slots)
 
 
-def _told_at_places(
-    steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]
-) -> Float[np.ndarray, "slot place"]:
+def _told_at_places(steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> Float[np.ndarray, "slot place"]:
     """How many of the steps from each place in each slot are told, users counted at each place in each stretch."""
     group = stretch[steps.slot].astype(np.int64) * steps.n_places + steps.place
     weight, users = bounded(steps.user, group, (int(stretch.max()) + 1) * steps.n_places)
     told_of_step = weight * told(users, min_users)[group]
-    return np.bincount(steps.row, told_of_step, steps.n_slots * steps.n_places).reshape(steps.n_slots, steps.n_places)
+    return sums(steps.row, told_of_step, steps.n_slots * steps.n_places).reshape(steps.n_slots, steps.n_places)
 
 
 class Gravity(NamedTuple):
@@ -179,7 +190,7 @@ def fit_gravity(
     n_used = len(edges) + 1
     covered = _covered(moves, np.searchsorted(edges, km), n_used)
     n_cells = len(space.km)
-    leaving = np.bincount(moves.place, bounded(moves.user, moves.place, moves.n_places)[0], moves.n_places)
+    leaving = sums(moves.place, bounded(moves.user, moves.place, moves.n_places)[0], moves.n_places)
     leaving = np.bincount(space.cell, leaving, n_cells)
     shares = population.mean(axis=0)
     mass, own = np.bincount(space.cell, shares, n_cells), _own_share(shares, space)
@@ -197,7 +208,7 @@ def fit_gravity(
 
 def _covered(moves: Steps, bin_of_move: Int[np.ndarray, " step"], n_bins: int) -> Float[np.ndarray, " bin"]:
     """Moves in each bin of distance, and half a one more."""
-    return np.bincount(bin_of_move, bounded(moves.user, bin_of_move, n_bins)[0], n_bins) + 0.5
+    return sums(bin_of_move, bounded(moves.user, bin_of_move, n_bins)[0], n_bins) + 0.5
 
 
 def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile: np.ndarray) -> np.ndarray:
@@ -231,9 +242,6 @@ class MoveSmoothing(NamedTuple):
 
     Attributes
     ----------
-    min_users : int
-        Users from whom on a move between two places, a stay at one and a step away from it count, see
-        `contributions.told`.
     gravity_mass : float
         Moves of all slots from a place that gravity is worth.
     slot_mass : float
@@ -244,7 +252,6 @@ class MoveSmoothing(NamedTuple):
         See `visits.slot_kernel`.
     """
 
-    min_users: int
     gravity_mass: float
     slot_mass: float
     stay_mass: float
@@ -277,7 +284,7 @@ class SeenMoves:
         pair, which = np.unique(moves.pair, return_inverse=True)
         weight, users = bounded(moves.user, which, len(pair))
         enough = users >= min_users
-        overall = (np.bincount(which, weight, len(pair)) * told(users, min_users))[enough]
+        overall = (sums(which, weight, len(pair)) * told(users, min_users))[enough]
         kept, number = enough[which], np.cumsum(enough) - 1
         moves, which = moves.where(kept), number[which[kept]]
         place, next_place = (each.astype(np.int32) for each in np.divmod(pair[enough], moves.n_places))
@@ -285,14 +292,12 @@ class SeenMoves:
         group = stretch[moves.slot].astype(np.int64) * len(place) + which
         weight, users = bounded(moves.user, group, (int(stretch.max()) + 1) * len(place))
         cell = moves.slot.astype(np.int64) * len(place) + which
-        count = np.bincount(cell, weight * told(users, min_users)[group], shape[0] * shape[1]).reshape(shape)
+        count = sums(cell, weight * told(users, min_users)[group], shape[0] * shape[1]).reshape(shape)
         return cls(place, next_place, count, overall, moves.n_places)
 
     def from_place(self, count: Float[np.ndarray, "row pair"]) -> Float[np.ndarray, "row place"]:
         """Sums of some numbers of the pairs over those that leave each place."""
-        sums = [np.bincount(self.place, row, self.n_places) for row in count]
-        # Without pairs, `bincount` counts in whole numbers.
-        return np.array(sums, np.float64).reshape(len(count), self.n_places)
+        return np.array([sums(self.place, row, self.n_places) for row in count]).reshape(len(count), self.n_places)
 
     def find(self, moves: Steps) -> tuple[Int[np.ndarray, " step"], np.ndarray]:
         """Which pair each move is of, and whether it is of any."""
@@ -339,15 +344,13 @@ def move_weights(
     return MoveWeights(weights, np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0))
 
 
-@dataclass(frozen=True, eq=False)
-class Movement:
-    """Where people go from each place in each slot, whoever they are: K of `chains`.
+class MoveCounts(NamedTuple):
+    """What is told of steps, before any smoothing.
 
-    Parameters
+    Attributes
     ----------
-    stays : Stays
+    stays : StayCounts
     seen : SeenMoves
-    weights : MoveWeights
     population : float array, shape (slots, places)
     gravity : Gravity
     covered : float array, shape (bins,)
@@ -355,48 +358,67 @@ class Movement:
     bin : int array, shape (cells, cells)
         Which of these bins.
     space : Space
+    time_grid : TimeGrid
     """
 
-    stays: Stays
+    stays: StayCounts
     seen: SeenMoves
-    weights: MoveWeights
     population: Float[np.ndarray, "slot place"]
     gravity: Gravity
     covered: Float[np.ndarray, " bin"]
     bin: Int[np.ndarray, "cell cell"]
     space: Space
+    time_grid: TimeGrid
 
     @classmethod
     def of(
         cls,
         steps: Steps,
         population: Float[np.ndarray, "slot place"],
-        smoothing: MoveSmoothing,
-        time_grid: TimeGrid,
         space: Space,
-        gravity: Gravity | None = None,
-    ) -> Movement:
-        """Learn it from the steps of some users; gravity too, unless it is given."""
-        moves = steps.moves
-        stretch = stretches(time_grid)
-        kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
-        seen = SeenMoves.of(moves, smoothing.min_users, stretch)
-        gravity = gravity or fit_gravity(moves, population, space)
-        weights = move_weights(seen, smoothing, kernel, gravity)
+        time_grid: TimeGrid,
+        min_users: int = STEP_USERS,
+    ) -> MoveCounts:
+        """Count the steps of some users."""
+        moves, stretch = steps.moves, stretches(time_grid)
+        gravity = fit_gravity(moves, population, space)
         # Two bins of gravity each, so that every one has many moves.
         bins = gravity.bin // 2
-        km = bins[space.cell[moves.place], space.cell[moves.next_place]]
-        covered = _covered(moves, km, int(bins.max()) + 1)
-        stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users, stretch)
-        return cls(stays, seen, weights, population, gravity, covered / covered.sum(), bins, space)
+        bin_of_move = bins[space.cell[moves.place], space.cell[moves.next_place]]
+        covered = _covered(moves, bin_of_move, int(bins.max()) + 1)
+        stays, seen = StayCounts.of(steps, min_users, stretch), SeenMoves.of(moves, min_users, stretch)
+        return cls(stays, seen, population, gravity, covered / covered.sum(), bins, space, time_grid)
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """Where people go from each place in each slot, whoever they are: K of `chains`.
+
+    Parameters
+    ----------
+    counts : MoveCounts
+    stays : Stays
+    weights : MoveWeights
+    """
+
+    counts: MoveCounts
+    stays: Stays
+    weights: MoveWeights
+
+    @classmethod
+    def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
+        """Smooth what was counted."""
+        kernel = slot_kernel(counts.time_grid, smoothing.slot_bandwidth)
+        stays = stay_rates(counts.stays, smoothing.stay_mass, kernel)
+        return cls(counts, stays, move_weights(counts.seen, smoothing, kernel, counts.gravity))
 
     def log_probabilities(self, steps: Steps) -> Float[np.ndarray, " step"]:
         """Of the next place of each step, given its place and slot."""
-        slot, place, next_place = steps.slot, steps.place, steps.next_place
-        at, found = self.seen.find(steps)
-        seen = np.where(found, self.weights.seen[slot, at] if len(self.seen.place) else 0, 0)
-        cell = self.space.cell
-        near = self.gravity.between[cell[place], cell[next_place]]
-        moved = seen + self.weights.gravity[slot, place] * self.population[slot, next_place] * near
+        counts, slot, place, next_place = self.counts, steps.slot, steps.place, steps.next_place
+        at, found = counts.seen.find(steps)
+        seen = np.where(found, self.weights.seen[slot, at] if len(counts.seen.place) else 0, 0)
+        cell = counts.space.cell
+        near = counts.gravity.between[cell[place], cell[next_place]]
+        moved = seen + self.weights.gravity[slot, place] * counts.population[slot, next_place] * near
         stay = self.stays.at_place[slot, place]
         return np.log(np.where(place == next_place, stay, (1 - stay) * moved))

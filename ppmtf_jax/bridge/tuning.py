@@ -3,8 +3,8 @@
 Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
 others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
 after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error
-of the best: fewer clusters give away less. For the same reason a move between two places counts only if five users made
-it, whatever the likelihood says.
+of the best: fewer clusters give away less. What one user weighs, and how many users it takes, is no matter of
+likelihood, which would take fewer: see `contributions`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.clusters import ClusterSmoothing, fit_clusters, log_likelihoods
-from ppmtf_jax.bridge.contributions import PLACE_USERS, STEP_USERS
-from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps, fit_gravity
+from ppmtf_jax.bridge.contributions import PLACE_USERS
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, Steps
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import (
     BoundedCounts,
@@ -47,15 +47,13 @@ POPULATION_GRID = PopulationSmoothing(
     (0.03, 0.1, 0.2, 0.3, 1.0, 3.0),
 )
 POPULATION_START = PopulationSmoothing(1.0, PLACE_USERS, 1.0, 1.0, 0.3)
-# Held-out likelihood would take fewer users: moves of two or three are true, and theirs.
 MOVE_GRID = MoveSmoothing(
-    (STEP_USERS,),
     (5.0, 20.0, 50.0, 100.0, 300.0),
     (10.0, 50.0, 200.0, 1000.0, 5000.0),
     (10.0, 50.0, 200.0, 1000.0),
     BANDWIDTHS,
 )
-MOVE_START = MoveSmoothing(STEP_USERS, 20.0, 200.0, 200.0, 1.0)
+MOVE_START = MoveSmoothing(20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 # Sweeps of EM while clusterings are only compared: more change less than other users held out do.
 N_SWEEPS = 10
@@ -139,14 +137,14 @@ def choose_moves(
     for held_out in random_folds(visits.n_users, N_FOLDS, random):
         others = np.setdiff1d(np.arange(visits.n_users), held_out)
         shares = population(visits.of_users(others), smoothing, time_grid)
-        learned = steps.of_users(others)
-        parts.append((learned, steps.of_users(held_out), shares, fit_gravity(learned.moves, shares, space)))
+        learned = MoveCounts.of(steps.of_users(others), shares, space, time_grid)
+        parts.append((learned, steps.of_users(held_out)))
 
     def score(candidate: MoveSmoothing) -> Float[np.ndarray, " user"]:
         total = np.zeros(visits.n_users)
-        for learned, held_out, shares, gravity in parts:
-            movement = Movement.of(learned, shares, candidate, time_grid, space, gravity)
-            total += np.bincount(held_out.user, movement.log_probabilities(held_out), visits.n_users)
+        for learned, held_out in parts:
+            of_step = Movement.of(learned, candidate).log_probabilities(held_out)
+            total += np.bincount(held_out.user, of_step, visits.n_users)
         return total
 
     return _search(score, MOVE_GRID, MOVE_START)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.bridge.contributions import bounded, stretches, told
+from ppmtf_jax.bridge.contributions import bounded, stretches, sums, told
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
@@ -69,8 +69,7 @@ class Visits:
         """The counts of all users together."""
         shape = (self.n_slots, self.n_places)
         weights = self.count if count is None else count
-        # Without events, `bincount` counts in whole numbers.
-        return np.bincount(self.cell, weights, self.n_slots * self.n_places).astype(np.float64).reshape(shape)
+        return sums(self.cell, weights, self.n_slots * self.n_places).reshape(shape)
 
     def tempered(self, exponent: float) -> Float[np.ndarray, " cell"]:
         """Counts where a user's n events at a place weigh n to a power, shared among her slots as they are.
@@ -115,7 +114,7 @@ class BoundedCounts(NamedTuple):
         n_groups = (int(stretch.max()) + 1) * n_places
         in_slot, users = bounded(visits.user, visits.in_stretch(time_grid), n_groups, weight)
         at_place, users_at_place = bounded(visits.user, visits.place, n_places, weight)
-        at_place = np.bincount(visits.place, at_place, n_places)
+        at_place = sums(visits.place, at_place, n_places)
         return cls(visits.total(in_slot), users.reshape(-1, n_places)[stretch], at_place, users_at_place)
 
 
@@ -171,8 +170,8 @@ def population(visits: Visits, smoothing: PopulationSmoothing, time_grid: TimeGr
     """Share of the people at each place in each slot, every one positive.
 
     p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), with c the counts told, T the kernel over slots, M places, m the place
-    mass, and q(b) ~ c(b) + the uniform mass times the mean of c over places. The counts of a place in a slot are told as
-    far as several users made them in its stretch of time, and those over all slots as far as several made these.
+    mass, and q(b) ~ c(b) + the uniform mass times the mean of c over places. The counts of a place in a slot are told
+    as far as several users made them in its stretch of time, and those over all slots as far as several made these.
 
     Examples
     --------

@@ -29,7 +29,7 @@ def marginals(movement) -> np.ndarray:
     """Of clusters that differ, and add up to the population."""
     rng = np.random.default_rng(5)
     weight = rng.gamma(2.0, size=(N_CLUSTERS, 1, N_PLACES))
-    parts = movement.population * weight / weight.sum(axis=0)
+    parts = movement.counts.population * weight / weight.sum(axis=0)
     return parts / parts.sum(axis=2, keepdims=True)
 
 
@@ -46,7 +46,7 @@ def chains(marginals, share, movement) -> Chains:
 def probabilities(chains: Chains, movement: Movement, pair: int) -> np.ndarray:
     """P_k(b | a) of one pair of slots, shape (clusters, places, places), from the parts that are stored."""
     after = chains.slots[pair, 1]
-    cell, seen = movement.space.cell, movement.seen
+    cell, seen = movement.counts.space.cell, movement.counts.seen
     weight = chains.leaving[after][:, None] * chains.between[cell][:, cell] * chains.arriving[after]
     weight[seen.place, seen.next_place] += chains.seen[after]
     np.fill_diagonal(weight, chains.stay[pair])
@@ -71,13 +71,13 @@ def test_every_step_arrives_at_the_next_marginal(chains, movement, marginals):
 
 
 def test_stays_and_distances_are_those_of_people(chains, movement, marginals, share):
-    covered = np.zeros(len(movement.covered))
+    covered = np.zeros(len(movement.counts.covered))
     for pair, (before, after) in enumerate(chains.slots):
         joint = np.einsum("k,ka,kab->ab", share, marginals[:, before], probabilities(chains, movement, pair))
         assert np.trace(joint) == pytest.approx(movement.stays.in_slot[after], abs=0.02)
         np.fill_diagonal(joint, 0)
-        covered += np.bincount(movement.bin.ravel(), joint.ravel(), len(covered))
-    np.testing.assert_allclose(covered / covered.sum(), movement.covered, atol=0.01)
+        covered += np.bincount(movement.counts.bin.ravel(), joint.ravel(), len(covered))
+    np.testing.assert_allclose(covered / covered.sum(), movement.counts.covered, atol=0.01)
 
 
 def test_no_joint_distribution_with_these_marginals_is_nearer_to_the_kernel(chains, movement, marginals):
@@ -124,5 +124,5 @@ def test_places_of_no_distance_are_all_as_near(train, marginals, share):
     at_one_point = place_table()
     at_one_point.latitude[:], at_one_point.longitude[:] = 35.0, 139.0
     movement = movement_of(train, space_of(at_one_point))
-    assert len(movement.covered) == 1
+    assert len(movement.counts.covered) == 1
     assert fit_chains(marginals, share, movement, SLOTS).marginal_error < 1e-3
