@@ -28,6 +28,9 @@ N_BINS = 12
 N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 5000
 # Total variation from the distribution that a step should arrive at, of the worst cluster, below which scaling stops.
 TOLERANCE = 1e-4
+# Near the end rows and columns are scaled by more than they lack (overrelaxation: Thibault et al. 2021, Algorithms
+# 14(5):143): it takes a third of the scalings. Far from it that need not converge.
+NEAR, RELAXATION = 0.02, 1.6
 MOST_CHANGE = 20.0
 TINY = 1e-30
 
@@ -248,19 +251,24 @@ def _scale(
     applied = _as_dense(kernel) if dense else kernel
     before, after = jnp.transpose(task.before), jnp.transpose(task.after)
 
-    def is_open(state: tuple[Array, Array, Array]) -> Array:
-        _, error, number = state
+    def is_open(state: tuple[Array, Array, Array, Array]) -> Array:
+        _, _, error, number = state
         return (error > TOLERANCE) & (number < most_scalings)
 
-    def scale(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        v, _, number = state
-        u = before / jnp.maximum(applied.from_next(v), TINY)
+    def scale(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        u, v, error, number = state
+        relaxed = jnp.where(error < NEAR, RELAXATION, 1.0)
+        leaving = applied.from_next(v)
+        own_error = _variation(u * leaving, before)
+        u = u * _factor(before, u * leaving) ** relaxed
         arriving = applied.to_next(u)
-        # Of v as it came: no product more than the next v needs.
-        error = _variation(v * arriving, after)
-        return after / jnp.maximum(arriving, TINY), error, number + 1
+        # Of u and v as they came: no product more than the next ones need.
+        error = jnp.maximum(own_error, _variation(v * arriving, after))
+        return u, v * _factor(after, v * arriving) ** relaxed, error, number + 1
 
-    v, _, _ = lax.while_loop(is_open, scale, (jnp.transpose(pull), jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
+    v = jnp.transpose(pull)
+    u = jnp.ones_like(v)
+    _, v, _, _ = lax.while_loop(is_open, scale, (u, v, jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
     # A factor common to a cluster's pulls cancels in the probabilities: keep numbers near one.
     v = v / jnp.exp(jnp.mean(jnp.log(jnp.maximum(v, TINY)), axis=0))
     total = applied.from_next(v)
@@ -270,6 +278,10 @@ def _scale(
     stays = jnp.sum(u * task.stay[:, None] * v)
     in_bin = _covered(kernel, pieces, u, v, len(by_distance), dense)
     return _Scaled(v.T, total.T, stays, in_bin, error)
+
+
+def _factor(wanted: Array, found: Array) -> Array:
+    return wanted / jnp.maximum(found, TINY)
 
 
 def _variation(found: Array, wanted: Array) -> Float[Array, ""]:

@@ -363,7 +363,7 @@ def test_where_only_one_user_was_shows_in_no_cluster(bug, monkeypatch):
     nowhere = Space(np.arange(5, dtype=np.int32), np.zeros((5, 5), np.float32))
     profiles = Profiles(population, nowhere, ClusterSmoothing(2, 0.0, 0.5, 0.0), minutes(1))
     if bug:
-        monkeypatch.setattr(module, "_told", lambda visits: visits)
+        monkeypatch.setattr(module, "_told", lambda visits, time_grid: visits)
     found = clusters_of_users(visits, profiles, np.arange(8) // 4).visits[:, 0]
     # Raking scales places for all clusters alike, so it keeps ratios of ratios.
     told = found[0, 2] / found[0, 3] / (found[1, 2] / found[1, 3])
