@@ -163,9 +163,11 @@ class ClusterBridge(ScoredTraceModel):
     def summary(self) -> list[str]:
         sizes = self.cluster_sizes()
         least = int(sizes[0])
+        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
+        if len(sizes) == 1:
+            users = f"all {counted(least, 'user')}"
         lines = [
-            f"{counted(len(sizes), 'cluster')} of users who are at like places at like hours; the smallest has "
-            f"{counted(least, 'user')}, the largest {sizes[-1]:,}",
+            f"{counted(len(sizes), 'cluster')} of users who are at like places at like hours: {users}",
             f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
         ]
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)

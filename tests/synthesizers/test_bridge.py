@@ -9,12 +9,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from ppmtf_jax.bridge import chains
+from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
-from ppmtf_jax.synthesizers.bridge import BridgeSettings
+from ppmtf_jax.synthesizers.bridge import MEMBERSHIP_FOUND, BridgeSettings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
@@ -141,6 +143,37 @@ def test_clusters_are_of_at_least_so_many_users():
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(InputError, match="at least 1"):
         BridgeSettings(**settings)
+
+
+@pytest.mark.parametrize("n_users", [1, 3, 12])
+def test_fewer_users_than_one_cluster_are_refused(n_users):
+    with pytest.raises(InputError, match=f"at least 20 training users.*found {n_users}. .*set min_cluster_users lower"):
+        fit(people(n_users), "bridge", seed=0)
+
+
+def test_what_is_said_is_of_the_clusters_that_there_are(tmp_path):
+    """Two clusters were asked for, of at least 3 users; users without events make none."""
+    model = fit(people(12), "bridge", min_cluster_users=3, n_clusters=2, seed=0)
+    model.save(tmp_path / "model")
+    least = int(np.bincount(np.asarray(model.trace_model.cluster)).min())
+    assert 3 < least <= 6
+    for each in (model, FittedModel.load(tmp_path / "model")):
+        said = each.claims()
+        assert said.protected == RULES
+        assert f"the smallest has {least} users" in said.not_protected[0]
+        assert said.not_protected[1:] == (NO_RULE, MEMBERSHIP_FOUND)
+        assert f"With all users as verifiers, every trace passes the privacy test up to k = {least}" in each.summary()
+    assert len(model.summary()) <= 4
+
+
+def test_chains_that_are_not_fitted_to_the_end_are_told_of(model, monkeypatch):
+    assert not any("not fitted" in line for line in model.summary())
+    monkeypatch.setattr(chains, "MOST_LAST_SCALINGS", 1)
+    monkeypatch.setattr(chains, "MOST_SCALINGS", 1)
+    found = fit(people(), "bridge", n_clusters=2, seed=0)
+    assert found.trace_model.marginal_error > chains.TOLERANCE
+    share = f"{100 * float(found.trace_model.marginal_error):.2g} %"
+    assert any(f"not fitted to the end: at some time, {share}" in line for line in found.summary())
 
 
 def one_place() -> Traces:
