@@ -39,8 +39,8 @@ RULES = (
 )
 """The rules in words, each a part of a sentence."""
 NO_RULE = (
-    "who is in which cluster, the settings chosen, and that a cluster has few users at a place: the rules above bound "
-    "what one user weighs among all users; they are no differential privacy"
+    "who is in which cluster, the settings chosen, where the ranges of distances end, and that a cluster has few users "
+    "at a place: the rules above bound what one user weighs among all users; they are no differential privacy"
 )
 """What the rules leave open."""
 
@@ -121,11 +121,12 @@ def _user_groups(
     begin = np.searchsorted(user[by_user], np.arange(int(user.max(initial=0)) + 2))
     rows = sparse.csr_array((by_user, group[by_user], begin), shape=(len(begin) - 1, max(n_groups, 1)))
     rows.sort_indices()
+    order, groups = np.asarray(rows.data), np.asarray(rows.indices)
     is_new = np.ones(len(user), bool)
-    is_new[1:] = (rows.indices[1:] != rows.indices[:-1]) | (user[rows.data][1:] != user[rows.data][:-1])
+    is_new[1:] = (groups[1:] != groups[:-1]) | (np.diff(user[order]) != 0)
     which = np.empty(len(user), np.int64)
-    which[rows.data] = np.cumsum(is_new) - 1
-    return which, rows.indices[is_new]
+    which[order] = np.cumsum(is_new) - 1
+    return which, groups[is_new]
 
 
 def told(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:

@@ -86,6 +86,8 @@ class ClusterBridge(ScoredTraceModel):
     Parameters
     ----------
     cluster : int array, shape (users,)
+    n_present : int array, shape (clusters,)
+        How many users of each cluster have events.
     first : float array, shape (clusters, places)
         Probabilities of the first place.
     pair_of_instant, slot_of_instant : int arrays, shape (instants,)
@@ -108,6 +110,7 @@ class ClusterBridge(ScoredTraceModel):
     """
 
     cluster: Int[Array, " user"]
+    n_present: Int[Array, " cluster"]
     first: Float[Array, "cluster place"]
     pair_of_instant: Int[Array, " instant"]
     slot_of_instant: Int[Array, " instant"]
@@ -156,12 +159,8 @@ class ClusterBridge(ScoredTraceModel):
         """Users of a cluster are one class."""
         return np.asarray(self.cluster)[:n_users]
 
-    def cluster_sizes(self) -> np.ndarray:
-        """How many users each cluster has, smallest first."""
-        return np.sort(np.unique(np.asarray(self.cluster), return_counts=True)[1])
-
     def summary(self) -> list[str]:
-        sizes = self.cluster_sizes()
+        sizes = np.sort(np.asarray(self.n_present))
         least = int(sizes[0])
         users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
         if len(sizes) == 1:
@@ -248,6 +247,7 @@ class ClusterBridge(ScoredTraceModel):
         slots, places = sizes.slots, sizes.places
         return {
             "cluster": StoredArray((sizes.users,), "int", 0),
+            "n_present": StoredArray(("clusters",), "int", 0),
             "first": weights("clusters", places),
             "pair_of_instant": StoredArray((sizes.instants,), "int", 0),
             "slot_of_instant": StoredArray((sizes.instants,), "int", 0, slots - 1),
@@ -315,7 +315,8 @@ def fit_to_clusters(
     movement = Movement.of(MoveCounts.of(Steps.of(train), shares, space, grid), choice.moves)
     slots = grid.one_period().slot_of_instant
     chains = fit_chains(clusters.visits, clusters.share, movement, slots, progress=progress)
-    return _model(clusters, chains, movement, slots, choice)
+    present = np.bincount(of_user[np.unique(train.user)], minlength=len(clusters.share))
+    return _model(clusters, present, chains, movement, slots, choice)
 
 
 def choose(
@@ -364,7 +365,9 @@ def _spread_km(shares: Float[np.ndarray, "slot place"], places: PlaceTable) -> f
     return float(np.sqrt(share @ ((position - share @ position) ** 2).sum(axis=1)))
 
 
-def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice) -> ClusterBridge:
+def _model(
+    clusters: Clusters, present: np.ndarray, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice
+) -> ClusterBridge:
     pairs = [tuple(pair) for pair in chains.slots.tolist()]
     before = np.concatenate([slots[:1], slots[:-1]])
     # No step leads to the first instant.
@@ -374,6 +377,7 @@ def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.nda
     n_places = clusters.visits.shape[2]
     arrays = {
         "cluster": clusters.of_user.astype(np.int32),
+        "n_present": present.astype(np.int32),
         "first": clusters.visits[:, slots[0]],
         "pair_of_instant": np.array(of_instant, np.int32),
         "slot_of_instant": slots,
@@ -409,7 +413,7 @@ def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
     del settings
     cluster = (
         f"what is common to a cluster of users who are at like places at like hours, of which the smallest has "
-        f"{counted(int(model.cluster_sizes().min()), 'user')}: all of them share one chain, so that the test of "
+        f"{counted(int(np.asarray(model.n_present).min()), 'user')}: all of them share one chain, so that the test of "
         "plausible deniability, which compares users, passes every trace once a cluster has k users, and says nothing "
         "of what the cluster as a whole gives away"
     )

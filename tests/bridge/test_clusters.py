@@ -204,7 +204,7 @@ def test_a_cell_whose_places_are_far_apart_tells_of_itself():
     assert np.isfinite(found.visits).all()
     # What is told of the cell reaches its places: their shares differ between clusters that differ.
     counts = np.array([[9, 0], [0, 0], [0, 9]] * 3, np.float32)
-    theta = Profiles(shares(visits), far, smoothing, minutes(3)).theta(counts)[0].reshape(3, 3, 2)
+    theta = Profiles(np.full((3, 3), 1 / 3), far, smoothing, minutes(3)).theta(counts)[0].reshape(3, 3, 2)
     assert (theta[:, :2, 0] > 1.5 * theta[:, :2, 1]).all()
 
 
