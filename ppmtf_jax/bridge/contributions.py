@@ -121,7 +121,8 @@ def _user_groups(
     begin = np.searchsorted(user[by_user], np.arange(int(user.max(initial=0)) + 2))
     rows = sparse.csr_array((by_user, group[by_user], begin), shape=(len(begin) - 1, max(n_groups, 1)))
     rows.sort_indices()
-    order, groups = np.asarray(rows.data), np.asarray(rows.indices)
+    order: np.ndarray = rows.data
+    groups: np.ndarray = rows.indices
     is_new = np.ones(len(user), bool)
     is_new[1:] = (groups[1:] != groups[:-1]) | (np.diff(user[order]) != 0)
     which = np.empty(len(user), np.int64)
