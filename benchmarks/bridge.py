@@ -98,9 +98,9 @@ CITIES |= {"wide random city": (20_000, 10_000)}
 CITY_COLUMNS = ["data", "users", "places", "events", "stage", "seconds", "cpu_seconds", "peak_mb", "cores", "load"]
 CITY_COLUMNS += ["note"]
 POPULATION = {
-    "people flow": PopulationSmoothing(1.0, 1, 0.5, 3.0, 0.1),
-    "New York": PopulationSmoothing(1.0, 2, 0.5, 3.0, 1.0),
-    "city": PopulationSmoothing(1.0, 0, 0.0, 0.1, 0.3),
+    "people flow": PopulationSmoothing(1.0, 2, 0.5, 3.0, 0.1),
+    "New York": PopulationSmoothing(1.0, 3, 0.5, 3.0, 1.0),
+    "city": PopulationSmoothing(1.0, 2, 0.0, 0.1, 0.3),
 }
 CLUSTER_CASES: list[Row] = [
     *({"data": "people flow", "smoothing": (n, 1.0, 3.0, 1.5), "seeds": 12} for n in (8, 16, 32)),

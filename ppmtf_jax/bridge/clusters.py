@@ -21,6 +21,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
+from ppmtf_jax.bridge.contributions import PLACE_USERS, bounded, told
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import Visits, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -167,10 +168,11 @@ def fit_clusters(
 def clusters_of_users(visits: Visits, profiles: Profiles, of_user: Int[np.ndarray, " user"]) -> Clusters:
     """Given clusters, numbered 0, 1, ... without gaps, with their distributions: smoothed, and raked.
 
-    Of a place where u users were, (u - 1) / u of the counts tell of clusters: else one who is alone there would show.
+    Visits of all users tell of clusters as far as `contributions` has it: else one who is alone at a place would show.
     """
     with threadpool_limits(1):
-        theta, share = profiles.theta(counts_of_clusters(_told(visits), of_user))[0], shares_of_users(of_user)
+        counts = counts_of_clusters(_told(visits, profiles.time_grid), of_user)
+        theta, share = profiles.theta(counts)[0], shares_of_users(of_user)
         raked = rake(theta.T.reshape(-1, *profiles.population.shape), share, profiles.population)
     return Clusters(of_user, share, of_first_process(raked))
 
@@ -209,6 +211,7 @@ class Profiles:
     ):
         self.population = population.astype(np.float32)
         self.mass = np.float32(smoothing.population_mass)
+        self.time_grid = time_grid
         self.slot_weights = slot_kernel(time_grid, smoothing.slot_bandwidth).astype(np.float32)
         self.cell = space.cell
         self.space_weights = _space_kernel(space, smoothing.blur_km) if smoothing.blur_km > 0 else None
@@ -362,10 +365,11 @@ def counts_of_clusters(visits: Visits, of_user: Int[np.ndarray, " user"]) -> Flo
     return counts.reshape(n_columns, n_clusters).astype(np.float32)
 
 
-def _told(visits: Visits) -> Visits:
-    """With counts as far as they may be told, see `clusters_of_users`."""
-    users = visits.users_per_place()[visits.place]
-    return replace(visits, count=(visits.count * ((users - 1) / users)).astype(np.float32))
+def _told(visits: Visits, time_grid: TimeGrid) -> Visits:
+    """With counts as far as they may be told."""
+    group = visits.in_stretch(time_grid)
+    count, users = bounded(visits.user, group, int(group.max(initial=0)) + 1, visits.count)
+    return replace(visits, count=(count * told(users, PLACE_USERS)[group]).astype(np.float32))
 
 
 def shares_of_users(of_user: Int[np.ndarray, " user"]) -> Float[np.ndarray, " cluster"]:
@@ -430,6 +434,8 @@ def _some_users(visits: Visits, n_users: int, random: np.random.Generator) -> Vi
 def _space_kernel(space: Space, blur_km: float) -> Float[np.ndarray, "cell cell"]:
     weights = np.exp(-0.5 * (space.km.astype(np.float32) / np.float32(blur_km)) ** 2)
     weights[weights < SMALLEST_WEIGHT] = 0
+    # Places of one cell may be far apart where no others are near: it tells of itself all the same.
+    np.fill_diagonal(weights, 1)
     return weights
 
 

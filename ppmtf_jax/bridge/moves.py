@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, stretches, sums, told
 from ppmtf_jax.bridge.space import Space
-from ppmtf_jax.bridge.visits import users_per_place
+from ppmtf_jax.bridge.visits import slot_kernel
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
 N_BINS = 24
@@ -43,18 +45,19 @@ class Steps:
         return cls(user, traces.slot[event], place, next_place, traces.time_grid.n_slots, traces.n_places)
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Steps:
-        """Those of some users, given by sorted indices."""
-        return self._where(np.isin(self.user, users))
+        """Those of some users, given by sorted indices; they are numbered anew in that order."""
+        found = self.where(np.isin(self.user, users))
+        return replace(found, user=np.searchsorted(users, found.user))
 
     @property
     def stays(self) -> Steps:
         """Those that stay."""
-        return self._where(self.place == self.next_place)
+        return self.where(self.place == self.next_place)
 
     @property
     def moves(self) -> Steps:
         """Those that do not."""
-        return self._where(self.place != self.next_place)
+        return self.where(self.place != self.next_place)
 
     @property
     def row(self) -> Int[np.ndarray, " step"]:
@@ -69,12 +72,8 @@ class Steps:
     def __len__(self) -> int:
         return len(self.user)
 
-    def per_row(self) -> Float[np.ndarray, "slot place"]:
-        """How many leave each place in each slot."""
-        count = np.bincount(self.row, minlength=self.n_slots * self.n_places)
-        return count.reshape(self.n_slots, self.n_places).astype(np.float64)
-
-    def _where(self, keep: np.ndarray) -> Steps:
+    def where(self, keep: np.ndarray) -> Steps:
+        """Some of them."""
         user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
         return Steps(user, slot, place, next_place, self.n_slots, self.n_places)
 
@@ -94,29 +93,64 @@ class Stays(NamedTuple):
     at_place: Float[np.ndarray, "slot place"]
 
 
-def stay_rates(steps: Steps, mass: float, kernel: Float[np.ndarray, "slot slot"], min_users: int) -> Stays:
+class StayCounts(NamedTuple):
+    """Stays, and steps away, as far as they are told; the first axis has stays first.
+
+    Attributes
+    ----------
+    in_slot : float array, shape (2, slots)
+        Of all places together.
+    overall : float array, shape (2, slots, places)
+        Told of each place over all slots.
+    in_stretch : float array, shape (2, slots, places)
+        Told of each place in each stretch of time.
+    """
+
+    in_slot: Float[np.ndarray, "2 slot"]
+    overall: Float[np.ndarray, "2 slot place"]
+    in_stretch: Float[np.ndarray, "2 slot place"]
+
+    @classmethod
+    def of(cls, steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
+        """Count steps, users of stays and of steps away each for themselves."""
+        parts = steps.stays, steps.moves
+        in_slot = np.stack([_in_slots(part) for part in parts])
+        overall = np.stack([_told_at_places(part, min_users, np.zeros_like(stretch)) for part in parts])
+        return cls(in_slot, overall, np.stack([_told_at_places(part, min_users, stretch) for part in parts]))
+
+
+def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot slot"]) -> Stays:
     """Rates of staying, smoothed over slots, and at a place shrunk to the slot's rate times the place's lift.
 
     Parameters
     ----------
-    steps : Steps
+    counts : StayCounts
     mass : float
         Steps that the shrinkage is worth.
     kernel : float array, shape (slots, slots)
         See `slot_kernel`.
-    min_users : int
-        A place from which fewer users made steps has the slot's rate.
     """
-    stays, all_steps = steps.stays.per_row(), steps.per_row()
-    overall = (stays.sum() + 0.5) / (all_steps.sum() + 1)
-    in_slot = (kernel @ stays.sum(axis=1) + overall) / (kernel @ all_steps.sum(axis=1) + 1)
-    enough = users_per_place(steps.user, steps.place, steps.n_places) >= min_users
-    stays, all_steps = stays * enough, all_steps * enough
-    expected = (all_steps * in_slot[:, None]).sum(axis=0)
-    lift = (stays.sum(axis=0) + mass) / (expected + mass)
+    stays, steps = counts.in_slot[0], counts.in_slot.sum(axis=0)
+    overall = (stays.sum() + 0.5) / (steps.sum() + 1)
+    in_slot = (kernel @ stays + overall) / (kernel @ steps + 1)
+    expected = (counts.overall.sum(axis=0) * in_slot[:, None]).sum(axis=0)
+    lift = (counts.overall[0].sum(axis=0) + mass) / (expected + mass)
     prior = np.clip(in_slot[:, None] * lift, LEAST_STAY, MOST_STAY)
-    at_place = (kernel @ stays + mass * prior) / (kernel @ all_steps + mass)
+    at_place = (kernel @ counts.in_stretch[0] + mass * prior) / (kernel @ counts.in_stretch.sum(axis=0) + mass)
     return Stays(in_slot, np.clip(at_place, LEAST_STAY, MOST_STAY))
+
+
+def _in_slots(steps: Steps) -> Float[np.ndarray, " slot"]:
+    """Bounded number of the steps into each slot."""
+    return sums(steps.slot, bounded(steps.user, steps.slot, steps.n_slots)[0], steps.n_slots)
+
+
+def _told_at_places(steps: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> Float[np.ndarray, "slot place"]:
+    """How many of the steps from each place in each slot are told, users counted at each place in each stretch."""
+    group = stretch[steps.slot].astype(np.int64) * steps.n_places + steps.place
+    weight, users = bounded(steps.user, group, (int(stretch.max()) + 1) * steps.n_places)
+    told_of_step = weight * told(users, min_users)[group]
+    return sums(steps.row, told_of_step, steps.n_slots * steps.n_places).reshape(steps.n_slots, steps.n_places)
 
 
 class Gravity(NamedTuple):
@@ -150,13 +184,13 @@ def fit_gravity(
     do, with half a move more in every bin.
     """
     km = space.km[space.cell[moves.place], space.cell[moves.next_place]]
-    edges = np.unique(np.quantile(km, np.arange(1, n_bins) / n_bins)) if len(km) else np.zeros(0)
+    edges = _quantiles(km, bounded(moves.user, np.zeros(len(km), np.int64), 1)[0], np.arange(1, n_bins) / n_bins)
     # An edge that is itself a distance of many moves: they belong below it.
     which = np.searchsorted(edges, space.km)
     n_used = len(edges) + 1
-    covered = np.bincount(np.searchsorted(edges, km), minlength=n_used) + 0.5
+    covered = _covered(moves, np.searchsorted(edges, km), n_used)
     n_cells = len(space.km)
-    leaving = np.bincount(moves.place, minlength=moves.n_places).astype(np.float64)
+    leaving = sums(moves.place, bounded(moves.user, moves.place, moves.n_places)[0], moves.n_places)
     leaving = np.bincount(space.cell, leaving, n_cells)
     shares = population.mean(axis=0)
     mass, own = np.bincount(space.cell, shares, n_cells), _own_share(shares, space)
@@ -170,6 +204,20 @@ def fit_gravity(
         factor *= np.divide(covered, expected, out=np.ones(n_used), where=expected > 1e-9)
         factor /= factor.mean()
     return Gravity(which, factor, _attraction(population, factor[which], space))
+
+
+def _covered(moves: Steps, bin_of_move: Int[np.ndarray, " step"], n_bins: int) -> Float[np.ndarray, " bin"]:
+    """Moves in each bin of distance, and half a one more."""
+    return sums(bin_of_move, bounded(moves.user, bin_of_move, n_bins)[0], n_bins) + 0.5
+
+
+def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile: np.ndarray) -> np.ndarray:
+    """The distinct quantiles of weighted values; none where nothing has weight."""
+    order = np.argsort(value, kind="stable")
+    reached = np.cumsum(weight[order])
+    if not len(value) or reached[-1] == 0:
+        return np.zeros(0)
+    return np.unique(value[order][np.searchsorted(reached, quantile * reached[-1])])
 
 
 def _own_share(shares: Float[np.ndarray, " place"], space: Space) -> Float[np.ndarray, " cell"]:
@@ -194,8 +242,6 @@ class MoveSmoothing(NamedTuple):
 
     Attributes
     ----------
-    min_users : int
-        Pairs of places between which fewer users moved do not count, nor stays at places from which fewer made steps.
     gravity_mass : float
         Moves of all slots from a place that gravity is worth.
     slot_mass : float
@@ -206,7 +252,6 @@ class MoveSmoothing(NamedTuple):
         See `visits.slot_kernel`.
     """
 
-    min_users: int
     gravity_mass: float
     slot_mass: float
     stay_mass: float
@@ -215,40 +260,44 @@ class MoveSmoothing(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SeenMoves:
-    """Pairs of places between which enough users moved, sorted, and how often in each slot.
+    """Pairs of places between which enough users moved, sorted, and how often: as far as it is told.
 
     Parameters
     ----------
     place, next_place : int32 arrays, shape (pairs,)
     count : float array, shape (slots, pairs)
+        Told of each pair in each stretch of time.
+    overall : float array, shape (pairs,)
+        Told of each pair over all slots.
     n_places : int
     """
 
     place: Int[np.ndarray, " pair"]
     next_place: Int[np.ndarray, " pair"]
     count: Float[np.ndarray, "slot pair"]
+    overall: Float[np.ndarray, " pair"]
     n_places: int
 
     @classmethod
-    def of(cls, moves: Steps, min_users: int) -> SeenMoves:
+    def of(cls, moves: Steps, min_users: int, stretch: Int[np.ndarray, " slot"]) -> SeenMoves:
         """Count the moves between pairs that at least `min_users` users made."""
         pair, which = np.unique(moves.pair, return_inverse=True)
-        n_users = int(moves.user.max(initial=0)) + 1
-        of_pair = np.unique(which * np.int64(n_users) + moves.user) // n_users
-        enough = np.bincount(of_pair, minlength=len(pair)) >= min_users
-        number = np.cumsum(enough) - 1
-        kept = enough[which]
-        place, next_place = np.divmod(pair[enough], moves.n_places)
-        n_pairs = len(place)
-        cell = moves.slot[kept].astype(np.int64) * n_pairs + number[which[kept]]
-        count = np.bincount(cell, minlength=moves.n_slots * n_pairs).reshape(moves.n_slots, n_pairs)
-        return cls(place.astype(np.int32), next_place.astype(np.int32), count.astype(np.float64), moves.n_places)
+        weight, users = bounded(moves.user, which, len(pair))
+        enough = users >= min_users
+        overall = (sums(which, weight, len(pair)) * told(users, min_users))[enough]
+        kept, number = enough[which], np.cumsum(enough) - 1
+        moves, which = moves.where(kept), number[which[kept]]
+        place, next_place = (each.astype(np.int32) for each in np.divmod(pair[enough], moves.n_places))
+        shape = (moves.n_slots, len(place))
+        group = stretch[moves.slot].astype(np.int64) * len(place) + which
+        weight, users = bounded(moves.user, group, (int(stretch.max()) + 1) * len(place))
+        cell = moves.slot.astype(np.int64) * len(place) + which
+        count = sums(cell, weight * told(users, min_users)[group], shape[0] * shape[1]).reshape(shape)
+        return cls(place, next_place, count, overall, moves.n_places)
 
     def from_place(self, count: Float[np.ndarray, "row pair"]) -> Float[np.ndarray, "row place"]:
         """Sums of some numbers of the pairs over those that leave each place."""
-        sums = [np.bincount(self.place, row, self.n_places) for row in count]
-        # Without pairs, `bincount` counts in whole numbers.
-        return np.array(sums, np.float64).reshape(len(count), self.n_places)
+        return np.array([sums(self.place, row, self.n_places) for row in count]).reshape(len(count), self.n_places)
 
     def find(self, moves: Steps) -> tuple[Int[np.ndarray, " step"], np.ndarray]:
         """Which pair each move is of, and whether it is of any."""
@@ -285,8 +334,8 @@ def move_weights(
     D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s), with N
     the seen moves, N_s those smoothed over slots, t_d and t_s the masses.
     """
-    in_slot, overall = kernel @ seen.count, seen.count.sum(axis=0, keepdims=True)
-    from_overall = seen.from_place(overall)[0]
+    in_slot, overall = kernel @ seen.count, seen.overall
+    from_overall = seen.from_place(overall[None])[0]
     of_slot = 1 / (seen.from_place(in_slot) + smoothing.slot_mass)
     of_overall = smoothing.slot_mass / (from_overall + smoothing.gravity_mass)
     weights = (in_slot + overall * of_overall[seen.place]) * of_slot[:, seen.place]
@@ -295,15 +344,13 @@ def move_weights(
     return MoveWeights(weights, np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0))
 
 
-@dataclass(frozen=True, eq=False)
-class Movement:
-    """Where people go from each place in each slot, whoever they are: K of `chains`.
+class MoveCounts(NamedTuple):
+    """What is told of steps, before any smoothing.
 
-    Parameters
+    Attributes
     ----------
-    stays : Stays
+    stays : StayCounts
     seen : SeenMoves
-    weights : MoveWeights
     population : float array, shape (slots, places)
     gravity : Gravity
     covered : float array, shape (bins,)
@@ -311,46 +358,67 @@ class Movement:
     bin : int array, shape (cells, cells)
         Which of these bins.
     space : Space
+    time_grid : TimeGrid
     """
 
-    stays: Stays
+    stays: StayCounts
     seen: SeenMoves
-    weights: MoveWeights
     population: Float[np.ndarray, "slot place"]
     gravity: Gravity
     covered: Float[np.ndarray, " bin"]
     bin: Int[np.ndarray, "cell cell"]
     space: Space
+    time_grid: TimeGrid
 
     @classmethod
     def of(
         cls,
         steps: Steps,
         population: Float[np.ndarray, "slot place"],
-        smoothing: MoveSmoothing,
-        kernel: Float[np.ndarray, "slot slot"],
         space: Space,
-        gravity: Gravity | None = None,
-    ) -> Movement:
-        """Learn it from the steps of some users; gravity too, unless it is given."""
-        moves = steps.moves
-        seen = SeenMoves.of(moves, smoothing.min_users)
-        gravity = gravity or fit_gravity(moves, population, space)
-        weights = move_weights(seen, smoothing, kernel, gravity)
+        time_grid: TimeGrid,
+        min_users: int = STEP_USERS,
+    ) -> MoveCounts:
+        """Count the steps of some users."""
+        moves, stretch = steps.moves, stretches(time_grid)
+        gravity = fit_gravity(moves, population, space)
         # Two bins of gravity each, so that every one has many moves.
         bins = gravity.bin // 2
-        km = bins[space.cell[moves.place], space.cell[moves.next_place]]
-        covered = np.bincount(km, minlength=int(bins.max()) + 1) + 0.5
-        stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users)
-        return cls(stays, seen, weights, population, gravity, covered / covered.sum(), bins, space)
+        bin_of_move = bins[space.cell[moves.place], space.cell[moves.next_place]]
+        covered = _covered(moves, bin_of_move, int(bins.max()) + 1)
+        stays, seen = StayCounts.of(steps, min_users, stretch), SeenMoves.of(moves, min_users, stretch)
+        return cls(stays, seen, population, gravity, covered / covered.sum(), bins, space, time_grid)
+
+
+@dataclass(frozen=True, eq=False)
+class Movement:
+    """Where people go from each place in each slot, whoever they are: K of `chains`.
+
+    Parameters
+    ----------
+    counts : MoveCounts
+    stays : Stays
+    weights : MoveWeights
+    """
+
+    counts: MoveCounts
+    stays: Stays
+    weights: MoveWeights
+
+    @classmethod
+    def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
+        """Smooth what was counted."""
+        kernel = slot_kernel(counts.time_grid, smoothing.slot_bandwidth)
+        stays = stay_rates(counts.stays, smoothing.stay_mass, kernel)
+        return cls(counts, stays, move_weights(counts.seen, smoothing, kernel, counts.gravity))
 
     def log_probabilities(self, steps: Steps) -> Float[np.ndarray, " step"]:
         """Of the next place of each step, given its place and slot."""
-        slot, place, next_place = steps.slot, steps.place, steps.next_place
-        at, found = self.seen.find(steps)
-        seen = np.where(found, self.weights.seen[slot, at] if len(self.seen.place) else 0, 0)
-        cell = self.space.cell
-        near = self.gravity.between[cell[place], cell[next_place]]
-        moved = seen + self.weights.gravity[slot, place] * self.population[slot, next_place] * near
+        counts, slot, place, next_place = self.counts, steps.slot, steps.place, steps.next_place
+        at, found = counts.seen.find(steps)
+        seen = np.where(found, self.weights.seen[slot, at] if len(counts.seen.place) else 0, 0)
+        cell = counts.space.cell
+        near = counts.gravity.between[cell[place], cell[next_place]]
+        moved = seen + self.weights.gravity[slot, place] * counts.population[slot, next_place] * near
         stay = self.stays.at_place[slot, place]
         return np.log(np.where(place == next_place, stay, (1 - stay) * moved))

@@ -3,8 +3,8 @@
 Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
 others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
 after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error
-of the best: fewer clusters give away less. For the same reason a move between two places counts only if five users made
-it, whatever the likelihood says.
+of the best: fewer clusters give away less. What one user weighs, and how many users it takes, is no matter of
+likelihood, which would take fewer: see `contributions`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.clusters import ClusterSmoothing, fit_clusters, log_likelihoods
-from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps, fit_gravity
+from ppmtf_jax.bridge.contributions import PLACE_USERS
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, Steps
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import (
+    BoundedCounts,
     PopulationSmoothing,
     Visits,
     population,
@@ -39,22 +41,19 @@ HELD_OUT_OF = 4
 BANDWIDTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 POPULATION_GRID = PopulationSmoothing(
     (1.0, 0.75, 0.5),
-    (1, 2, 3),
+    (PLACE_USERS, PLACE_USERS + 1, PLACE_USERS + 2),
     BANDWIDTHS,
     (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 20.0, 40.0),
     (0.03, 0.1, 0.2, 0.3, 1.0, 3.0),
 )
-POPULATION_START = PopulationSmoothing(1.0, 1, 1.0, 1.0, 0.3)
-# Held-out likelihood would take fewer: moves of two or three users are true, and theirs.
-MIN_PAIR_USERS = 5
+POPULATION_START = PopulationSmoothing(1.0, PLACE_USERS, 1.0, 1.0, 0.3)
 MOVE_GRID = MoveSmoothing(
-    (MIN_PAIR_USERS,),
     (5.0, 20.0, 50.0, 100.0, 300.0),
     (10.0, 50.0, 200.0, 1000.0, 5000.0),
     (10.0, 50.0, 200.0, 1000.0),
     BANDWIDTHS,
 )
-MOVE_START = MoveSmoothing(MIN_PAIR_USERS, 20.0, 200.0, 200.0, 1.0)
+MOVE_START = MoveSmoothing(20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
 # Sweeps of EM while clusterings are only compared: more change less than other users held out do.
 N_SWEEPS = 10
@@ -92,7 +91,7 @@ def choose_population(visits: Visits, time_grid: TimeGrid, random: np.random.Gen
     """The smoothing of the population under which visits of held-out users are most probable."""
     if visits.n_users < 2:
         return POPULATION_START
-    folds = [_Fold.of(visits, held_out) for held_out in random_folds(visits.n_users, N_FOLDS, random)]
+    folds = [_Fold.of(visits, held_out, time_grid) for held_out in random_folds(visits.n_users, N_FOLDS, random)]
 
     def score(smoothing: PopulationSmoothing) -> Float[np.ndarray, " user"]:
         kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
@@ -107,18 +106,18 @@ class _Fold(NamedTuple):
 
     learned: Visits
     held_out: Visits
-    users: Int[np.ndarray, " place"]
-    counts: dict[float, Float[np.ndarray, "slot place"]]
+    time_grid: TimeGrid
+    counts: dict[float, BoundedCounts]
 
     @classmethod
-    def of(cls, visits: Visits, held_out: Int[np.ndarray, " user"]) -> _Fold:
+    def of(cls, visits: Visits, held_out: Int[np.ndarray, " user"], time_grid: TimeGrid) -> _Fold:
         learned = visits.of_users(np.setdiff1d(np.arange(visits.n_users), held_out))
-        return cls(learned, visits.of_users(held_out), learned.users_per_place(), {})
+        return cls(learned, visits.of_users(held_out), time_grid, {})
 
     def score(self, smoothing: PopulationSmoothing, kernel: np.ndarray) -> Float[np.ndarray, " user"]:
         if smoothing.exponent not in self.counts:
-            self.counts[smoothing.exponent] = self.learned.total(self.learned.tempered(smoothing.exponent))
-        shares = smoothed_population(self.counts[smoothing.exponent], self.users, smoothing, kernel)
+            self.counts[smoothing.exponent] = BoundedCounts.of(self.learned, smoothing.exponent, self.time_grid)
+        shares = smoothed_population(self.counts[smoothing.exponent], smoothing, kernel)
         of_cell = np.log(shares).ravel()[self.held_out.cell] * self.held_out.count
         return np.bincount(self.held_out.user, of_cell, self.held_out.n_users)
 
@@ -138,15 +137,14 @@ def choose_moves(
     for held_out in random_folds(visits.n_users, N_FOLDS, random):
         others = np.setdiff1d(np.arange(visits.n_users), held_out)
         shares = population(visits.of_users(others), smoothing, time_grid)
-        learned = steps.of_users(others)
-        parts.append((learned, steps.of_users(held_out), shares, fit_gravity(learned.moves, shares, space)))
+        learned = MoveCounts.of(steps.of_users(others), shares, space, time_grid)
+        parts.append((learned, steps.of_users(held_out)))
 
     def score(candidate: MoveSmoothing) -> Float[np.ndarray, " user"]:
-        kernel = slot_kernel(time_grid, candidate.slot_bandwidth)
         total = np.zeros(visits.n_users)
-        for learned, held_out, shares, gravity in parts:
-            movement = Movement.of(learned, shares, candidate, kernel, space, gravity)
-            total += np.bincount(held_out.user, movement.log_probabilities(held_out), visits.n_users)
+        for learned, held_out in parts:
+            of_step = Movement.of(learned, candidate).log_probabilities(held_out)
+            total += np.bincount(held_out.user, of_step, visits.n_users)
         return total
 
     return _search(score, MOVE_GRID, MOVE_START)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from ppmtf_jax.bridge.contributions import bounded, stretches, sums, told
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
@@ -68,12 +69,7 @@ class Visits:
         """The counts of all users together."""
         shape = (self.n_slots, self.n_places)
         weights = self.count if count is None else count
-        # Without events, `bincount` counts in whole numbers.
-        return np.bincount(self.cell, weights, self.n_slots * self.n_places).astype(np.float64).reshape(shape)
-
-    def users_per_place(self) -> Int[np.ndarray, " place"]:
-        """How many users were at each place."""
-        return users_per_place(self.user, self.place, self.n_places)
+        return sums(self.cell, weights, self.n_slots * self.n_places).reshape(shape)
 
     def tempered(self, exponent: float) -> Float[np.ndarray, " cell"]:
         """Counts where a user's n events at a place weigh n to a power, shared among her slots as they are.
@@ -85,22 +81,41 @@ class Visits:
         pair = self.user.astype(np.int64) * self.n_places + self.place
         _, which = np.unique(pair, return_inverse=True)
         at_place = np.bincount(which, self.count)
-        weight = self.count * at_place[which] ** (exponent - 1)
-        return weight * (self.count.sum() / weight.sum())
+        return self.count * at_place[which] ** (exponent - 1)
+
+    def in_stretch(self, time_grid: TimeGrid) -> Int[np.ndarray, " cell"]:
+        """Stretch of time times places plus place, of each cell."""
+        return stretches(time_grid)[self.slot].astype(np.int64) * self.n_places + self.place
 
 
-def users_per_place(
-    user: Int[np.ndarray, " row"], place: Int[np.ndarray, " row"], n_places: int
-) -> Int[np.ndarray, " place"]:
-    """How many different users stand beside each place in some rows.
+class BoundedCounts(NamedTuple):
+    """Counts in which no user weighs more than the next one, see `contributions.bounded`, and how many users made them.
 
-    Examples
-    --------
-    >>> users_per_place(np.array([0, 0, 1]), np.array([2, 2, 2]), n_places=3).tolist()
-    [0, 0, 2]
+    Attributes
+    ----------
+    in_slot : float array, shape (slots, places)
+        Bounded at each place in each stretch of time.
+    users_in_slot : int array, shape (slots, places)
+        Users at each place in the slot's stretch of time.
+    at_place : float array, shape (places,)
+        Bounded at each place over all slots.
+    users_at_place : int array, shape (places,)
     """
-    pair = np.unique(user.astype(np.int64) * n_places + place)
-    return np.bincount(pair % n_places, minlength=n_places)
+
+    in_slot: Float[np.ndarray, "slot place"]
+    users_in_slot: Int[np.ndarray, "slot place"]
+    at_place: Float[np.ndarray, " place"]
+    users_at_place: Int[np.ndarray, " place"]
+
+    @classmethod
+    def of(cls, visits: Visits, exponent: float, time_grid: TimeGrid) -> BoundedCounts:
+        """Count tempered visits, see `Visits.tempered`."""
+        weight, n_places, stretch = visits.tempered(exponent), visits.n_places, stretches(time_grid)
+        n_groups = (int(stretch.max()) + 1) * n_places
+        in_slot, users = bounded(visits.user, visits.in_stretch(time_grid), n_groups, weight)
+        at_place, users_at_place = bounded(visits.user, visits.place, n_places, weight)
+        at_place = sums(visits.place, at_place, n_places)
+        return cls(visits.total(in_slot), users.reshape(-1, n_places)[stretch], at_place, users_at_place)
 
 
 def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slot slot"]:
@@ -134,8 +149,8 @@ class PopulationSmoothing(NamedTuple):
     ----------
     exponent : float
         Of a user's events at a place, see `Visits.tempered`.
-    discount : int
-        A place's counts are worth (users - discount) / users of themselves, so that what few users did is not told.
+    least_users : int
+        Users from whom on counts are told, see `contributions.told`.
     slot_bandwidth : float
         See `slot_kernel`.
     place_mass : float
@@ -145,7 +160,7 @@ class PopulationSmoothing(NamedTuple):
     """
 
     exponent: float
-    discount: int
+    least_users: int
     slot_bandwidth: float
     place_mass: float
     uniform_mass: float
@@ -154,33 +169,31 @@ class PopulationSmoothing(NamedTuple):
 def population(visits: Visits, smoothing: PopulationSmoothing, time_grid: TimeGrid) -> Float[np.ndarray, "slot place"]:
     """Share of the people at each place in each slot, every one positive.
 
-    p(s, b) ~ sum_r T(s, r) c'(r, b) + m M q(b), with c' the discounted counts, T the kernel over slots, M places, m the
-    place mass, and q(b) ~ c'(., b) + (mass taken by the discount, plus the uniform mass of events) / M.
+    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), with c the counts told, T the kernel over slots, M places, m the place
+    mass, and q(b) ~ c(b) + the uniform mass times the mean of c over places. The counts of a place in a slot are told
+    as far as several users made them in its stretch of time, and those over all slots as far as several made these.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> traces = toy_city(n_users=20, seed=0).traces
-    >>> shares = population(Visits.of(traces), PopulationSmoothing(1.0, 1, 0.0, 0.1, 0.3), traces.time_grid)
+    >>> shares = population(Visits.of(traces), PopulationSmoothing(1.0, 2, 0.0, 0.1, 0.3), traces.time_grid)
     >>> bool((shares > 0).all()), bool(np.allclose(shares.sum(axis=1), 1))
     (True, True)
     """
-    counts = visits.total(visits.tempered(smoothing.exponent))
-    kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
-    return smoothed_population(counts, visits.users_per_place(), smoothing, kernel)
+    counts = BoundedCounts.of(visits, smoothing.exponent, time_grid)
+    return smoothed_population(counts, smoothing, slot_kernel(time_grid, smoothing.slot_bandwidth))
 
 
 def smoothed_population(
-    counts: Float[np.ndarray, "slot place"],
-    users: Int[np.ndarray, " place"],
-    smoothing: PopulationSmoothing,
-    kernel: Float[np.ndarray, "slot slot"],
+    counts: BoundedCounts, smoothing: PopulationSmoothing, kernel: Float[np.ndarray, "slot slot"]
 ) -> Float[np.ndarray, "slot place"]:
-    """`population` from counts, however they were made, and the number of users who were at each place."""
-    n_places, total = counts.shape[1], counts.sum()
-    kept = counts * (np.maximum(users - smoothing.discount, 0) / np.maximum(users, 1))
-    anywhere = kept.sum(axis=0) + (total - kept.sum()) / n_places + smoothing.uniform_mass * total / n_places
-    shares = kernel @ kept + smoothing.place_mass * n_places * anywhere / anywhere.sum()
+    """`population` from counts."""
+    in_slot = counts.in_slot * told(counts.users_in_slot, smoothing.least_users)
+    anywhere = counts.at_place * told(counts.users_at_place, smoothing.least_users)
+    # Where every place is one user's, nothing is told, and people are anywhere.
+    anywhere = anywhere + smoothing.uniform_mass * (anywhere.mean() or 1)
+    shares = kernel @ in_slot + smoothing.place_mass * len(anywhere) * anywhere / anywhere.sum()
     return shares / shares.sum(axis=1, keepdims=True)
 
 

@@ -15,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.bridge.chains import Chains, fit_chains
+from ppmtf_jax.bridge.chains import TOLERANCE, Chains, fit_chains
 from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, Profiles, clusters_of_users, fit_clusters
+from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.bridge.memory import require_memory_to_fit
-from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, Steps
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.bridge.tuning import (
     MOST_USERS,
@@ -28,8 +29,9 @@ from ppmtf_jax.bridge.tuning import (
     choose_population,
     n_clusterings,
 )
-from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slot_kernel
+from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
 from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
@@ -57,7 +59,7 @@ class BridgeSettings:
     ----------
     min_cluster_users : int
         Users that each cluster has at least: a trace is equally probable for so many. Larger protects better. Twice
-        the k of the privacy test, so that half of the users as verifiers find k.
+        the k of the privacy test, so that half of the users as verifiers find k. Fewer training users are refused.
     n_clusters : int, optional
         How many clusters are looked for; small ones are dissolved. Chosen by held-out likelihood where not given.
     """
@@ -84,6 +86,8 @@ class ClusterBridge(ScoredTraceModel):
     Parameters
     ----------
     cluster : int array, shape (users,)
+    n_present : int array, shape (clusters,)
+        How many users of each cluster have events.
     first : float array, shape (clusters, places)
         Probabilities of the first place.
     pair_of_instant, slot_of_instant : int arrays, shape (instants,)
@@ -101,9 +105,12 @@ class ClusterBridge(ScoredTraceModel):
         The settings that were chosen, see `CHOSEN`.
     tried, gain : int and float arrays, shape (numbers of clusters,)
         Those that were tried, and by how much more probable a visit of a held-out user was than with one, in nats.
+    marginal_error : float array, shape ()
+        See `bridge.chains.Chains`.
     """
 
     cluster: Int[Array, " user"]
+    n_present: Int[Array, " cluster"]
     first: Float[Array, "cluster place"]
     pair_of_instant: Int[Array, " instant"]
     slot_of_instant: Int[Array, " instant"]
@@ -120,6 +127,7 @@ class ClusterBridge(ScoredTraceModel):
     chosen: Float[Array, " setting"]
     tried: Int[Array, " number"]
     gain: Float[Array, " number"]
+    marginal_error: Float[Array, ""]
     # How many moves were seen from the place that has most.
     longest: int = field(metadata={"static": True})
 
@@ -152,19 +160,29 @@ class ClusterBridge(ScoredTraceModel):
         return np.asarray(self.cluster)[:n_users]
 
     def summary(self) -> list[str]:
-        sizes = np.sort(np.bincount(np.asarray(self.cluster)))
-        chosen = dict(zip(CHOSEN, np.asarray(self.chosen).tolist(), strict=True))
-        least, most = sizes[0], sizes[-1]
-        users = f"{least} users" if least == most else f"{least} to {most} users"
+        sizes = np.sort(np.asarray(self.n_present))
+        least = int(sizes[0])
+        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
+        if len(sizes) == 1:
+            users = f"all {counted(least, 'user')}"
         lines = [
-            f"{counted(len(sizes), 'cluster')} of {users}: traces pass the privacy test up to k = {least}",
-            "chosen by held-out likelihood of training users: "
-            + ", ".join(f"{name} {value:g}" for name, value in chosen.items()),
+            f"{counted(len(sizes), 'cluster')} of users who are at like places at like hours: {users}",
+            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
         ]
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)
         if len(tried):
-            each = ", ".join(f"{number} {nats:.3f}" for number, nats in zip(tried, gain, strict=True))
-            lines.append(f"gain over one cluster by the number looked for, nats a visit of a held-out user: {each}")
+            chosen = int(np.asarray(self.chosen)[CHOSEN.index("clusters n clusters")])
+            ratio = np.exp(gain[tried == chosen][0])
+            lines.append(
+                f"The number of clusters was tried on training users who were held out: their visits were {ratio:.1f} "
+                "times as probable as with one cluster"
+            )
+        if self.marginal_error > TOLERANCE:
+            share = 100 * float(self.marginal_error)
+            lines.append(
+                f"The chains are not fitted to the end: at some time, {share:.2g} % of a cluster's people are "
+                "synthesized at other places than they should be"
+            )
         return lines
 
     def phases(self, n_instants: int) -> np.ndarray:
@@ -229,6 +247,7 @@ class ClusterBridge(ScoredTraceModel):
         slots, places = sizes.slots, sizes.places
         return {
             "cluster": StoredArray((sizes.users,), "int", 0),
+            "n_present": StoredArray(("clusters",), "int", 0),
             "first": weights("clusters", places),
             "pair_of_instant": StoredArray((sizes.instants,), "int", 0),
             "slot_of_instant": StoredArray((sizes.instants,), "int", 0, slots - 1),
@@ -245,6 +264,7 @@ class ClusterBridge(ScoredTraceModel):
             "chosen": StoredArray((len(CHOSEN),)),
             "tried": StoredArray(("numbers",), "int", 1),
             "gain": StoredArray(("numbers",)),
+            "marginal_error": StoredArray((), low=0),
         }
 
 
@@ -257,6 +277,7 @@ def fit_trace_model(
 ) -> ClusterBridge:
     """Choose the smoothing, find the clusters, and fit their chains."""
     del checkpoints
+    _require_users(train, settings.min_cluster_users)
     require_memory_to_fit(train, settings.n_clusters, settings.min_cluster_users)
     space, visits = space_of(train.places), Visits.of(train)
     choice = choose(train, visits, space, settings, seed, progress)
@@ -273,6 +294,17 @@ def fit_trace_model(
     return fit_to_clusters(train, clusters.of_user, choice, progress)
 
 
+def _require_users(train: Traces, min_cluster_users: int) -> None:
+    n_users = len(np.unique(train.user))
+    if n_users < min_cluster_users:
+        way_out = (
+            "Give traces of more users, or set min_cluster_users lower: each trace is then equally probable for fewer "
+            "users, and tells more of each"
+        )
+        expected = f"at least {counted(min_cluster_users, 'training user')}, one cluster of min_cluster_users"
+        raise InputError("fit", [Problem(expected, str(n_users), way_out=way_out)])
+
+
 def fit_to_clusters(
     train: Traces, of_user: Int[np.ndarray, " user"], choice: Choice, progress: bool = False
 ) -> ClusterBridge:
@@ -280,11 +312,11 @@ def fit_to_clusters(
     grid, space, visits = train.time_grid, space_of(train.places), Visits.of(train)
     shares = population(visits, choice.population, grid)
     clusters = clusters_of_users(visits, Profiles(shares, space, choice.clusters, grid), of_user)
-    kernel = slot_kernel(grid, choice.moves.slot_bandwidth)
-    movement = Movement.of(Steps.of(train), shares, choice.moves, kernel, space)
+    movement = Movement.of(MoveCounts.of(Steps.of(train), shares, space, grid), choice.moves)
     slots = grid.one_period().slot_of_instant
     chains = fit_chains(clusters.visits, clusters.share, movement, slots, progress=progress)
-    return _model(clusters, chains, movement, slots, choice)
+    present = np.bincount(of_user[np.unique(train.user)], minlength=len(clusters.share))
+    return _model(clusters, present, chains, movement, slots, choice)
 
 
 def choose(
@@ -305,7 +337,7 @@ def choose(
             grid,
             min_users=settings.min_cluster_users,
             n_clusters=settings.n_clusters,
-            spread_km=_spread_km(train),
+            spread_km=_spread_km(population(visits, of_population, grid), train.places),
             random=random,
             advance=advance,
         )
@@ -327,26 +359,29 @@ def _of_first_process(choice: Choice) -> Choice:
     )
 
 
-def _spread_km(train: Traces) -> float:
-    """Root mean square distance of the events from their centre."""
-    position = train.places.position_km()[train.place]
-    return float(np.sqrt(position.var(axis=0).sum()))
+def _spread_km(shares: Float[np.ndarray, "slot place"], places: PlaceTable) -> float:
+    """Root mean square distance of people from their centre."""
+    position, share = places.position_km(), shares.mean(axis=0)
+    return float(np.sqrt(share @ ((position - share @ position) ** 2).sum(axis=1)))
 
 
-def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice) -> ClusterBridge:
+def _model(
+    clusters: Clusters, present: np.ndarray, chains: Chains, movement: Movement, slots: np.ndarray, choice: Choice
+) -> ClusterBridge:
     pairs = [tuple(pair) for pair in chains.slots.tolist()]
     before = np.concatenate([slots[:1], slots[:-1]])
     # No step leads to the first instant.
     steps = zip(before.tolist(), slots.tolist(), strict=True)
     of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in steps]
-    place, next_place = movement.seen.place, movement.seen.next_place
+    place, next_place = movement.counts.seen.place, movement.counts.seen.next_place
     n_places = clusters.visits.shape[2]
     arrays = {
         "cluster": clusters.of_user.astype(np.int32),
+        "n_present": present.astype(np.int32),
         "first": clusters.visits[:, slots[0]],
         "pair_of_instant": np.array(of_instant, np.int32),
         "slot_of_instant": slots,
-        "cell": movement.space.cell,
+        "cell": movement.counts.space.cell,
         "move_start": np.searchsorted(place, np.arange(n_places + 1)).astype(np.int32),
         # JAX cannot index an empty array: a last entry that no row reaches.
         "next_place": np.append(next_place, n_places).astype(np.int32),
@@ -359,22 +394,30 @@ def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.nda
         "between": chains.between,
         "tried": np.array(list(choice.gains), np.int32),
         "gain": np.array(list(choice.gains.values()), np.float32),
+        "marginal_error": np.array(chains.marginal_error, np.float32),
         "chosen": np.array([*choice.population, *choice.moves, *choice.clusters], np.float32),
     }
     return ClusterBridge.from_arrays(arrays)
 
 
+MEMBERSHIP_FOUND = (
+    "that a person's data was used at all: on real data (people flow, 500 users, ten traces of each) an attacker who "
+    "fits models to other people's data, and calibrates on them for each person, tells training users from others with "
+    "an AUC of 0.757, and finds 9.3 % of the training users at 1 % false alarms"
+)
+"""What membership attacks found on real data."""
+
+
 def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
     """What a release of these traces has to say."""
     del settings
-    sizes = np.bincount(np.asarray(model.cluster))
-    common = (
+    cluster = (
         f"what is common to a cluster of users who are at like places at like hours, of which the smallest has "
-        f"{counted(int(sizes.min()), 'user')}: all of them share one chain, so that the test of plausible deniability, "
-        "which compares users, passes every trace once a cluster has k users, and says nothing of what the cluster as "
-        "a whole gives away"
+        f"{counted(int(np.asarray(model.n_present).min()), 'user')}: all of them share one chain, so that the test of "
+        "plausible deniability, which compares users, passes every trace once a cluster has k users, and says nothing "
+        "of what the cluster as a whole gives away"
     )
-    return Claims(not_protected=(common,))
+    return Claims(RULES, (cluster, NO_RULE, MEMBERSHIP_FOUND))
 
 
 SYNTHESIZERS.register(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.bridge.moves import Movement, MoveSmoothing, Steps
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, Steps
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, slot_kernel
+from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 
 N_USERS, N_PLACES, PERIOD = 60, 12, 6
 GRID = TimeGrid("2024-01-01T00:00:00", 3600, np.tile([0, 0, 1, 1, 2, 2], 2), period=PERIOD)
-POPULATION = PopulationSmoothing(1.0, 1, 0.5, 0.3, 0.3)
-MOVES = MoveSmoothing(2, 5.0, 10.0, 10.0, 0.5)
+POPULATION = PopulationSmoothing(1.0, 2, 0.5, 0.3, 0.3)
+MOVES = MoveSmoothing(5.0, 10.0, 10.0, 0.5)
 
 
 def place_table(n_places: int = N_PLACES) -> PlaceTable:
@@ -46,6 +46,6 @@ def people(n_users: int = N_USERS, seed: int = 0) -> Traces:
 
 def movement_of(train: Traces, space: Space | None = None, moves: MoveSmoothing = MOVES) -> Movement:
     visits = Visits.of(train)
-    kernel = slot_kernel(train.time_grid, moves.slot_bandwidth)
     shares = population(visits, POPULATION, train.time_grid)
-    return Movement.of(Steps.of(train), shares, moves, kernel, space or space_of(train.places))
+    counts = MoveCounts.of(Steps.of(train), shares, space or space_of(train.places), train.time_grid, min_users=2)
+    return Movement.of(counts, moves)

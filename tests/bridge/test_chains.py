@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge.chains import Chains, fit_chains
-from ppmtf_jax.bridge.moves import Movement
+from ppmtf_jax.bridge import chains as module
+from ppmtf_jax.bridge.chains import TOLERANCE, Chains, fit_chains
+from ppmtf_jax.bridge.moves import Movement, Stays
 from ppmtf_jax.bridge.space import Space, space_of
+from ppmtf_jax.datasets.toy_city import toy_city
 from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people, place_table
 
 N_CLUSTERS = 3
@@ -29,7 +33,7 @@ def marginals(movement) -> np.ndarray:
     """Of clusters that differ, and add up to the population."""
     rng = np.random.default_rng(5)
     weight = rng.gamma(2.0, size=(N_CLUSTERS, 1, N_PLACES))
-    parts = movement.population * weight / weight.sum(axis=0)
+    parts = movement.counts.population * weight / weight.sum(axis=0)
     return parts / parts.sum(axis=2, keepdims=True)
 
 
@@ -46,7 +50,7 @@ def chains(marginals, share, movement) -> Chains:
 def probabilities(chains: Chains, movement: Movement, pair: int) -> np.ndarray:
     """P_k(b | a) of one pair of slots, shape (clusters, places, places), from the parts that are stored."""
     after = chains.slots[pair, 1]
-    cell, seen = movement.space.cell, movement.seen
+    cell, seen = movement.counts.space.cell, movement.counts.seen
     weight = chains.leaving[after][:, None] * chains.between[cell][:, cell] * chains.arriving[after]
     weight[seen.place, seen.next_place] += chains.seen[after]
     np.fill_diagonal(weight, chains.stay[pair])
@@ -71,13 +75,13 @@ def test_every_step_arrives_at_the_next_marginal(chains, movement, marginals):
 
 
 def test_stays_and_distances_are_those_of_people(chains, movement, marginals, share):
-    covered = np.zeros(len(movement.covered))
+    covered = np.zeros(len(movement.counts.covered))
     for pair, (before, after) in enumerate(chains.slots):
         joint = np.einsum("k,ka,kab->ab", share, marginals[:, before], probabilities(chains, movement, pair))
         assert np.trace(joint) == pytest.approx(movement.stays.in_slot[after], abs=0.02)
         np.fill_diagonal(joint, 0)
-        covered += np.bincount(movement.bin.ravel(), joint.ravel(), len(covered))
-    np.testing.assert_allclose(covered / covered.sum(), movement.covered, atol=0.01)
+        covered += np.bincount(movement.counts.bin.ravel(), joint.ravel(), len(covered))
+    np.testing.assert_allclose(covered / covered.sum(), movement.counts.covered, atol=0.01)
 
 
 def test_no_joint_distribution_with_these_marginals_is_nearer_to_the_kernel(chains, movement, marginals):
@@ -124,5 +128,36 @@ def test_places_of_no_distance_are_all_as_near(train, marginals, share):
     at_one_point = place_table()
     at_one_point.latitude[:], at_one_point.longitude[:] = 35.0, 139.0
     movement = movement_of(train, space_of(at_one_point))
-    assert len(movement.covered) == 1
+    assert len(movement.counts.covered) == 1
     assert fit_chains(marginals, share, movement, SLOTS).marginal_error < 1e-3
+
+
+def test_a_city_is_fitted_to_the_end():
+    """Three hundred plain scalings left 0.06 % of the people elsewhere."""
+    train = toy_city(n_users=60, seed=0).traces
+    movement, grid = movement_of(train), train.time_grid
+    rng = np.random.default_rng(5)
+    weight = rng.gamma(0.3, size=(N_CLUSTERS, 1, train.n_places)) + 0.01
+    parts = movement.counts.population * weight / weight.sum(axis=0)
+    chains = fit_chains(
+        parts / parts.sum(axis=2, keepdims=True), np.ones(3) / 3, movement, grid.one_period().slot_of_instant
+    )
+    assert chains.marginal_error <= 1.01 * TOLERANCE
+
+
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_people_who_hardly_ever_move_stay_as_often_as_they_do(marginals, share, movement, bug, monkeypatch):
+    """At rates near 1 a ratio of rates changes next to nothing, where that of the odds does."""
+    if bug:
+        monkeypatch.setattr(module, "_odds_ratio", module._ratio)
+    rate = np.full(GRID.n_slots, 0.98)
+    at_place = np.full((GRID.n_slots, N_PLACES), 0.8)
+    rarely = replace(movement, stays=Stays(rate, at_place))
+    # Where people hardly move, clusters are where they were before.
+    still = np.repeat(marginals.mean(axis=1, keepdims=True), GRID.n_slots, axis=1)
+    chains = fit_chains(still, share, rarely, SLOTS)
+    apart = []
+    for pair, (before, _) in enumerate(chains.slots):
+        stays = np.einsum("k,ka,kaa->", share, still[:, before], probabilities(chains, rarely, pair))
+        apart.append(abs(stays - 0.98))
+    assert (max(apart) < 0.005) != bug

@@ -194,6 +194,20 @@ def test_counts_of_clusters_are_those_of_their_users():
     np.testing.assert_array_equal(counts_of_clusters(visits, of_user), np.stack(expected, axis=1))
 
 
+def test_a_cell_whose_places_are_far_apart_tells_of_itself():
+    """Places of one cell, 80 km from each other and from all others: no weight of the Gaussian is left."""
+    far = Space(np.array([0, 0, 1], np.int32), np.array([[80, 60], [60, 0]], np.float32))
+    visits, smoothing = random_visits(0, (30, 3, 3)), SMOOTHING._replace(blur_km=1.0)
+    found = fit_clusters(
+        visits, shares(visits), far, smoothing, time_grid=minutes(3), min_users=3, random=np.random.default_rng(0)
+    )
+    assert np.isfinite(found.visits).all()
+    # What is told of the cell reaches its places: their shares differ between clusters that differ.
+    counts = np.array([[9, 0], [0, 0], [0, 9]] * 3, np.float32)
+    theta = Profiles(np.full((3, 3), 1 / 3), far, smoothing, minutes(3)).theta(counts)[0].reshape(3, 3, 2)
+    assert (theta[:, :2, 0] > 1.5 * theta[:, :2, 1]).all()
+
+
 # What it finds
 
 
@@ -363,7 +377,7 @@ def test_where_only_one_user_was_shows_in_no_cluster(bug, monkeypatch):
     nowhere = Space(np.arange(5, dtype=np.int32), np.zeros((5, 5), np.float32))
     profiles = Profiles(population, nowhere, ClusterSmoothing(2, 0.0, 0.5, 0.0), minutes(1))
     if bug:
-        monkeypatch.setattr(module, "_told", lambda visits: visits)
+        monkeypatch.setattr(module, "_told", lambda visits, time_grid: visits)
     found = clusters_of_users(visits, profiles, np.arange(8) // 4).visits[:, 0]
     # Raking scales places for all clusters alike, so it keeps ratios of ratios.
     told = found[0, 2] / found[0, 3] / (found[1, 2] / found[1, 3])

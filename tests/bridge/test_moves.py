@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import numpy as np
 import pytest
 
+from ppmtf_jax.bridge.contributions import bounded, stretches
 from ppmtf_jax.bridge.moves import (
     LEAST_STAY,
     MOST_STAY,
+    MoveCounts,
     Movement,
     MoveSmoothing,
     SeenMoves,
+    StayCounts,
     Steps,
     fit_gravity,
     stay_rates,
 )
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import Visits, population, slot_kernel
+from ppmtf_jax.data.time_grid import TimeGrid
 from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people, place_table
 
 
@@ -30,29 +36,46 @@ def movement(train) -> Movement:
     return movement_of(train)
 
 
-def dense_probabilities(train, smoothing: MoveSmoothing) -> np.ndarray:
-    """P(next | place, slot) by loops, with the gravity that `fit_gravity` found."""
-    steps, space = Steps.of(train), space_of(train.places)
+def told_by_loop(rows: dict, min_users: int) -> dict:
+    """Counts of each key, of which users count {user: n}: nobody more than the second, and (u - n) / u of u users'."""
+    found = {}
+    for key, by_user in rows.items():
+        second = sorted([0, *by_user.values()])[-2]
+        bounded = {user: min(n, second) / n for user, n in by_user.items()}
+        found[key] = {
+            user: part * max(len(by_user) - min_users + 1, 0) / len(by_user) for user, part in bounded.items()
+        }
+    return found
+
+
+def dense_probabilities(train, smoothing: MoveSmoothing, min_users: int) -> np.ndarray:
+    """P(next | place, slot) by loops, with the gravity and the stays that the library found."""
+    steps, space, stretch = Steps.of(train), space_of(train.places), stretches(GRID)
     shares = population(Visits.of(train), POPULATION, GRID)
     kernel = slot_kernel(GRID, smoothing.slot_bandwidth)
     factor = fit_gravity(steps.moves, shares, space).between
-    stays = stay_rates(steps, smoothing.stay_mass, kernel, smoothing.min_users).at_place
-    counted, makers = np.zeros((GRID.n_slots, N_PLACES, N_PLACES)), {}
-    for user, slot, place, following in zip(steps.user, steps.slot, steps.place, steps.next_place, strict=True):
-        if place != following:
-            counted[slot, place, following] += 1
-            makers.setdefault((place, following), set()).add(user)
-    for pair, users in makers.items():
-        if len(users) < smoothing.min_users:
-            counted[:, pair[0], pair[1]] = 0
+    stays = stay_rates(StayCounts.of(steps, min_users, stretch), smoothing.stay_mass, kernel).at_place
+    moved = [
+        (int(user), int(slot), int(place), int(following))
+        for user, slot, place, following in zip(steps.user, steps.slot, steps.place, steps.next_place, strict=True)
+        if place != following
+    ]
+    overall_rows, stretch_rows = defaultdict(Counter), defaultdict(Counter)
+    for user, slot, *pair in moved:
+        overall_rows[tuple(pair)][user] += 1
+        stretch_rows[(stretch[slot], *pair)][user] += 1
+    of_overall, of_stretch = told_by_loop(overall_rows, min_users), told_by_loop(stretch_rows, min_users)
+    total, counted = np.zeros((N_PLACES, N_PLACES)), np.zeros((GRID.n_slots, N_PLACES, N_PLACES))
+    for user, slot, *pair in moved:
+        total[tuple(pair)] += of_overall[tuple(pair)][user]
+        counted[(slot, *pair)] += of_stretch[(stretch[slot], *pair)][user]
     result = np.zeros_like(counted)
     for slot in range(GRID.n_slots):
         for place in range(N_PLACES):
             gravity = factor[place] * shares[slot]
             gravity[place] = 0
             gravity /= gravity.sum()
-            overall = counted[:, place].sum(axis=0)
-            overall = (overall + smoothing.gravity_mass * gravity) / (overall.sum() + smoothing.gravity_mass)
+            overall = (total[place] + smoothing.gravity_mass * gravity) / (total[place].sum() + smoothing.gravity_mass)
             here = sum(kernel[slot, other] * counted[other, place] for other in range(GRID.n_slots))
             row = (here + smoothing.slot_mass * overall) / (here.sum() + smoothing.slot_mass)
             result[slot, place] = (1 - stays[slot, place]) * row
@@ -61,7 +84,7 @@ def dense_probabilities(train, smoothing: MoveSmoothing) -> np.ndarray:
 
 
 def test_probabilities_of_steps_are_the_formula(train, movement):
-    dense = dense_probabilities(train, MOVES)
+    dense = dense_probabilities(train, MOVES, min_users=2)
     np.testing.assert_allclose(dense.sum(axis=2), 1)
     steps = Steps.of(train)
     expected = np.log(dense[steps.slot, steps.place, steps.next_place])
@@ -69,10 +92,10 @@ def test_probabilities_of_steps_are_the_formula(train, movement):
 
 
 def test_pairs_that_few_users_made_do_not_count(train):
-    moves = Steps.of(train).moves
-    assert len(SeenMoves.of(moves, 1).place) > len(SeenMoves.of(moves, 3).place) > 0
+    moves, stretch = Steps.of(train).moves, stretches(GRID)
+    assert len(SeenMoves.of(moves, 2, stretch).place) > len(SeenMoves.of(moves, 5, stretch).place) > 0
     alone = moves.of_users(np.array([0]))
-    assert not len(SeenMoves.of(alone, 2).place)
+    assert not len(SeenMoves.of(alone, 2, stretch).place)
 
 
 def test_gravity_covers_the_distances_that_people_cover(train):
@@ -82,8 +105,11 @@ def test_gravity_covers_the_distances_that_people_cover(train):
     gravity = fit_gravity(moves, shares, space, n_bins=6)
     flow = gravity.between * shares.mean(axis=0)
     np.fill_diagonal(flow, 0)
-    flow *= (np.bincount(moves.place, minlength=N_PLACES) / flow.sum(axis=1))[:, None]
-    covered = np.bincount(gravity.bin[moves.place, moves.next_place], minlength=gravity.bin.max() + 1) + 0.5
+    leaving = np.bincount(moves.place, bounded(moves.user, moves.place, N_PLACES)[0], N_PLACES)
+    flow *= (leaving / flow.sum(axis=1))[:, None]
+    bins = gravity.bin[moves.place, moves.next_place]
+    n_bins = int(gravity.bin.max()) + 1
+    covered = np.bincount(bins, bounded(moves.user, bins, n_bins)[0], n_bins) + 0.5
     found = np.bincount(gravity.bin.ravel(), flow.ravel(), len(covered))
     np.testing.assert_allclose(found / found.sum(), covered / covered.sum(), rtol=1e-2)
     # Without the fit it would not: people go to near places here, since each keeps to a half of them.
@@ -91,36 +117,47 @@ def test_gravity_covers_the_distances_that_people_cover(train):
     assert np.abs(flat - covered / covered.sum()).max() > 0.05
 
 
-def test_stays_are_those_of_slot_and_place_as_far_as_they_are_known(train):
-    steps = Steps.of(train)
-    rates = stay_rates(steps, 1e-9, np.eye(GRID.n_slots), 1)
-    stays, leaving = steps.stays.per_row(), steps.per_row()
-    known = leaving > 0
-    expected = np.clip(stays[known] / leaving[known], LEAST_STAY, MOST_STAY)
-    np.testing.assert_allclose(rates.at_place[known], expected, rtol=1e-6)
-    shrunk = stay_rates(steps, 1e9, np.eye(GRID.n_slots), 1)
+def one_step_each(place: np.ndarray, next_place: np.ndarray) -> Steps:
+    """Steps of as many users at one time."""
+    return Steps(np.arange(len(place)), np.zeros(len(place), int), place, next_place, n_slots=1, n_places=3)
+
+
+def rates_of(steps: Steps, mass: float, min_users: int):
+    return stay_rates(StayCounts.of(steps, min_users, np.zeros(1, int)), mass, np.eye(1))
+
+
+def test_stays_are_those_of_slot_and_place_as_far_as_they_are_known():
+    """Of place 0 three of four stay, of place 1 one of four; each user has one step, so that nobody is bounded."""
+    place = np.repeat([0, 1], 4)
+    steps = one_step_each(place, np.array([0, 0, 0, 2, 1, 2, 2, 2]))
+    rates = rates_of(steps, 1e-9, 1)
+    # A single step is nobody's next one: of place 0 three stays count, and of place 1 three steps away.
+    np.testing.assert_allclose(rates.at_place[0, :2], [MOST_STAY, LEAST_STAY])
+    twice = Steps(*(np.tile(each, 2) for each in (steps.user, steps.slot, place, steps.next_place)), 1, 3)
+    twice.user[8:] += 8
+    np.testing.assert_allclose(rates_of(twice, 1e-9, 1).at_place[0, :2], [3 / 4, 1 / 4])
+    shrunk = rates_of(twice, 1e9, 1)
     # With much shrinkage the place's lift is one, and only the slot counts.
-    np.testing.assert_allclose(shrunk.at_place, np.tile(shrunk.in_slot[:, None], N_PLACES), rtol=1e-5)
+    np.testing.assert_allclose(shrunk.at_place, np.tile(shrunk.in_slot[:, None], 3), rtol=1e-5)
 
 
-def test_stays_of_few_users_do_not_count():
-    """Five users stay at place 0; four stay, and one moves, at place 1; the rate there is that of all."""
-    user, slot = np.arange(9), np.zeros(9, int)
-    place = np.where(user < 5, 0, 1)
-    steps = Steps(user, slot, place, np.where(user == 8, 2, place), n_slots=1, n_places=3)
-    told = stay_rates(steps, 1e-9, np.eye(1), min_users=5)
-    assert told.at_place[0, 0] == pytest.approx(MOST_STAY)
-    assert told.at_place[0, 1] == told.at_place[0, 2] == pytest.approx(told.in_slot[0])
-    # With four users enough, three quarters stay.
-    assert stay_rates(steps, 1e-9, np.eye(1), min_users=4).at_place[0, 1] == pytest.approx(3 / 4)
+def test_stays_and_steps_away_of_few_users_do_not_count():
+    """At place 0 six users stay, and four step away; at place 1 four stay, and six step away."""
+    place = np.repeat([0, 1], 10)
+    steps = one_step_each(place, np.array([0] * 6 + [2] * 4 + [1] * 4 + [2] * 6))
+    told = rates_of(steps, 1e-9, 5)
+    np.testing.assert_allclose(told.at_place[0, :2], [MOST_STAY, LEAST_STAY])
+    assert told.at_place[0, 2] == pytest.approx(told.in_slot[0])
+    # With two users enough, 5/6 of six and 3/4 of four count: five and three steps.
+    np.testing.assert_allclose(rates_of(steps, 1e-9, 2).at_place[0, :2], [5 / 8, 3 / 8])
 
 
 def test_without_moves_people_go_where_people_are():
     stuck = people(4, seed=1)
     stuck.place[:] = stuck.place[np.unique(stuck.user, return_index=True)[1]][stuck.user]
     movement = movement_of(stuck)
-    assert not len(movement.seen.place)
-    shares = movement.population[0].copy()
+    assert not len(movement.counts.seen.place)
+    shares = movement.counts.population[0].copy()
     shares[0] = 0
     places = np.arange(1, N_PLACES)
     steps = Steps(places * 0, places * 0, places * 0, places, GRID.n_slots, N_PLACES)
@@ -132,6 +169,7 @@ def test_one_place_has_nowhere_to_go():
     table = place_table(1)
     space = space_of(table)
     steps = Steps(np.zeros(2, int), np.zeros(2, int), np.zeros(2, int), np.zeros(2, int), 1, 1)
-    movement = Movement.of(steps, np.ones((1, 1)), MOVES, np.eye(1), space)
+    grid = TimeGrid.cyclic("2024-01-01", 3600, 2, slot_s=7200)
+    movement = Movement.of(MoveCounts.of(steps, np.ones((1, 1)), space, grid), MOVES)
     assert movement.weights.gravity.tolist() == [[0]]
     assert np.isfinite(movement.log_probabilities(steps)).all()

@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge import tuning
-from ppmtf_jax.bridge.moves import Steps
+from ppmtf_jax.bridge.chains import fit_chains
+from ppmtf_jax.bridge.moves import Movement, Steps
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, fewest_within_error
 from ppmtf_jax.bridge.visits import Visits, population, random_folds
 from ppmtf_jax.datasets.toy_city import toy_city
+from ppmtf_jax.synthesizers import bridge
+from ppmtf_jax.synthesizers.bridge import CHOSEN
+from ppmtf_jax.synthesizers.synthesis import fit
 from tests.bridge.examples import GRID, POPULATION, people
 
 
@@ -70,13 +74,46 @@ def test_what_one_user_did_is_never_told_of_the_population():
     assert population(both, chosen, GRID)[0, 0] > 1.5 * population(both, chosen, GRID)[0, 40]
 
 
-def test_moves_are_chosen_by_steps_of_others(train, visits):
+@pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
+def test_settings_are_chosen_by_what_others_did(train, visits, bug, monkeypatch):
+    """By what users themselves did, seldom places and moves are trusted at once: everybody's own are among them."""
+    if bug:
+        monkeypatch.setattr(np, "setdiff1d", lambda everybody, held_out: everybody)
+    random = np.random.default_rng(0)
+    masses = choose_population(visits, GRID, random).place_mass
+    moves = choose_moves(Steps.of(train), visits, POPULATION, space_of(train.places), GRID, random)
+    assert (masses > 10) != bug
+    assert (moves.slot_mass >= 1000 and moves.stay_mass >= 200) != bug
+    assert all(value in values for value, values in zip(moves, tuning.MOVE_GRID, strict=True))
+    assert moves != tuning.MOVE_START
+
+
+def test_without_steps_moves_are_smoothed_as_the_search_starts(train, visits):
+    nobody = Steps.of(train).of_users(np.zeros(0, np.int64))
+    found = choose_moves(nobody, visits, POPULATION, space_of(train.places), GRID, np.random.default_rng(0))
+    assert found == tuning.MOVE_START
+
+
+def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeypatch):
+    chosen = tuning.MoveSmoothing(300.0, 5000.0, 1000.0, 4.0)
+    used = []
+    monkeypatch.setattr(bridge, "choose_moves", lambda *_: chosen)
+    monkeypatch.setattr(bridge, "fit_chains", lambda *given, **_: used.append(given[2]) or fit_chains(*given))
+    model = fit(train, "bridge", n_clusters=1, seed=0).trace_model
+    assert tuple(np.asarray(model.chosen)[[name.startswith("moves") for name in CHOSEN]]) == chosen
+    np.testing.assert_array_equal(used[0].stays.at_place, Movement.of(used[0].counts, chosen).stays.at_place)
+    np.testing.assert_array_equal(used[0].weights.seen, Movement.of(used[0].counts, chosen).weights.seen)
+    assert np.abs(used[0].stays.at_place - Movement.of(used[0].counts, tuning.MOVE_START).stays.at_place).max() > 0.001
+
+
+def test_steps_and_visits_of_some_users_are_numbered_alike(train, visits):
+    """Where settings are chosen on some users, both are split into the same folds."""
+    some = np.array([3, 10, 77])
     steps = Steps.of(train)
-    space, random = space_of(train.places), np.random.default_rng(0)
-    chosen = choose_moves(steps, visits, POPULATION, space, GRID, random)
-    assert all(value in values for value, values in zip(chosen, tuning.MOVE_GRID, strict=True))
-    nobody = steps.of_users(np.zeros(0, np.int64))
-    assert choose_moves(nobody, visits, POPULATION, space, GRID, random) == tuning.MOVE_START
+    found = steps.of_users(some)
+    assert sorted(set(found.user)) == sorted(set(visits.of_users(some).user)) == [0, 1, 2]
+    for number, user in enumerate(some):
+        np.testing.assert_array_equal(found.place[found.user == number], steps.place[steps.user == user])
 
 
 def test_the_fewest_within_one_error_of_the_best():

@@ -25,7 +25,6 @@ def test_counts_by_user_slot_and_place(traces):
     visits = Visits.of(traces)
     cells = set(zip(visits.user, visits.slot, visits.place, visits.count, strict=True))
     assert cells == {(0, 0, 0, 2), (0, 1, 0, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 1, 1)}
-    assert visits.users_per_place().tolist() == [1, 2, 0]
     second = visits.of_users(np.array([1]))
     assert (second.n_users, second.user.tolist(), second.count.tolist()) == (1, [0, 0], [1, 1])
 
@@ -33,22 +32,22 @@ def test_counts_by_user_slot_and_place(traces):
 def test_tempered_counts_weigh_a_regular_less(traces):
     visits = Visits.of(traces)
     weight = visits.tempered(0.5)
-    # Users' events at a place, 3, 1 and 2, weigh sqrt(3), 1 and sqrt(2), scaled to six events in all.
-    scale = 6 / (np.sqrt(3) + 1 + np.sqrt(2))
+    # Users' events at a place, 3, 1 and 2, weigh sqrt(3), 1 and sqrt(2).
     expected = {(0, 0, 0): 2 / 3 * np.sqrt(3), (0, 1, 0): np.sqrt(3) / 3, (0, 1, 1): 1}
     expected |= {(1, 0, 1): np.sqrt(2) / 2, (1, 1, 1): np.sqrt(2) / 2}
     for user, slot, place, found in zip(visits.user, visits.slot, visits.place, weight, strict=True):
-        assert found == pytest.approx(scale * expected[user, slot, place])
+        assert found == pytest.approx(expected[user, slot, place])
     np.testing.assert_array_equal(visits.tempered(1.0), visits.count)
 
 
 def test_population_is_the_formula(traces):
-    smoothing = PopulationSmoothing(1.0, 1, 0.0, 0.5, 0.3)
+    smoothing = PopulationSmoothing(1.0, 2, 0.0, 0.5, 0.3)
     shares = population(Visits.of(traces), smoothing, GRID)
-    # Of place 0, where one user was, nothing is kept; of place 1, where two were, half.
-    kept = np.array([[0, 0.5, 0], [0, 1, 0]])
-    anywhere = kept.sum(axis=0) + (6 - 1.5) / 3 + 0.3 * 6 / 3
-    expected = kept + 0.5 * 3 * anywhere / anywhere.sum()
+    # Of place 0, where one user was, nothing is told. At place 1 user 0 was once, and user 1, who was twice, weighs as
+    # much as she: half of an event in each slot. Both slots are within two hours. Of two users' counts half is told.
+    told = np.array([[0, 0.5, 0], [0, 1.5, 0]]) / 2
+    anywhere = told.sum(axis=0) + 0.3 / 3
+    expected = told + 0.5 * 3 * anywhere / anywhere.sum()
     np.testing.assert_allclose(shares, expected / expected.sum(axis=1, keepdims=True))
 
 

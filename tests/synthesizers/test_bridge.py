@@ -9,12 +9,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from ppmtf_jax.bridge import chains
+from ppmtf_jax.bridge.contributions import NO_RULE, RULES
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import choose_verifiers, plausible_deniability_test
-from ppmtf_jax.synthesizers.bridge import BridgeSettings
+from ppmtf_jax.synthesizers.bridge import MEMBERSHIP_FOUND, BridgeSettings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
@@ -131,16 +133,49 @@ def test_a_seed_reproduces_a_fit(model):
 
 def test_clusters_are_of_at_least_so_many_users():
     train = people(40)
-    for least in (15, 21, 100):
+    for least in (15, 21, 40):
         given = {"min_cluster_users": least, "n_clusters": 4}
         size = np.bincount(np.asarray(fit(train, "bridge", **given, seed=0).trace_model.cluster))
-        assert size.min() >= min(least, train.n_users)
+        assert size.min() >= least
 
 
 @pytest.mark.parametrize("settings", [{"min_cluster_users": 0}, {"n_clusters": 0}])
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(InputError, match="at least 1"):
         BridgeSettings(**settings)
+
+
+@pytest.mark.parametrize("n_users", [1, 3, 12])
+def test_fewer_users_than_one_cluster_are_refused(n_users):
+    with pytest.raises(InputError, match=f"at least 20 training users.*found {n_users}. .*set min_cluster_users lower"):
+        fit(people(n_users), "bridge", seed=0)
+
+
+def test_what_is_said_is_of_the_clusters_that_there_are(tmp_path):
+    """Two clusters were asked for, of at least 3 users; a user without events is nobody's company."""
+    train = people(12)
+    absent = Traces(train.user, train.trace, train.instant, train.place, np.arange(13), train.places, train.time_grid)
+    model = fit(absent, "bridge", min_cluster_users=3, n_clusters=2, seed=0)
+    model.save(tmp_path / "model")
+    least = int(np.bincount(np.asarray(model.trace_model.cluster)[:12]).min())
+    assert 3 <= least <= 6
+    for each in (model, FittedModel.load(tmp_path / "model")):
+        said = each.claims()
+        assert said.protected == RULES
+        assert f"the smallest has {least} users" in said.not_protected[0]
+        assert said.not_protected[1:] == (NO_RULE, MEMBERSHIP_FOUND)
+        assert f"With all users as verifiers, every trace passes the privacy test up to k = {least}" in each.summary()
+    assert len(model.summary()) <= 4
+
+
+def test_chains_that_are_not_fitted_to_the_end_are_told_of(model, monkeypatch):
+    assert not any("not fitted" in line for line in model.summary())
+    monkeypatch.setattr(chains, "MOST_LAST_SCALINGS", 1)
+    monkeypatch.setattr(chains, "MOST_SCALINGS", 1)
+    found = fit(people(), "bridge", n_clusters=2, seed=0)
+    assert found.trace_model.marginal_error > chains.TOLERANCE
+    share = f"{100 * float(found.trace_model.marginal_error):.2g} %"
+    assert any(f"not fitted to the end: at some time, {share}" in line for line in found.summary())
 
 
 def one_place() -> Traces:
@@ -204,7 +239,7 @@ ODD = (
 @pytest.mark.parametrize("odd", ODD)
 def test_odd_data_give_a_model_whose_numbers_are_right(odd):
     train = odd()
-    model = fit(train, "bridge", seed=0)
+    model = fit(train, "bridge", min_cluster_users=1, seed=0)
     for name, array in model.trace_model.to_arrays().items():
         assert np.isfinite(array).all(), name
     synthetic = synthesize(model, seed=0)
@@ -224,4 +259,4 @@ def test_people_who_never_move_hardly_do():
 def test_a_frame_of_check_ins_without_coordinates_spread(tmp_path):
     frame = pd.DataFrame({"user": [1, 1, 2], "instant": [0, 1, 0], "place": [0, 1, 0]})
     train = Traces.from_frame(frame, place_table(2), TimeGrid.each_instant("2024-01-01", 60, 2))
-    assert synthesize(fit(train, "bridge", seed=0), seed=0).n_users == 2
+    assert synthesize(fit(train, "bridge", min_cluster_users=2, seed=0), seed=0).n_users == 2
