@@ -50,6 +50,7 @@ def places_of(traces: Traces, traces_per_user: int) -> np.ndarray:
         ({"merge_prob": -0.1}, "merge_prob from 0 to 1; found -0.1"),
         ({"remove_true_prob": float("nan")}, "remove_true_prob from 0 to 1; found nan"),
         ({"randomization": 0.5}, "a finite randomization of at least 1; found 0.5"),
+        ({"joining": "lowest"}, "joining 'random' or 'published'; found 'lowest'"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
@@ -187,7 +188,7 @@ def test_the_published_figures_with_the_published_clusters(people_flow, remove_t
     train, test = read_people_flow(people_flow)
     official = pd.read_csv(people_flow / "sglt_c100_clusters.csv")["cluster"].to_numpy()
     alone = np.where(official < 0, len(official) + np.arange(len(official)), official)
-    settings = SGLTSettings(remove_true_prob=remove_true_prob, joining="lowest")
+    settings = SGLTSettings(remove_true_prob=remove_true_prob, joining="published")
     trace_model = fit_to_clusters(train, np.unique(alone, return_inverse=True)[1], settings)
     grid = train.time_grid.one_period()
     model = FittedModel("sglt", asdict(settings), 0, train.user_ids, train.places, grid, trace_model)
