@@ -6,7 +6,6 @@ from textwrap import fill
 from typing import Any
 
 from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSynthesis
-from ppmtf_jax.settings import build_settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 STATEMENT_FORMAT = 1
@@ -93,12 +92,11 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
         )
     if made.model_given:
         system = SYNTHESIZERS[made.model.system]
-        own = build_settings(system.settings, made.model.settings, made.model.system)
         reasons.append(
             f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what it "
             "tells of them. Each synthetic user's moves between meetings are those of one of them, by lot."
         )
-        reasons += [f"By this model: {note}." for note in system.unprotected(own)]
+        reasons += [f"By this model: {note}." for note in made.model.claims().not_protected]
     return reasons
 
 

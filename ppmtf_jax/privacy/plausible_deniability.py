@@ -34,6 +34,7 @@ from ppmtf_jax.settings import chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
+from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
@@ -95,6 +96,8 @@ class PlausibleDeniability:
     system : str
     model_settings : dict
         Of the model.
+    claims : Claims
+        What a release of the model's traces has to say beyond what holds for all.
     origin : Origin
         What made the traces.
     seed : Seed
@@ -116,6 +119,7 @@ class PlausibleDeniability:
     settings: PrivacyTestSettings
     system: str
     model_settings: dict[str, Any]
+    claims: Claims
     origin: Origin = field(repr=False)
     seed: Seed = field(repr=False)
     n_verifiers: int
@@ -150,6 +154,7 @@ class PlausibleDeniability:
             "settings": asdict(self.settings),
             "system": self.system,
             "model_settings": self.model_settings,
+            "claims": self.claims._asdict(),
             "origin": self.origin._asdict(),
             "seed": self.seed._asdict(),
             "n_verifiers": self.n_verifiers,
@@ -175,6 +180,7 @@ class PlausibleDeniability:
             PrivacyTestSettings(**about["settings"]),
             about["system"],
             about["model_settings"],
+            Claims(**{name: tuple(each) for name, each in about["claims"].items()}),
             Origin(**about["origin"]),
             Seed(**about["seed"]),
             about["n_verifiers"],
@@ -286,7 +292,17 @@ def plausible_deniability_test(
     table = pd.DataFrame(columns | {"verifiers": asked, "threshold": threshold})
     table["passed"] = plausible >= threshold
     return PlausibleDeniability(
-        chosen, model.system, model.settings, origin, own_seed, n_verifiers, own, plausible, threshold, table
+        chosen,
+        model.system,
+        model.settings,
+        model.claims(),
+        origin,
+        own_seed,
+        n_verifiers,
+        own,
+        plausible,
+        threshold,
+        table,
     )
 
 

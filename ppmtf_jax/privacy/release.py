@@ -171,7 +171,6 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
     """
     test = verdicts.settings
     synthesizer = SYNTHESIZERS[verdicts.system]
-    own = synthesizer.settings(**verdicts.model_settings)
     asked = "all training users" if test.n_verifiers is None else f"{test.n_verifiers} training users chosen at random"
     mechanism = (
         f"Privacy Test 1 of Murakami et al. (PETS 2021): a trace is released only if at least k = {test.k} training "
@@ -202,6 +201,7 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
         )
         + " Numbers and their order are random. The date of the time grid is nominal.",
         "protected": [
+            *(f"By this model: {claim}." for claim in verdicts.claims.protected),
             "The link between a released trace and the user it was made from (its input user): for whoever sees one "
             f"trace, {_number_plausible(test)} are about equally plausible.",
             *_if_randomized(test),
@@ -215,7 +215,7 @@ def privacy_statement(verdicts: PlausibleDeniability, settings: ReleaseSettings,
             "What the traces of all users have in common.",
             "The list of places with coordinates and categories: it is that of the training data, and taken as public.",
             *_if_rounded(test),
-            *(f"In this release: {note}." for note in synthesizer.unprotected(own)),
+            *(f"In this release: {note}." for note in verdicts.claims.not_protected),
         ],
         "randomness": _randomness(verdicts, seed),
     }

@@ -36,7 +36,7 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, numpy_stream
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
@@ -364,13 +364,17 @@ def _model(clusters: Clusters, chains: Chains, movement: Movement, slots: np.nda
     return ClusterBridge.from_arrays(arrays)
 
 
-def unprotected(settings: BridgeSettings) -> list[str]:
+def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
     """What a release of these traces has to say."""
-    return [
-        f"what is common to a cluster of at least {settings.min_cluster_users} users who are at like places at like "
-        "hours: all of them share one chain, so that the test of plausible deniability, which compares users, passes "
-        "every trace once a cluster has k users, and says nothing of what the cluster as a whole gives away"
-    ]
+    del settings
+    sizes = np.bincount(np.asarray(model.cluster))
+    common = (
+        f"what is common to a cluster of users who are at like places at like hours, of which the smallest has "
+        f"{counted(int(sizes.min()), 'user')}: all of them share one chain, so that the test of plausible deniability, "
+        "which compares users, passes every trace once a cluster has k users, and says nothing of what the cluster as "
+        "a whole gives away"
+    )
+    return Claims(not_protected=(common,))
 
 
 SYNTHESIZERS.register(
@@ -380,6 +384,6 @@ SYNTHESIZERS.register(
         BridgeSettings,
         fit_trace_model,
         ClusterBridge,
-        unprotected,
+        claims,
     )
 )

@@ -24,9 +24,10 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
+from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed, Stage, check_seed, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
 from ppmtf_jax.trace_models.sampling import sample_traces
 
@@ -90,20 +91,29 @@ class FittedModel:
             "traces": f"{grid['time']}; {counted(self.time_grid.n_slots, 'slot')}",
             "fitted": "; ".join(self.summary()),
             "privacy": "secret like its training data; test its traces before release",
-            "leaks": "; ".join(self._unprotected()),
+            "protects": "; ".join(self._shown_claims().protected),
+            "leaks": "; ".join(self._shown_claims().not_protected),
         }
         users, places = counted(self.n_users, "user"), counted(len(self.places), "place")
         return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
 
-    def _unprotected(self) -> list[str]:
-        """What the synthesizer says, beyond what holds for all, that its traces do not protect."""
-        if self.system not in SYNTHESIZERS:
-            return []
+    def claims(self) -> Claims:
+        """What a release of its traces has to say, beyond what holds for all, that it protects and does not protect.
+
+        Raises
+        ------
+        InputError
+            The synthesizer is unknown here, or its settings are of another version.
+        """
         synthesizer = SYNTHESIZERS[self.system]
+        settings = build_settings(synthesizer.settings, self.settings, self.system)
+        return synthesizer.claims(self.trace_model, settings)
+
+    def _shown_claims(self) -> Claims:
         try:
-            return synthesizer.unprotected(synthesizer.settings(**self.settings))
-        except (InputError, TypeError):  # settings of another version: no reason to show nothing of the model
-            return []
+            return self.claims()
+        except InputError:  # no reason to show nothing of the model
+            return Claims()
 
     @property
     def sizes(self) -> Sizes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.kernel import Coupling
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, fit_chains, unprotected
+from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, claims, fit_chains
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
@@ -28,6 +28,6 @@ SYNTHESIZERS.register(
         PPMTFSettings,
         fit_trace_model,
         MetropolisHastings,
-        unprotected,
+        claims,
     )
 )

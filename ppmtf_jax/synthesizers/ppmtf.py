@@ -17,7 +17,7 @@ from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Stage, jax_stream
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
 
@@ -151,21 +151,24 @@ def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "
     return jnp.asarray(matrix, jnp.float32)
 
 
-def unprotected(settings: PPMTFSettings) -> list[str]:
+def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     """What a release of these traces has to say."""
+    del model
     if not settings.proposal_mix:
-        return []
+        return Claims()
     if settings.population_epsilon is None:
-        return [
+        shared = (
             "what traces of all users share: they move, in part, by the transitions of all training users together, "
             "which the test, as it compares users, does not cover"
-        ]
-    return [
+        )
+        return Claims(not_protected=(shared,))
+    factors = (
         "the factors of single users: the transitions of all training users together, by which traces move in part, "
         f"are {settings.population_epsilon:g}-differentially private by discrete Laplace noise, for neighbours of "
         "which one has one user more than the other (all her traces), places being public; the factors, by which each "
         "trace also moves, are not"
-    ]
+    )
+    return Claims(not_protected=(factors,))
 
 
 SYNTHESIZERS.register(
@@ -175,6 +178,6 @@ SYNTHESIZERS.register(
         PPMTFSettings,
         fit_trace_model,
         MetropolisHastings,
-        unprotected,
+        claims,
     )
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -15,10 +15,23 @@ from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.base import TraceModel
 
 
-def no_notes(settings: Any) -> list[str]:
+class Claims(NamedTuple):
+    """What a release of a model's traces has to say beyond what holds for all.
+
+    Attributes
+    ----------
+    protected, not_protected : tuple of str
+        Each a part of a sentence, without its full stop, such as "where the input user was at noon".
+    """
+
+    protected: tuple[str, ...] = ()
+    not_protected: tuple[str, ...] = ()
+
+
+def no_claims(model: TraceModel, settings: Any) -> Claims:
     """Nothing to add to what every privacy statement says."""
-    del settings
-    return []
+    del model, settings
+    return Claims()
 
 
 @dataclass(frozen=True)
@@ -35,8 +48,9 @@ class Synthesizer:
     fit : function of (training traces, settings, seed, progress, checkpoints), giving the trace model
     model : type
         Of the trace model.
-    unprotected : function of the settings, giving a list of str
-        What a release has to say, beyond what holds for all, that it does not protect.
+    claims : function of (trace model, settings), giving `Claims`
+        What a release has to say beyond what holds for all. What was asked for by settings need not have come true:
+        numbers, such as of users in a cluster, are those of the model.
 
     Raises
     ------
@@ -49,7 +63,7 @@ class Synthesizer:
     settings: type
     fit: Callable[[Traces, Any, int, bool, Checkpoints | None], TraceModel]
     model: type[TraceModel]
-    unprotected: Callable[[Any], list[str]] = no_notes
+    claims: Callable[[Any, Any], Claims] = no_claims
 
     def __post_init__(self) -> None:
         if not is_dataclass(self.settings):

@@ -10,7 +10,7 @@ import numpy as np
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.shared_chain import ABSENT, SharedChain
 
 
@@ -71,12 +71,17 @@ def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
     return copied
 
 
-def unprotected(settings: SGDSettings) -> list[str]:
+def claims(model: SharedChain, settings: SGDSettings) -> Claims:
     """What a release of these traces has to say."""
+    del model
     if not settings.n_copied:
-        return []
-    n = settings.n_copied
-    return [f"the first {n} event(s) of a trace, copied from the input user where she had any at these instants"]
+        return Claims()
+    events = "event" if settings.n_copied == 1 else f"{settings.n_copied} events"
+    return Claims(
+        not_protected=(
+            f"the first {events} of each trace, copied from the input user where she had any at these instants",
+        )
+    )
 
 
 SYNTHESIZERS.register(
@@ -86,6 +91,6 @@ SYNTHESIZERS.register(
         SGDSettings,
         fit_trace_model,
         SharedChain,
-        unprotected,
+        claims,
     )
 )

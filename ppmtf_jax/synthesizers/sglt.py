@@ -34,7 +34,7 @@ from ppmtf_jax.semantics.place_clusters import cluster_places
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.semantics.similarity import Profiles, place_similarity
 from ppmtf_jax.streams import Stage, jax_stream
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, StoredArray, TraceModel
 
 # Places in a cluster on average where nothing else is asked for: as published, 400 places in 100 clusters.
@@ -235,13 +235,14 @@ def require_memory_to_fit(n_users: int, n_places: int) -> None:
     require_memory("fit", needed, f"Take fewer places, about {room}")
 
 
-def unprotected(settings: SGLTSettings) -> list[str]:
+def claims(model: SGLT, settings: SGLTSettings) -> Claims:
     """What a release of these traces has to say."""
+    del model
     notes = ["when the input user changes from a kind of place to another: a trace changes at about the same instants"]
     if settings.remove_true_prob < 1:
         share = 1 - settings.remove_true_prob
         notes.append(f"where the input user was: at each instant her own place is allowed with probability {share:g}")
-    return notes
+    return Claims(not_protected=tuple(notes))
 
 
 SYNTHESIZERS.register(
@@ -251,6 +252,6 @@ SYNTHESIZERS.register(
         SGLTSettings,
         fit_trace_model,
         SGLT,
-        unprotected,
+        claims,
     )
 )

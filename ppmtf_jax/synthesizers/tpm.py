@@ -22,7 +22,7 @@ from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Seed, Stage, UserStreams
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more
 from ppmtf_jax.trace_models.sampling import sample_index
@@ -215,15 +215,24 @@ def _mean_positive_part(scale: float) -> float:
     return float(np.exp(-1 / scale) / -np.expm1(-2 / scale))
 
 
-def unprotected(settings: TPMSettings) -> list[str]:
+def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
     """What a release of these traces has to say."""
+    del model
     if settings.noise != "secure":
-        return ["anybody's transitions: NOT PRIVATE, for the noise of their counts comes from a seed, for experiments"]
-    return [
-        "how many users there were, which the number of traces tells. All else in the traces comes from transition "
-        f"counts that are {settings.epsilon:g}-differentially private for neighbours of which one has one user more, "
-        "whatever is made from them; a second model of the same data costs as much again"
-    ]
+        seeded = "anybody's transitions: NOT PRIVATE, for the noise of their counts comes from a seed, for experiments"
+        return Claims(not_protected=(seeded,))
+    return Claims(
+        (
+            f"each training user with all her traces: places and times in the release are {settings.epsilon:g}-"
+            "differentially private, for neighbours of which one has one user more. They come from noisy transition "
+            "counts of all users and from nothing else, and the places are public",
+        ),
+        (
+            "how many users there were, which the number of traces tells",
+            "people against a second model of the same data, or any other release of it: its epsilon adds up with "
+            "this one's",
+        ),
+    )
 
 
 SYNTHESIZERS.register(
@@ -233,6 +242,6 @@ SYNTHESIZERS.register(
         TPMSettings,
         fit_trace_model,
         TransitionMatrix,
-        unprotected,
+        claims,
     )
 )

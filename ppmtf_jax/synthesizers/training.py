@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, StoredArray, TraceModel
 
 ABSENT = -1
@@ -110,10 +110,11 @@ def _carried_on(place: Int[np.ndarray, "period instant"]) -> Int[np.ndarray, "pe
     return np.take_along_axis(place, at, axis=1)
 
 
-def unprotected(settings: TrainingSettings) -> list[str]:
+def claims(model: OwnPeriods, settings: TrainingSettings) -> Claims:
     """What a release of these traces has to say."""
-    del settings
-    return ["EVERYTHING. These are the users' own traces as they were recorded, with nothing changed to protect anyone"]
+    del model, settings
+    everything = "EVERYTHING. These are the users' own traces as recorded, with nothing changed to protect anyone"
+    return Claims(not_protected=(everything,))
 
 
 SYNTHESIZERS.register(
@@ -123,6 +124,6 @@ SYNTHESIZERS.register(
         TrainingSettings,
         fit_trace_model,
         OwnPeriods,
-        unprotected,
+        claims,
     )
 )

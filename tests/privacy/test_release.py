@@ -255,9 +255,22 @@ def test_a_statement_says_what_it_must(made, model):
     assert statement["generator"]["system"] == "sgd"
     assert "drawn from the operating system's secure source" in statement["randomness"]
     text = " ".join((made[0] / "PRIVACY.txt").read_text().split())
-    for phrase in ("k = 20", "not differential privacy", "Which traces were withheld", "the first 1 event(s)"):
+    for phrase in ("k = 20", "not differential privacy", "Which traces were withheld", "the first event of each trace"):
         assert phrase in text
     assert max(map(len, statement_text(statement).splitlines())) <= 100
+
+
+def test_a_statement_is_made_from_the_model_and_not_from_its_settings(tmp_path):
+    """A cluster "of at least 20 users", as set, had the three that there were."""
+    model = fit(toy_city(n_users=3, n_places=10, n_days=1, seed=0).traces, "bridge", min_cluster_users=3, seed=0)
+    asked_for = replace(model, settings=model.settings | {"min_cluster_users": 20})
+    synthetic = synthesize(asked_for)
+    plausible_deniability_test(asked_for, synthetic, k=2).save(tmp_path / "verdicts")
+    verdicts = PlausibleDeniability.load(tmp_path / "verdicts")
+    assert verdicts.claims == asked_for.claims()
+    points = " ".join(make_release(synthetic, verdicts).statement["not_protected"])
+    assert "the smallest has 3 users" in points
+    assert "at least 20" not in points
 
 
 @pytest.mark.parametrize("given", ["model", "synthesis", "release"])

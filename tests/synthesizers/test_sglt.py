@@ -18,7 +18,7 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import evaluate
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.sglt import SGLT, SGLTSettings, fit_to_clusters, unprotected
+from ppmtf_jax.synthesizers.sglt import SGLT, SGLTSettings, fit_to_clusters
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, random_traces
 
@@ -172,8 +172,10 @@ def test_seeds_reproduce_and_batches_change_nothing(train, fitted, tmp_path):
 
 
 def test_a_release_tells_what_it_shows():
-    assert len(unprotected(SGLTSettings())) == 1
-    assert "allowed with probability 0.75" in unprotected(SGLTSettings(remove_true_prob=0.25))[1]
+    train = random_traces(0, range(6), places_in_line(5), minutes(INSTANTS))
+    assert len(fit(train, "sglt", n_clusters=3).claims().not_protected) == 1
+    shown = fit(train, "sglt", n_clusters=3, remove_true_prob=0.25).claims().not_protected
+    assert "allowed with probability 0.75" in shown[1]
 
 
 # The published program

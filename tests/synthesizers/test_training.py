@@ -11,7 +11,6 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.completion import complete
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, random_traces, to_traces
 
@@ -90,8 +89,7 @@ def test_it_is_never_released_and_says_why():
         plausible_deniability_test(model, synthesize(model), k=1)
     with pytest.raises(InputError, match="a model whose traces have a likelihood"):
         complete(model, train)
-    system = SYNTHESIZERS["training"]
-    assert "EVERYTHING" in system.unprotected(system.settings())[0]
+    assert "EVERYTHING" in model.claims().not_protected[0]
 
 
 def test_a_model_folder_holds_it(tmp_path):
