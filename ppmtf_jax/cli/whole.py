@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.console import console, plain_table, tell, warn_of_few
@@ -21,6 +23,9 @@ from ppmtf_jax.jobs.resume import run as run_job
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
+
+# Characters of a line that what an entry is may have at least.
+LEAST_WIDTH = 40
 
 
 def add_to(app: typer.Typer) -> None:
@@ -126,12 +131,25 @@ def list_all(
         tell(markdown_tables())
         return
     for title, headings, rows in _registered():
-        table = plain_table(title)
-        for heading in headings:
-            table.add_column(heading, no_wrap=heading == headings[0])
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
+        for part in _listed(title, headings, rows, console.width):
+            console.print(part)
+
+
+def _listed(title: str, headings: list[str], rows: list[list[str]], width: int) -> list[Table | Text | Padding]:
+    """A table; or, where that would squeeze what the second column says, each entry with what it says below."""
+    widths = [max(map(len, column)) + 2 for column in zip(headings, *rows, strict=True)]
+    if width - (sum(widths) - widths[1]) < LEAST_WIDTH:
+        parts: list[Table | Text | Padding] = [Text(f"{title} ({', '.join(headings[2:]).lower()})\n")]
+        for name, meaning, *others in rows:
+            known = ", ".join(other for other in others if other != "-")
+            parts += [Text(f"{name} ({known})" if known else name), Padding(Text(meaning), (0, 0, 0, 4))]
+        return [*parts, Text()]
+    table = plain_table(title)
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading == headings[0])
+    for row in rows:
+        table.add_row(*row)
+    return [table]
 
 
 def markdown_tables() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from ppmtf_jax.cli import group, releasing, whole
@@ -152,6 +154,21 @@ def test_the_list_says_what_each_command_says_of_itself():
     for name in COMMANDS:
         listed = group.COMMANDS[name].help
         assert listed in " ".join(works(name, "--help").replace("│", " ").split())
+
+
+@pytest.mark.parametrize("width", [80, 60, 200])
+def test_what_is_listed_has_room_to_be_read(width):
+    """Every description has 40 characters of a line at least, or is there as a whole below its name."""
+    for title, headings, rows in whole._registered():
+        screen = Console(width=width, file=io.StringIO())
+        for part in whole._listed(title, headings, rows, width):
+            screen.print(part)
+        lines = screen.file.getvalue().splitlines()
+        assert max(map(len, lines)) <= width
+        for name, meaning, *_ in rows:
+            assert any(line.strip().startswith(name) for line in lines)
+            # As much of it as 40 characters hold stands in one line, but for the word that these cut.
+            assert any(meaning[:40].rsplit(" ", 1)[0] in line for line in lines), (name, width)
 
 
 def test_the_list_of_commands_needs_no_jax():

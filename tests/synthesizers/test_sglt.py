@@ -50,7 +50,6 @@ def places_of(traces: Traces, traces_per_user: int) -> np.ndarray:
         ({"merge_prob": -0.1}, "merge_prob from 0 to 1; found -0.1"),
         ({"remove_true_prob": float("nan")}, "remove_true_prob from 0 to 1; found nan"),
         ({"randomization": 0.5}, "a finite randomization of at least 1; found 0.5"),
-        ({"joining": "lowest"}, "joining 'random' or 'published'; found 'lowest'"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):
