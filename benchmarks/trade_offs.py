@@ -49,9 +49,9 @@ SERIES = {
     "PPMTF": {f"ppmtf noise_precision={each}": ("PPMTF", f"alp{each:g}") for each in NOISE_PRECISIONS},
     "SGD": {f"sgd n_copied={n}": ("SGD", f"cn{n}") for n in range(6)},
 } | {
-    # As published: the tool always lets the lowest-numbered places join.
+    # As published: the tool lets the lowest-numbered places join, around changes of place.
     f"SGLT, {n} clusters": {
-        f"sglt n_clusters={n} joining=lowest remove_true_prob={each}": ("SGLT", f"c{n}_0.25_0.75_{each:g}_4")
+        f"sglt n_clusters={n} joining=published remove_true_prob={each}": ("SGLT", f"c{n}_0.25_0.75_{each:g}_4")
         for each in REMOVED
     }
     for n in N_CLUSTERS

@@ -112,7 +112,7 @@ def semantic_seed(
     seed: Int[Array, " instant"],
     classes: SemanticClasses,
     remove_true_prob: Float[Array, ""],
-    joins_lowest: Bool[Array, ""],
+    as_published: Bool[Array, ""],
 ) -> Bool[Array, "instant place"]:
     """Draw which places a synthetic trace may be at: those that mean the same as the places of a seed trace.
 
@@ -124,27 +124,29 @@ def semantic_seed(
     Parameters
     ----------
     key : of all that is random: places kept, places that join, and own places removed
-    joins_lowest : bool
-        The places of a cluster that join are those of the lowest numbers, and not random ones.
+    as_published : bool
+        As in the published program, in two ways: d is counted to the seed's next change of place, and none joins where
+        that change stays within a cluster; the places that join are those of the lowest numbers, and not random ones.
     """
     of_places, of_removal = jax.random.split(key)
     cluster, n_instants = classes.cluster[seed], len(seed)
     instants = jnp.arange(n_instants)
-    change = _next_change(cluster)
-    distance = change - instants
-    stay = _next_change(seed)[jnp.minimum(change, n_instants - 1)] - 1 - change
+    change_of_place = _next_change(seed)
+    change = jnp.where(as_published, change_of_place, _next_change(cluster))
+    after = jnp.minimum(change, n_instants - 1)
+    distance, stay = change - instants, change_of_place[after] - 1 - change
     n_distances = len(classes.n_joining)
-    joins = (change < n_instants) & (distance <= n_distances)
+    joins = (change < n_instants) & (cluster[after] != cluster) & (distance <= n_distances)
     # From each instant up to the end of what joins there.
     ahead = jnp.arange(2 * n_distances + 1)
     within = joins[:, None] & (ahead <= (distance + jnp.minimum(stay, distance))[:, None])
     limit = jnp.zeros((n_instants, len(classes.n_kept)), jnp.int32)
     limit = limit.at[instants, cluster].set(classes.n_kept[cluster])
-    for side in (cluster, cluster[jnp.minimum(change, n_instants - 1)]):
+    for side in (cluster, cluster[after]):
         n_joining = classes.n_joining[jnp.minimum(distance, n_distances) - 1, side]
         at = instants[:, None] + ahead
         limit = limit.at[at, side[:, None]].max(jnp.where(within, n_joining[:, None], 0), mode="drop")
-    allowed = _order_in_cluster(of_places, classes, joins_lowest) < limit[:, classes.cluster]
+    allowed = _order_in_cluster(of_places, classes, as_published) < limit[:, classes.cluster]
     removed = jax.random.uniform(of_removal, (n_instants,)) < remove_true_prob
     allowed = allowed.at[instants, seed].min(~removed)
     return allowed | ~allowed.any(axis=1, keepdims=True)

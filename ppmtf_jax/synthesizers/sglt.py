@@ -60,8 +60,9 @@ class SGLTSettings:
         of a trace is hers.
     randomization : float
         How much an unlikely way can be preferred to the most likely one, at least 1 (par_v).
-    joining : "random" or "lowest"
-        Which places of a cluster join: random ones, or, as in the published program, those of the lowest numbers.
+    joining : "random" or "published"
+        Which places of a cluster join, and when: random ones around a change of cluster; or, as in the published
+        program, those of the lowest numbers, and only around a change of place that is one of cluster as well.
     """
 
     n_clusters: int | None = None
@@ -69,7 +70,7 @@ class SGLTSettings:
     merge_prob: float = 0.75
     remove_true_prob: float = 1.0
     randomization: float = 4.0
-    joining: Literal["random", "lowest"] = "random"
+    joining: Literal["random", "published"] = "random"
 
     def __post_init__(self) -> None:
         problems: list[Problem | str] = []
@@ -81,8 +82,8 @@ class SGLTSettings:
             problems.append(Problem("n_clusters of at least 1", repr(self.n_clusters)))
         if not 1 <= self.randomization < np.inf:
             problems.append(Problem("a finite randomization of at least 1", repr(self.randomization)))
-        if self.joining not in ("random", "lowest"):
-            problems.append(Problem("joining 'random' or 'lowest'", repr(self.joining)))
+        if self.joining not in ("random", "published"):
+            problems.append(Problem("joining 'random' or 'published'", repr(self.joining)))
         if problems:
             raise InputError("settings", problems)
 
@@ -104,8 +105,8 @@ class SGLT(TraceModel):
     transition, first : float arrays, shapes (places, places) and (places,)
         How everybody moves, and is distributed.
     remove_true_prob, randomization : float arrays, shape ()
-    joins_lowest : int array, shape ()
-        1 where the places that join are those of the lowest numbers.
+    joins_as_published : int array, shape ()
+        1 where places join as in the published program.
     """
 
     seed_start: Int[Array, " user1"]
@@ -117,7 +118,7 @@ class SGLT(TraceModel):
     first: Float[Array, " place"]
     remove_true_prob: Float[Array, ""]
     randomization: Float[Array, ""]
-    joins_lowest: Int[Array, ""]
+    joins_as_published: Int[Array, ""]
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         """Transform one of the user's seed traces, each as probable as the others."""
@@ -129,7 +130,7 @@ class SGLT(TraceModel):
     def allowed_places(self, key: Key[Array, ""], seed: Int[Array, " instant"]) -> Bool[Array, "instant place"]:
         """Draw the places that a synthetic trace of a seed may be at; see `semantics.decoding.semantic_seed`."""
         classes = SemanticClasses(self.cluster, self.n_kept, self.n_joining)
-        return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_lowest == 1)
+        return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_as_published == 1)
 
     def summary(self) -> list[str]:
         size = np.bincount(np.asarray(self.cluster))
@@ -164,7 +165,7 @@ class SGLT(TraceModel):
             "first": StoredArray((places,), low=float(tiny), high=1),
             "remove_true_prob": StoredArray((), low=0, high=1),
             "randomization": StoredArray((), low=1),
-            "joins_lowest": StoredArray((), "int", 0, 1),
+            "joins_as_published": StoredArray((), "int", 0, 1),
         }
 
 
@@ -223,7 +224,7 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
         jnp.asarray(stationary_distribution(transition), jnp.float32),
         jnp.asarray(settings.remove_true_prob, jnp.float32),
         jnp.asarray(settings.randomization, jnp.float32),
-        jnp.asarray(settings.joining == "lowest", jnp.int32),
+        jnp.asarray(settings.joining == "published", jnp.int32),
     )
 
 

@@ -70,14 +70,15 @@ def test_the_stationary_distribution_is_kept(n_places):
 # Semantic seeds
 
 
-def allowed_by_loop(seed: list[int], cluster: np.ndarray, merge_prob: float) -> np.ndarray:
+def allowed_by_loop(seed: list[int], cluster: np.ndarray, merge_prob: float, published: bool) -> np.ndarray:
     """All places of each cluster kept, those of the lowest numbers joined, none removed."""
     n, own = len(seed), [int(cluster[place]) for place in seed]
+    watched = seed if published else own
     members = {number: np.flatnonzero(cluster == number) for number in own}
     allowed = np.array([cluster == number for number in own])
     for now in range(n):
-        change = next((t for t in range(now + 1, n) if own[t] != own[now]), None)
-        if change is None:
+        change = next((t for t in range(now + 1, n) if watched[t] != watched[now]), None)
+        if change is None or own[change] == own[now]:
             continue
         distance, stay = change - now, 0
         while change + stay + 1 < n and seed[change + stay + 1] == seed[change]:
@@ -89,35 +90,60 @@ def allowed_by_loop(seed: list[int], cluster: np.ndarray, merge_prob: float) -> 
     return allowed
 
 
-def drawn(classes, seed, remove_true_prob=0.0, lowest=True, n=1):
+def drawn(classes, seed, remove_true_prob=0.0, published=True, n=1):
     keys = jax.random.split(KEY, n)
     probability = jnp.asarray(remove_true_prob, jnp.float32)
-    return np.asarray(DRAW_SEEDS(keys, jnp.asarray(seed), classes, probability, jnp.asarray(lowest)))
+    return np.asarray(DRAW_SEEDS(keys, jnp.asarray(seed), classes, probability, jnp.asarray(published)))
 
 
+@pytest.mark.parametrize("published", [True, False])
 @pytest.mark.parametrize("merge_prob", [0.0, 0.5, 0.75, 0.95, 1.0])
 @pytest.mark.parametrize("n_instants", [1, 2, 12])
-def test_places_join_as_in_a_loop(merge_prob, n_instants):
+def test_places_join_as_in_a_loop(merge_prob, n_instants, published):
+    """As published the same places, and otherwise as many of each cluster."""
     rng = np.random.default_rng(0)
     cluster = rng.permutation(np.repeat(np.arange(4), [1, 2, 4, 6]))
     classes = SemanticClasses.of(cluster, 0.0, merge_prob, n_instants)
+    of_cluster = cluster[:, None] == np.arange(4)
     joined = 0
     for _ in range(20):
         # Stays of one to three instants.
         seed = np.repeat(rng.integers(13, size=n_instants), rng.integers(1, 4, size=n_instants))[:n_instants].tolist()
-        expected = allowed_by_loop(seed, cluster, merge_prob)
-        np.testing.assert_array_equal(drawn(classes, seed)[0], expected)
+        found = drawn(classes, seed, published=published)[0]
+        expected = allowed_by_loop(seed, cluster, merge_prob, published)
+        np.testing.assert_array_equal(found @ of_cluster, expected @ of_cluster)
+        assert not published or (found == expected).all()
         joined += (expected & (cluster != cluster[seed][:, None])).sum()
     assert (joined > 0) == (merge_prob > 0 and n_instants > 1)
 
 
+def places_in(allowed: np.ndarray) -> list[set[int]]:
+    return [set(np.flatnonzero(row).tolist()) for row in allowed]
+
+
 def test_an_example_of_joining():
     """Two places to a cluster, of which one joins at the instant before a change, and after it where the seed stays."""
-    cluster = np.array([0, 0, 1, 1, 2, 2])
-    classes = SemanticClasses.of(cluster, 0.25, 0.75, 5)
-    allowed = drawn(classes, [1, 3, 3, 3, 4])[0]
+    classes = SemanticClasses.of(np.array([0, 0, 1, 1, 2, 2]), 0.25, 0.75, 5)
     expected = [{0, 1, 2}, {0, 2, 3}, {0, 2, 3}, {2, 3, 4}, {2, 4, 5}]
-    assert [set(np.flatnonzero(row).tolist()) for row in allowed] == expected
+    assert places_in(drawn(classes, [1, 3, 3, 3, 4])[0]) == expected
+
+
+def test_as_published_a_change_of_place_within_a_cluster_hides_the_next_change_of_cluster():
+    """One of two places joins up to two instants away: .9 x 2 and .9^4 x 2 = 1.3, and none three away: .9^9 x 2 = .8.
+
+    The seed goes from place 0 to place 1 of its cluster, and then to place 2, where it stays. As published, the first
+    instant sees the change from 0 to 1 alone; else it sees that from 1 to 2, two instants away.
+    """
+    seed, classes = [0, 1, 2, 2, 2], SemanticClasses.of(np.array([0, 0, 1, 1]), 0.0, 0.9, 5)
+    assert places_in(drawn(classes, seed)[0]) == [{0, 1}, {0, 1, 2}, {0, 2, 3}, {0, 2, 3}, {2, 3}]
+    # One place of each cluster joins at all five instants, drawn at random.
+    assert drawn(classes, seed, published=False)[0].sum(axis=1).tolist() == [3, 3, 3, 3, 3]
+
+
+def test_as_published_a_place_alone_lets_places_join_but_joins_nowhere():
+    """.75 of one place is none: the place alone is left one instant before and after, and nobody is let in there."""
+    classes = SemanticClasses.of(np.array([0, 1, 1]), 0.25, 0.75, 5)
+    assert places_in(drawn(classes, [0, 0, 1, 2, 0])[0]) == [{0}, {0, 1}, {1, 2}, {1, 2}, {0, 1}]
 
 
 @pytest.mark.parametrize(("size", "n_kept"), [(1, 1), (2, 2), (3, 3), (4, 3), (5, 4), (8, 6)])
@@ -134,11 +160,11 @@ def test_random_places_of_a_cluster_are_removed_where_three_stay(size, n_kept):
 def test_random_places_join():
     cluster = np.repeat([0, 1], [4, 4])
     classes = SemanticClasses.of(cluster, 0.0, 0.75, 2)
-    allowed = drawn(classes, [0, 4], lowest=False, n=N_DRAWS)
+    allowed = drawn(classes, [0, 4], published=False, n=N_DRAWS)
     joined = allowed[:, 0, 4:]
     assert (joined.sum(axis=1) == 3).all()
     assert np.abs(joined.mean(axis=0) - 3 / 4).max() < 5.5 * np.sqrt(3 / 16 / N_DRAWS)
-    assert (drawn(classes, [0, 4], lowest=True, n=N_DRAWS)[:, 0, 4:] == [1, 1, 1, 0]).all()
+    assert (drawn(classes, [0, 4], n=N_DRAWS)[:, 0, 4:] == [1, 1, 1, 0]).all()
 
 
 def test_true_places_are_removed_instant_by_instant():

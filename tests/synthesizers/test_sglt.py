@@ -189,7 +189,7 @@ def test_the_published_figures_with_the_published_clusters(people_flow, remove_t
     train, test = read_people_flow(people_flow)
     official = pd.read_csv(people_flow / "sglt_c100_clusters.csv")["cluster"].to_numpy()
     alone = np.where(official < 0, len(official) + np.arange(len(official)), official)
-    settings = SGLTSettings(remove_true_prob=remove_true_prob, joining="lowest")
+    settings = SGLTSettings(remove_true_prob=remove_true_prob, joining="published")
     trace_model = fit_to_clusters(train, np.unique(alone, return_inverse=True)[1], settings)
     grid = train.time_grid.one_period()
     model = FittedModel("sglt", asdict(settings), 0, train.user_ids, train.places, grid, trace_model)
