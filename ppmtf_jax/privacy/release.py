@@ -34,6 +34,7 @@ from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import (
     Paths,
     check_output_folder,
+    checksum,
     files_below,
     marked,
     output_folder,
