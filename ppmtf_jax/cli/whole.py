@@ -75,8 +75,6 @@ def demo(
         "out": str(out),
         "seed": seed,
         "import": {"source": "toy-city", "n_users": 2500},
-        # Its people are invented, and with some seeds one alone is at a place.
-        "release": {"min_users_per_place": 1},
         # Homes are many and users each have one, so the toy city takes a higher rank than the published data.
         "compare": [{"system": "ppmtf", "rank": 32, "zeros": "weighted", "n_zeros": 300}],
     }

@@ -105,7 +105,7 @@ def read_checkins(
     ...     table,
     ...     {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon"},
     ...     time_zone="America/New_York",
-    ...     discretization=Discretization(grid),
+    ...     discretization=Discretization(grid, min_users_per_place=1),
     ... )
     >>> traces.instant.tolist(), traces.user_ids.tolist(), report.n_transitions
     ([8, 9, 9], [7, 8], 1)

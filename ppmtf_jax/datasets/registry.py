@@ -71,14 +71,23 @@ class DataSet:
 DATA_SETS: Registry[DataSet] = Registry("data set", "ppmtf_jax.datasets")
 
 
-def split_users(traces: Traces, report: ImportReport | str, train_fraction: float, seed: int) -> Imported:
+def split_users(
+    traces: Traces, report: ImportReport | str, train_fraction: float, seed: int, min_users_per_place: int = 1
+) -> Imported:
     """Training and test users, at random, of data that comes without them; all together where they are too few.
 
-    Places are kept, as an `ImportReport` says, where enough of the training users are: it is their privacy that counts.
+    Places are kept where enough of the training users are, since it is their privacy that counts. An `ImportReport`
+    says how many that is and what happens to events elsewhere; without one it is `min_users_per_place`, and they are
+    moved to the nearest place that is kept.
     """
     try:
         split = traces.split_users(train_fraction, seed)
-        train, test = split if isinstance(report, str) else _shared(split, report)
+        if isinstance(report, str):
+            train, test = keep_shared_places(
+                *split, min_users=min_users_per_place, other_places="nearest", keep_table=True
+            )
+        else:
+            train, test = _shared(split, report)
     except InputError as refusal:
         return Imported({"all": traces}, str(report), refusal, _losses(report))
     if isinstance(report, ImportReport):

@@ -24,6 +24,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0
+LEAST_USERS = 2
+"""Training users at each place of an imported city: a release refuses places of one person."""
 
 START = "2024-03-04T00:00:00"  # a Monday
 CENTRE_LATITUDE, CENTRE_LONGITUDE = 52.0, 5.5
@@ -288,8 +290,11 @@ class ToyCitySettings:
 def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
     size = {"n_places": settings.n_places, "n_days": settings.n_days}
     traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
-    report = f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events"
-    return split_users(traces, report, settings.train_fraction, seed)
+    report = (
+        f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events; what happens "
+        "where only one training user is, is moved to the nearest other place"
+    )
+    return split_users(traces, report, settings.train_fraction, seed, min_users_per_place=LEAST_USERS)
 
 
 DATA_SETS.register(

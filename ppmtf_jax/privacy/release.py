@@ -144,11 +144,11 @@ def make_release(
     Examples
     --------
     >>> from ppmtf_jax import fit, plausible_deniability_test, synthesize, toy_city
-    >>> model = fit(toy_city(n_users=20, seed=0).traces, "uniform")
-    >>> synthetic = synthesize(model)
-    >>> release = make_release(synthetic, plausible_deniability_test(model, synthetic, k=2))
+    >>> model = fit(toy_city(n_users=60, n_places=12, seed=0).traces, "uniform")
+    >>> synthetic = synthesize(model, seed=0)
+    >>> release = make_release(synthetic, plausible_deniability_test(model, synthetic, k=2), seed=0)
     >>> release.traces.user_ids[:2].tolist(), list(release.key)
-    (['released 00', 'released 01'], ['released_user', 'released_trace', 'user', 'synthetic_trace'])
+    (['released ... 00', 'released ... 01'], ['released_user', 'released_trace', 'user', 'synthetic_trace'])
     """
     chosen = chosen_settings(ReleaseSettings, settings, named_settings, "release")
     own_seed = draw_seed(seed)

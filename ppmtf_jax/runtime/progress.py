@@ -71,7 +71,7 @@ def in_words(seconds: float) -> str:
 
     Examples
     --------
-    >>> in_words(8.4), in_words(200), in_words(9000)
+    >>> in_words(8.4), in_words(200.0), in_words(9000.0)
     ('8 s', '3 min', '2.5 h')
     """
     if seconds < 100:

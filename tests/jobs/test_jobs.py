@@ -49,9 +49,6 @@ n_days = 1
 [test]
 k = {k}
 
-[release]
-min_users_per_place = 1
-
 [evaluate]
 attacks = {attacks}
 """
@@ -149,7 +146,9 @@ def test_everything_is_made(unbroken):
         ".steps", "data", "model", "synthetic", "verdicts", "key", "metrics.json", "pictures", "log.txt"
     }  # fmt: skip
     assert stat.S_IMODE((out / "private").stat().st_mode) == 0o700
-    assert [path.name for path in result.pictures] == ["population.png", "transitions.png", "utility.png"]
+    assert [path.name for path in result.pictures] == [
+        f"{name}.png" for name in ("population", "privacy", "transitions", "utility")
+    ]
     assert result.skipped == []
     assert result.n_released == result.n_traces == 32
     assert pd.read_parquet(out / "private" / "verdicts" / "verdicts.parquet")["passed"].sum() == result.n_released
@@ -271,7 +270,7 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
         (("[test]", "[synthesize]\ntraces_per_user = 2\n[test]"), STEPS[:2]),
         (("k = 2", "k = 3"), STEPS[:3]),
         (("k = 2", "k = 2\neta = 0.5"), STEPS[:3]),
-        (("k = 2", "k = 2\n[release]\nkeep_users_together = true"), STEPS[:4]),
+        (("[evaluate]", "[release]\nkeep_users_together = true\n[evaluate]"), STEPS[:4]),
         (("attacks = false", "attacks = true"), STEPS[:5]),
         (("k = 2", "k = 2 # as before"), STEPS),
     ],
