@@ -291,8 +291,8 @@ def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
     size = {"n_places": settings.n_places, "n_days": settings.n_days}
     traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
     report = (
-        f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events; what happens "
-        "where only one training user is, is moved to the nearest other place"
+        f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events\n"
+        "places of one training user alone are joined with the nearest other"
     )
     return split_users(traces, report, settings.train_fraction, seed, min_users_per_place=LEAST_USERS)
 

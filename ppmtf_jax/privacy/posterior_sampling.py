@@ -113,8 +113,8 @@ def epsilon_of_location(
     to 1 adds (1 - x)^2, at most that at an end of the range, and one from 1 to 0 adds nothing: it takes (1 - x)^2 away.
     Adding up, and by symmetry, Delta G <= alpha / 2 (2 c(r_max^I) + c(r_max^II)).
 
-    Assumed, beyond what `epsilon_of_user` assumes, is that nothing is trimmed, which could replace other cells. Zeros of
-    which some are drawn, or that have a weight of their own, are not covered.
+    Assumed, beyond what `epsilon_of_user` assumes, is that nothing is trimmed, which could replace other cells. Zeros
+    of which some are drawn, or that have a weight of their own, are not covered.
 
     Parameters
     ----------
