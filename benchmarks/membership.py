@@ -88,8 +88,8 @@ def attacked(
         yield {"measured": "held out", "attack": name, "shadows": n_shadows - 2, **_on_average(alone, n_shadows - 2)}
     for number in (*(each for each in NUMBERS if each < n_shadows - 2), n_shadows - 2):
         yield {"measured": "held out", "attack": "shadow models", "shadows": number, **_on_average(shadows, number)}
-    drawn = Shadows(shadows.statistics, _drawn_anew(shadows.is_in, seed))
-    yield {"measured": "control", "attack": "shadow models", "shadows": n_shadows - 2, **_on_average(drawn, n_shadows - 2)}
+    found = _on_average(Shadows(shadows.statistics, _drawn_anew(shadows.is_in, seed)), n_shadows - 2)
+    yield {"measured": "control", "attack": "shadow models", "shadows": n_shadows - 2, **found}
 
 
 def _of_release(name: str, scores: MembershipScores, n_traces: int) -> dict[str, Any]:
