@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum, unique
-
 import jax
 import numpy as np
 import pytest
@@ -80,11 +78,6 @@ def test_whole_numbers_beyond_those_of_floats_have_one_stream():
     """A column of floats rounds them."""
     large = np.array([2**53 + 1])
     np.testing.assert_array_equal(numbers(0, Stage.SPLIT, large), numbers(0, Stage.SPLIT, large.astype(float)))
-
-
-def test_a_second_name_of_a_stage_is_refused():
-    with pytest.raises(ValueError, match="duplicate values"):
-        unique(StrEnum("Twin", [*((stage.name, stage.value) for stage in Stage), ("AGAIN", Stage.SPLIT.value)]))
 
 
 def test_a_seed_is_not_shown():

@@ -245,7 +245,7 @@ class PlausibleDeniability:
             PrivacyTestSettings(**about["settings"]),
             about["system"],
             about["model_settings"],
-            Claims(*map(tuple, (claims["protected"], claims["not_protected"])), claims["is_private"]),
+            Claims(tuple(claims["protected"]), tuple(claims["not_protected"]), claims["is_private"]),
             about["n_users"],
             None if users_per_place is None else np.array(users_per_place),
             Origin(**about["origin"]),
