@@ -205,7 +205,8 @@ def test_where_somebody_is_not_alone_in_a_stretch_her_hour_may_show():
     places[6, hour == NOON + 1] = PLACE_X
     added = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X] - before
     # No more in the whole stretch than the bound, but none of the others was there in her hour.
-    assert 0 < added[1] and added.sum() <= BOUND * N_DAYS
+    assert added[1] > 0
+    assert added.sum() <= BOUND * N_DAYS
     assert "when within a stretch of time somebody was at a place where others were in that stretch too" in NO_RULE
 
 
