@@ -238,7 +238,7 @@ def privacy_statement(
         "not_protected": [
             *(["The link between a released trace and its input user: k = 1 asks for no other user."] * (test.k == 1)),
             *([] if claims.is_private else _what_is_not_private(test, together)),
-            "The model: it is not released, and nothing here holds for whoever gets it.",
+            "What the model holds: it is not released, and nothing here covers whoever gets it.",
             "Which traces were withheld, and how many.",
             *_if_number_is_told(verdicts),
             "What is true of many users, and what the traces of all users have in common.",
@@ -433,21 +433,19 @@ def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
 
 def _mechanism(test: PrivacyTestSettings) -> str:
     """What the privacy test asked for."""
-    name = "Privacy Test 1 of Murakami et al. (PETS 2021)"
-    if test.noise_epsilon is None and test.k == 1:
+    name, number = "Privacy Test 1 of Murakami et al. (PETS 2021)", f"at least k = {test.k} training users"
+    if test.noise_epsilon is not None:
+        name = "Privacy Test 2 of Bindschaedler et al. (VLDB 2017)"
+        noise = f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}"
+        number = f"as many training users as k = {test.k} plus {noise}, drawn for each trace anew"
+    elif test.k == 1:
         return f"{name} with k = 1, which tests nothing: every trace passes."
     asked = "all training users" if test.n_verifiers is None else f"{test.n_verifiers} training users chosen at random"
-    mechanism = (
-        f"{name}: a trace is released only if at least k = {test.k} training users, the input user among them, could "
-        f"have made it with probabilities within a factor of {test.factor} of each other (one bin of width eta = "
-        f"{test.eta:g}). Asked were {asked} beside the input user."
+    return (
+        f"{name}: a trace is released only if {number}, the input user among them, could have made it with "
+        f"probabilities within a factor of {test.factor} of each other (one bin of width eta = {test.eta:g}). Asked "
+        f"were {asked} beside the input user."
     )
-    if test.noise_epsilon is not None:
-        mechanism += (
-            f" The test is randomized (Bindschaedler et al. 2017, Privacy Test 2): each trace had to reach k plus "
-            f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}."
-        )
-    return mechanism
 
 
 def _link_protected(test: PrivacyTestSettings) -> list[str]:
@@ -457,8 +455,8 @@ def _link_protected(test: PrivacyTestSettings) -> list[str]:
     if test.noise_epsilon is not None:
         users = f"as many users as k = {test.k} and its noise asked for, which may be the input user alone,"
     return [
-        "The link between a released trace and the user it was made from (its input user): for whoever sees one trace "
-        f"and knows the model, {users} could have made it with probabilities within a factor of {test.factor} of each "
+        "The link between a released trace and the user it was made from (its input user): for whoever sees one "
+        f"trace, {users} could have made it with probabilities within a factor of {test.factor} of each "
         "other."
     ]
 
@@ -515,8 +513,8 @@ def _if_number_is_told(verdicts: PlausibleDeniability) -> list[str]:
     if len(traces_of_user) < verdicts.n_users or traces_of_user.nunique() > 1:
         return []
     return [
-        "How many training users there were: equally many traces were made from each of them, so that the number of "
-        "released traces tells at least how many there were of those that passed."
+        "How many training users there were: equally many traces were made from each, so that the number of released "
+        "traces tells something of it."
     ]
 
 

@@ -221,11 +221,11 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
         return Claims(not_protected=(seeded,))
     return Claims(
         (
-            f"each training user with all her traces. Where the traces are and when is {settings.epsilon:g}-"
-            "differentially private, for neighbours of which one has one user more: it comes from noisy counts of all "
-            "users' transitions, and from nothing else of the data. The list of places is taken as public",
+            f"each training user with all her traces. The places and times of these traces are {settings.epsilon:g}-"
+            "differentially private, for neighbours of which one has one user more: they come from noisy counts of all "
+            "users' transitions, and from nothing else of the data. Place list and time grid are taken as public",
         ),
-        ("anybody against several releases: the epsilon of a second model of the same data adds to this one's",),
+        ("against several releases: the epsilon of any other model or release of the same data adds to this one's",),
         is_private=True,
     )
 
