@@ -33,14 +33,16 @@ RULES = (
     f"events at a place count from {PLACE_USERS} users on; stays at a place, steps away from it and moves from it to "
     f"another from {STEP_USERS} on, over all times and again in each stretch of {STRETCH_S // 3600} hours. Counted are "
     f"those who did just that, and of what u users did (u - n) / u is told, n = {PLACE_USERS - 1} for events (or more) "
-    f"and {STEP_USERS - 1} for the others",
-    "so no count grows by more than twice what the most active other user has in it when one user is added, whatever "
-    "she did",
+    f"and {STEP_USERS - 1} for the others. Only where it is learned how far people go, steps away from a place count "
+    "from 2 users on",
+    "so no such count, over all times, in a whole stretch, at a time of the day or over a range of distances, grows by "
+    "more than twice what the most active other user has in it when one user is added, whatever she did",
 )
 """The rules in words, each a part of a sentence."""
 NO_RULE = (
-    "who is in which cluster, the settings chosen, where the ranges of distances end, and that a cluster has few users "
-    "at a place: the rules above bound what one user weighs among all users; they are no differential privacy"
+    "who is in which cluster, the settings chosen, where the ranges of distances end, when within a stretch of time "
+    "somebody was at a place where others were in that stretch too, and that a cluster has few users at a place: the "
+    "rules above bound what one user weighs among all users; they are no differential privacy"
 )
 """What the rules leave open."""
 

@@ -20,8 +20,8 @@ TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough tr
 TESTED_RULE = (
     "Of users who are all equally probable beforehand, k and eta leave whoever knows the model, and sees this trace "
     "alone, sure from whom it was made by 1 / (1 + (k - 1) / e^eta) at most. Good: every trace of this report passed "
-    f"the test, and that is at most {percent(SURE.good)}; fair: at most {percent(SURE.fair)}, or with noise on k; "
-    "poor: more, or some did not pass, or there was no test."
+    f"the test, and that is at most {percent(SURE.good)}; fair: at most {percent(SURE.fair)}, or with noise "
+    "on k, where what 19 of 20 traces had to reach counts; poor: more, or some did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
@@ -38,12 +38,12 @@ def make(material: Material) -> Content:
         text = "There are no verdicts of a privacy test in the folder: nothing here is known to be deniable."
         return Content([Text((text,))], [Light(TESTED, Status.POOR, answer, TESTED_RULE), unknown])
     settings, share = verdicts.settings, float(verdicts.passed.mean())
-    factor = factor_text(settings)
+    factor, noise = factor_text(settings), "" if settings.noise_epsilon is None else ", and a number drawn at random,"
     blocks: list[Block] = [
         Text(
             (
-                f"A trace passes if at least k = {settings.k} people of the training data, the one it was made from "
-                f"among them, could have led to it with probabilities within a factor of e^eta = {factor} "
+                f"A trace passes if at least k = {settings.k} people{noise} of the training data, the one it was made "
+                f"from among them, could have led to it with probabilities within a factor of e^eta = {factor} "
                 f"(eta = {settings.eta:g}). So of these people none is more than {factor} times as plausible as "
                 "another, for whoever sees this trace and nothing else.",
             )
@@ -97,9 +97,20 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
         f"{factor_text(settings)}: one can be {percent(sure)} sure at most from whom it was made."
     )
     if settings.noise_epsilon is not None:
-        answer = f"Yes, with noise on k = {settings.k}: single traces may have passed with fewer plausible people."
+        least = _least_with_noise(verdicts)
+        status = grade(SURE, sureness(least, settings.eta))
         status = Status.FAIR if status is Status.GOOD else status
+        answer = (
+            f"With noise on k = {settings.k}, one in twenty of those that passed had to reach no more than "
+            f"{'1 person' if least == 1 else f'{least:,} people'}."
+        )
     return Light(TESTED, status, answer, TESTED_RULE)
+
+
+def _least_with_noise(verdicts: PlausibleDeniability) -> int:
+    """How many plausible people 19 of 20 of the traces that passed had to reach at least."""
+    asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
+    return int(np.quantile(asked, 0.05, method="lower")) if len(asked) else 1
 
 
 def factor_text(settings: PrivacyTestSettings) -> str:
