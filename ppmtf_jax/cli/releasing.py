@@ -118,7 +118,7 @@ def release(
     parameters = made.statement["parameters"]
     least = parameters["min_users_per_place"]
     if least is not None:
-        tell(f"At each place where anybody was, there were at least {counted(least, 'training user')}.")
+        tell(f"Each visited place was visited by at least {counted(least, 'training user')}.")
     tell(f"The key stays with you: {key}")
 
 

@@ -401,21 +401,22 @@ def _model(
 
 
 MEMBERSHIP_FOUND = (
-    "that a person's data was used at all: on real data (people flow, 500 users, ten traces of each) an attacker who "
-    "fits models to other people's data, and calibrates on them for each person, tells training users from others with "
-    "an AUC of 0.757, and finds 9.3 % of the training users at 1 % false alarms"
+    "that a person's data was used at all. This was measured on real data (people flow, 500 users, ten traces of "
+    "each). An attacker fits models to other people's data and uses them to calibrate the attack for each person. This "
+    "attacker tells training users from others with an AUC of 0.757, and finds 9.3 % of the training users at 1 % "
+    "false alarms"
 )
-"""What membership attacks found on real data."""
+"""What a membership attack found on real data."""
 
 
 def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
     """What a release of these traces has to say."""
     del settings
     cluster = (
-        f"what is common to a cluster of users who are at like places at like hours, of which the smallest has "
-        f"{counted(int(np.asarray(model.n_present).min()), 'user')}: all of them share one chain, so that the test of "
-        "plausible deniability, which compares users, passes every trace once a cluster has k users, and says nothing "
-        "of what the cluster as a whole gives away"
+        "what the users of a cluster have in common. They are at similar places at similar hours. Of all clusters, the "
+        f"smallest has {counted(int(np.asarray(model.n_present).min()), 'user')}. All users of a cluster share one "
+        "chain, and the privacy test compares users. So the test passes every trace once its cluster has k users, and "
+        "it says nothing about what the cluster as a whole gives away"
     )
     return Claims(RULES, (cluster, NO_RULE, MEMBERSHIP_FOUND))
 

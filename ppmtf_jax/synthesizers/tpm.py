@@ -217,15 +217,16 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
     """What a release of these traces has to say."""
     del model
     if settings.noise != "secure":
-        seeded = "anybody's transitions: NOT PRIVATE, for the noise of their counts comes from a seed, for experiments"
+        seeded = "anybody's transitions: NOT PRIVATE. The noise of their counts comes from a seed, for experiments only"
         return Claims(not_protected=(seeded,))
     return Claims(
         (
-            f"each training user with all her traces. Where the traces are and when is {settings.epsilon:g}-"
-            "differentially private, for neighbours of which one has one user more: it comes from noisy counts of all "
-            "users' transitions, and from nothing else of the data. The list of places is taken as public",
+            "each training user with all her traces. The places and times of the synthetic traces are "
+            f"{settings.epsilon:g}-differentially private. They come from noisy counts of all users' transitions, and "
+            "from nothing else in the data. Neighbours are two data sets that differ by one additional user. The list "
+            "of places is treated as public",
         ),
-        ("anybody against several releases: the epsilon of a second model of the same data adds to this one's",),
+        ("anybody, if there are several releases: the epsilon of a second model of the same data is added to its",),
         is_private=True,
     )
 
