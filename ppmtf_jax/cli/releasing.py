@@ -75,7 +75,7 @@ def check_deniability(
         return
     n_passed = int(verdicts.passed.sum())
     if settings.k == 1:
-        tell("Warning: k = 1 asks for no user but the input user, and protects nobody. Take a larger --k, such as 10.")
+        tell("Warning: k = 1 asks for no other user, and protects nobody. Use a larger --k, such as 10.")
     tell(
         f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
         f"{settings.factor}); verdicts in {out}"

@@ -166,7 +166,7 @@ class ClusterBridge(ScoredTraceModel):
         if len(sizes) == 1:
             users = f"all {counted(least, 'user')}"
         lines = [
-            f"{counted(len(sizes), 'cluster')} of users who are at like places at like hours: {users}",
+            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
             f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
         ]
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)
@@ -174,8 +174,8 @@ class ClusterBridge(ScoredTraceModel):
             chosen = int(np.asarray(self.chosen)[CHOSEN.index("clusters n clusters")])
             ratio = np.exp(gain[tried == chosen][0])
             lines.append(
-                f"The number of clusters was tried on training users who were held out: their visits were {ratio:.1f} "
-                "times as probable as with one cluster"
+                f"The number of clusters was tested on held-out training users: their visits were {ratio:.1f} times as "
+                "probable as with one cluster"
             )
         if self.marginal_error > TOLERANCE:
             share = 100 * float(self.marginal_error)
@@ -298,8 +298,8 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
     n_users = len(np.unique(train.user))
     if n_users < min_cluster_users:
         way_out = (
-            "Give traces of more users, or set min_cluster_users lower: each trace is then equally probable for fewer "
-            "users, and tells more of each"
+            "Give traces of more users, or set min_cluster_users lower. A trace is then equally probable for fewer "
+            "users, and tells more about each of them"
         )
         expected = f"at least {counted(min_cluster_users, 'training user')}, one cluster of min_cluster_users"
         raise InputError("fit", [Problem(expected, str(n_users), way_out=way_out)])

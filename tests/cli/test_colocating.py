@@ -126,7 +126,7 @@ def test_what_a_repeated_run_costs_is_added(made, tmp_path):
     assert "epsilon 24 in all with 1 earlier run of epsilon 12" in said
     flat = " ".join(text.split())
     assert "with epsilon 12, the sum over the mechanisms below" in flat
-    assert "what 1 earlier run drew, whether finished or not, with epsilon 24" in flat
+    assert "if all that 1 earlier run drew is counted too: with epsilon 24" in flat
     assert len(ledger_lines(out)) == 2 * (1 + 3)
 
 

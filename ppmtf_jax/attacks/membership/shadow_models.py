@@ -123,7 +123,7 @@ def infer_by_shadow_models(
         if checkpoint is None
         else ShadowCheckpoint(checkpoint, digest_of({**given, **wanted._asdict()}, seed, train, test))
     )
-    say(f"shadow models: {settings.n_shadows} times a model like this, of other halves of the users")
+    say(f"shadow models: learning {settings.n_shadows} models like this, from other halves of the users")
     return shadow_model_scores(
         released,
         train,
