@@ -107,7 +107,7 @@ def bounded(
 def sums(
     group: Int[np.ndarray, " row"], weight: Float[np.ndarray, " row"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Sum of the weights of each group. It is of floats even without rows, where `bincount` would give integers.
+    """Sum of the weights of each group, in floats even without rows, where `bincount` would give integers.
 
     Examples
     --------

@@ -33,7 +33,7 @@ TINY = 1e-3
 
 
 class Status(Enum):
-    """How good something is. Each status has its own word and symbol, so no colour is needed to tell them apart.
+    """How good something is, with a word and a symbol for each status, so that no colour is needed to tell them apart.
 
     Examples
     --------

@@ -328,7 +328,7 @@ def is_release(folder: str | os.PathLike[str]) -> bool:
 
 
 def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[str], like: Traces) -> Traces:
-    """Released traces with the users and trace numbers that they were made from. These are secret again.
+    """Released traces with the users and trace numbers that they were made from, which makes them secret again.
 
     Parameters
     ----------

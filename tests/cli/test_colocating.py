@@ -71,7 +71,7 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     ("words", "reason"),
     [
         (("--limit-rule", "greedy"), "one user can change the counts of co-locations by more than the 10"),
-        (("--model", "tpm"), "the ledger does not cover what it tells of them"),
+        (("--model", "tpm"), "the ledger does not cover what the model tells about them"),
     ],
     ids=["greedy", "model"],
 )

@@ -21,7 +21,7 @@ IF_POOR = "Do not release these traces: use a larger k, or a system that smooths
 def make(material: Material) -> Content:
     """Every estimator against the traces, the strongest first."""
     if material.synthetic.of_nobody or not material.users_known:
-        answer = "It is not known whose traces these are, so no guess can be checked."
+        answer = "Nobody knows whose these traces are, so no guess can be checked."
         return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS))])
     n_targets = min(MAX_TARGETS, material.settings.n_users)
     made = targets_of(material.train, material.synthetic, n_targets, seed=SEED)
