@@ -225,7 +225,7 @@ def assign_places(
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each place the nearest kept place, and its distance in km. For a kept place this is the place itself.
+    """For each place the nearest kept place, and its distance in km; for a kept place this is the place itself.
 
     Parameters
     ----------

@@ -235,7 +235,7 @@ def attack_membership(
 
 
 def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS) -> ShadowModelSettings | None:
-    """Shadow models that make and test traces like those of a release. None if its statement does not say how.
+    """Shadow models that make and test traces like those of a release, or None if its statement does not say how.
 
     Examples
     --------
