@@ -5,7 +5,7 @@
 People flow: 500 training and 500 other users, ten traces of each training user, of which those that pass the privacy
 test (k = 10, eta = 1) are released. Each row is an attack. "released": one release, intervals over users. "held out":
 each shadow model in turn is attacked by others, so that the mean over them, with 1.96 standard errors, tells what the
-attack finds on average. "null": the same where who is in which model is drawn anew, and nothing is to be found.
+attack finds on average. "control": the same where who is in which model is drawn anew, and nothing is to be found.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def attacked(
         yield {"measured": "held out", "attack": name, "shadows": n_shadows - 2, **_on_average(alone, n_shadows - 2)}
     for number in (*(each for each in NUMBERS if each < n_shadows - 2), n_shadows - 2):
         yield {"measured": "held out", "attack": "shadow models", "shadows": number, **_on_average(shadows, number)}
-    drawn = Shadows(shadows.statistics, _drawn_anew(shadows.is_in, seed))
-    yield {"measured": "null", "attack": "shadow models", "shadows": n_shadows - 2, **_on_average(drawn, n_shadows - 2)}
+    found = _on_average(Shadows(shadows.statistics, _drawn_anew(shadows.is_in, seed)), n_shadows - 2)
+    yield {"measured": "control", "attack": "shadow models", "shadows": n_shadows - 2, **found}
 
 
 def _of_release(name: str, scores: MembershipScores, n_traces: int) -> dict[str, Any]:

@@ -40,10 +40,12 @@ def test_what_is_no_seed_is_refused(seed):
 
 
 def test_streams_of_other_seeds_stages_and_numbers_differ():
-    wanted = [(seed, stage, *rest) for seed in (0, 1, LARGEST) for stage in Stage for rest in ((), (0,), (1,))]
+    # With aliases, which a plain loop over the stages passes by: they would share all draws.
+    stages = list(Stage.__members__.values())
+    wanted = [(seed, stage, *rest) for seed in (0, 1, LARGEST) for stage in stages for rest in ((), (0,), (1,))]
     assert len({numpy_stream(*each).bytes(16) for each in wanted}) == len(wanted)
     assert len({jax.random.key_data(jax_stream(*each)).tobytes() for each in wanted}) == len(wanted)
-    assert len({fingerprint(seed, stage) for seed, stage, *rest in wanted if not rest}) == 3 * len(Stage)
+    assert len({fingerprint(seed, stage) for seed, stage, *rest in wanted if not rest}) == 3 * len(stages)
     assert numpy_stream(*wanted[5]).bytes(16) == numpy_stream(*wanted[5]).bytes(16)
 
 
@@ -72,7 +74,27 @@ def test_a_users_numbers_do_not_depend_on_the_others():
     )
 
 
-@pytest.mark.parametrize("ids", [np.array([3, 7], np.int32), np.array([3, 7], object), np.array(["3", "7"])])
+def test_whole_numbers_beyond_those_of_floats_have_one_stream():
+    """A column of floats rounds them."""
+    large = np.array([2**53 + 1])
+    np.testing.assert_array_equal(numbers(0, Stage.SPLIT, large), numbers(0, Stage.SPLIT, large.astype(float)))
+
+
+def test_a_seed_is_not_shown():
+    seed = draw_seed(987_654_321_123)
+    assert repr(seed) == str(seed) == f"{seed}" == "Seed(given=True)"
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        np.array([3, 7], np.int32),
+        np.array([3, 7], object),
+        np.array(["3", "7"]),
+        np.array([3.0, 7.0]),
+        np.array(["3.0", "07"]),
+    ],
+)
 def test_a_user_is_the_same_in_a_column_of_another_type(ids):
     """As it has when a user whose id is no number joins those with numbers."""
     mixed = np.array([3, 7, "ann"], object)

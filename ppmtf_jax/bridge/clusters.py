@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from ppmtf_jax.bridge.contributions import PLACE_USERS, bounded, told
 from ppmtf_jax.bridge.space import Space
@@ -153,7 +155,7 @@ def fit_clusters(
     n_clusters = max(1, min(smoothing.n_clusters, visits.n_users // min_users, KMEANS_USERS))
     profiles = Profiles(population, space, smoothing, time_grid)
     # Products in several threads would round otherwise with another number of them.
-    with threadpool_limits(1), progress_bar("clusters", n_sweeps, show=progress, waits_for="k-means") as advance:
+    with _one_thread(), progress_bar("clusters", n_sweeps, show=progress, waits_for="k-means") as advance:
         seen = _some_users(visits, EM_USERS, random)
         start = starting_clusters(seen, space, smoothing.blur_km, n_clusters, random)
         theta, share = expectation_maximization(seen, profiles, start, n_clusters, n_sweeps, advance)
@@ -165,12 +167,25 @@ def fit_clusters(
     return clusters_of_users(visits, profiles, of_first_process(of_user))
 
 
+@cache
+def _thread_pools() -> ThreadpoolController:
+    """The libraries whose threads are limited: to find them takes longer than many a small clustering."""
+    # Only those are found that are imported already.
+    import sklearn.cluster  # noqa: F401
+
+    return ThreadpoolController()
+
+
+def _one_thread() -> AbstractContextManager:
+    return _thread_pools().limit(limits=1)
+
+
 def clusters_of_users(visits: Visits, profiles: Profiles, of_user: Int[np.ndarray, " user"]) -> Clusters:
     """Given clusters, numbered 0, 1, ... without gaps, with their distributions: smoothed, and raked.
 
     Visits of all users tell of clusters as far as `contributions` has it: else one who is alone at a place would show.
     """
-    with threadpool_limits(1):
+    with _one_thread():
         counts = counts_of_clusters(_told(visits, profiles.time_grid), of_user)
         theta, share = profiles.theta(counts)[0], shares_of_users(of_user)
         raked = rake(theta.T.reshape(-1, *profiles.population.shape), share, profiles.population)
@@ -257,7 +272,7 @@ def starting_clusters(
     The shares are of 256 regions, one around each of the most visited cells. Of more than 4,000 users, that many at
     random make the centres.
     """
-    # Seconds to import. Threads can be limited of what is imported already.
+    # Seconds to import.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -266,7 +281,7 @@ def starting_clusters(
     if visits.n_users > KMEANS_USERS:
         some = np.sort(random.choice(visits.n_users, KMEANS_USERS, replace=False))
     means = KMeans(n_clusters, n_init=2, max_iter=30, random_state=int(random.integers(2**31)))
-    with threadpool_limits(1), warnings.catch_warnings():
+    with _one_thread(), warnings.catch_warnings():
         # Users who are alike may make fewer clusters than were asked for: the others come out empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(means.fit(features[some]).predict(features))

@@ -18,6 +18,7 @@ from ppmtf_jax.attacks.splits import Rehearsal, RehearsalSettings, rehearse, tar
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.steps import load_released
+from ppmtf_jax.privacy.limits import MAX_ETA
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import STATEMENT_JSON
 from ppmtf_jax.runtime.files import check_output_file, remove, write_text
@@ -242,6 +243,12 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
     >>> statement = {"generator": {"system": "sgd", "settings": {"n_copied": 1}}, "parameters": {"k": 5, "eta": 1.0}}
     >>> shadows_of_release(statement).test_settings
     {'k': 5, 'eta': 1.0}
+
+    A release whose large eta was allowed is attacked like any other:
+
+    >>> statement["parameters"]["eta"] = 5.0
+    >>> shadows_of_release(statement).test_settings["allow_large_eta"]
+    True
     """
     generator, parameters = (statement.get(name, {}) for name in ("generator", "parameters"))
     if generator.get("system") not in SYNTHESIZERS or "k" not in parameters:
@@ -249,6 +256,9 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
     known = {field.name: parameters[field.name] for field in fields(PrivacyTestSettings) if field.name in parameters}
     if known.get("n_verifiers") == "all":
         known["n_verifiers"] = None
+    if known.get("eta", 0) > MAX_ETA:
+        # Whoever released them allowed it, and an attacker does the same.
+        known["allow_large_eta"] = True
     return ShadowModelSettings(generator["system"], generator.get("settings", {}), known, n_shadows)
 
 

@@ -238,7 +238,7 @@ def privacy_statement(
         "not_protected": [
             *(["The link between a released trace and its input user: k = 1 asks for no other user."] * (test.k == 1)),
             *([] if claims.is_private else _what_is_not_private(test, together)),
-            "The model: it is not released, and nothing stated here holds if somebody gets it.",
+            "What the model holds: it is not released, and nothing stated here holds if somebody gets it.",
             "Which traces were withheld, and how many.",
             *_if_number_is_told(verdicts),
             "What is true of many users, and what the traces of all users have in common.",
@@ -433,23 +433,21 @@ def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
 
 def _mechanism(test: PrivacyTestSettings) -> str:
     """What the privacy test asked for."""
-    name = "Privacy Test 1 of Murakami et al. (PETS 2021)"
-    if test.noise_epsilon is None and test.k == 1:
+    name, number = "Privacy Test 1 of Murakami et al. (PETS 2021)", f"at least k = {test.k} training users"
+    if test.noise_epsilon is not None:
+        name = "Privacy Test 2 of Bindschaedler et al. (VLDB 2017)"
+        noise = f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}"
+        number = f"as many training users as k = {test.k} plus {noise}, drawn for each trace anew"
+    elif test.k == 1:
         return f"{name} with k = 1, which tests nothing: every trace passes."
     others = "all other training users"
     if test.n_verifiers is not None:
         others = f"{test.n_verifiers} training users chosen at random"
-    mechanism = (
-        f"{name}: a trace is released only if at least k = {test.k} training users, the input user among them, could "
-        f"have made it with probabilities within a factor of {test.factor} of each other (one bin of width eta = "
-        f"{test.eta:g}). The test compared the input user with {others}."
+    return (
+        f"{name}: a trace is released only if {number}, the input user among them, could have made it with "
+        f"probabilities within a factor of {test.factor} of each other (one bin of width eta = {test.eta:g}). The test "
+        f"compared the input user with {others}."
     )
-    if test.noise_epsilon is not None:
-        mechanism += (
-            f" The test is randomized (Bindschaedler et al. 2017, Privacy Test 2): the number of such users had to "
-            f"reach k plus discrete Laplace noise of scale 1/{test.noise_epsilon:g}, drawn for each trace."
-        )
-    return mechanism
 
 
 def _link_protected(test: PrivacyTestSettings) -> list[str]:
@@ -460,8 +458,7 @@ def _link_protected(test: PrivacyTestSettings) -> list[str]:
         users = f"as many users as k = {test.k} plus noise asked for (this may be the input user alone)"
     return [
         "The link between a released trace and the user it was made from (its input user). For a person who sees one "
-        f"trace and knows the model, {users} could have made it with probabilities within a factor of {test.factor} of "
-        "each other."
+        f"trace, {users} could have made it with probabilities within a factor of {test.factor} of each other."
     ]
 
 
@@ -520,7 +517,7 @@ def _if_number_is_told(verdicts: PlausibleDeniability) -> list[str]:
         return []
     return [
         "How many training users there were. The same number of traces was made from each of them, so the number of "
-        "released traces, which are those that passed, gives a lower bound."
+        "released traces tells something about it."
     ]
 
 

@@ -14,6 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import jax
@@ -39,6 +40,7 @@ def n_cores() -> int:
     return min([n_own, *(max(1, math.ceil(share)) for share in _cores_of_group())])
 
 
+@cache
 def _cores_of_group() -> list[float]:
     """Of the control group, as a container sees its own, in the newer or older form; none where it has no limit."""
     newer = told(CONTROL_GROUP / "cpu.max").split()

@@ -80,11 +80,12 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
         yield from map(call, few)
         return
     pending: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(n_threads()) as pool:
+    n_at_once = n_threads()
+    with ThreadPoolExecutor(n_at_once) as pool:
         try:
             for item in chain(few, items):
                 pending.append(pool.submit(call, item))
-                if len(pending) > n_threads():
+                if len(pending) > n_at_once:
                     yield pending.popleft().result()
             while pending:
                 yield pending.popleft().result()

@@ -403,7 +403,7 @@ def _model(
 MEMBERSHIP_FOUND = (
     "that a person's data was used at all. This was measured on real data (people flow, 500 users, ten traces of "
     "each). An attacker fits models to other people's data and uses them to calibrate the attack for each person. This "
-    "attacker tells training users from others with an AUC of 0.757, and finds 9.3 % of the training users at 1 % "
+    "attacker tells training users from others with an AUC of 0.74, and finds 10 % of the training users at 1 % "
     "false alarms"
 )
 """What a membership attack found on real data."""

@@ -221,12 +221,15 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
         return Claims(not_protected=(seeded,))
     return Claims(
         (
-            "each training user with all her traces. The places and times of the synthetic traces are "
+            "each training user with all her traces. The places and times of these traces are "
             f"{settings.epsilon:g}-differentially private. They come from noisy counts of all users' transitions, and "
-            "from nothing else in the data. Neighbours are two data sets that differ by one additional user. The list "
-            "of places is treated as public",
+            "from nothing else in the data. Neighbours are two data sets that differ by one additional user. The place "
+            "list and the time grid are treated as public",
         ),
-        ("anybody, if there are several releases: the epsilon of a second model of the same data is added to its",),
+        (
+            "anybody, if there are several releases: the epsilon of any other model or release of the same data is "
+            "added to its",
+        ),
         is_private=True,
     )
 

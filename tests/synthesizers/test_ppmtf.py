@@ -22,7 +22,9 @@ from ppmtf_jax.synthesizers import ppmtf
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import fit
+from ppmtf_jax.trace_models import population
 from ppmtf_jax.trace_models.population import population_transitions
+from tests.noise.sources import Recorded
 
 SETTINGS = PPMTFSettings(2, 50.0, 6, "weighted", 4, max_transitions=4, max_visits=6, max_count=2, floor=1e-3)
 
@@ -108,6 +110,20 @@ def test_a_stopped_fit_goes_on_from_its_checkpoint(train, tmp_path, monkeypatch)
         np.testing.assert_array_equal(resumed.trace_model.to_arrays()[name], values)
     with pytest.raises(InputError, match=r"fit\.npz"):
         fit(train, "ppmtf", SETTINGS, seed=4, checkpoints=checkpoints)
+
+
+def test_the_noise_of_the_population_is_that_of_the_settings_and_of_the_statement(train, monkeypatch):
+    noise = Recorded()
+    monkeypatch.setattr(population, "add_laplace", noise.add_laplace)
+    private = replace(SETTINGS, n_sweeps=1, proposal_mix=0.5, population_epsilon=0.25)
+    claims = fit(train, "ppmtf", private, seed=0).claims()
+    ((counts, sensitivity, epsilon),) = noise.asked
+    assert (sensitivity, epsilon) == (SETTINGS.max_transitions * SETTINGS.max_count, 0.25)
+    of_each = count_tensors(train, private.trimming(), seed=0).transitions
+    assert counts.sum() == of_each.count.sum() > 0
+    # One user's part, by brute force.
+    assert max(np.bincount(of_each.user, of_each.count)) <= sensitivity
+    assert f"{epsilon:g}-differentially private" in claims.not_protected[0]
 
 
 def test_defaults_are_the_published_ones():

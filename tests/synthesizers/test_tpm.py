@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -16,6 +17,7 @@ from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release import make_release
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed
+from ppmtf_jax.synthesizers import tpm
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.tpm import (
@@ -87,6 +89,37 @@ def test_one_user_less_changes_the_counts_by_no_more_than_noise_covers(train):
     # Twin: drawn from one stream in the order of the users, they would depend on each other.
     assert max(np.abs(drawn_in_order(train, 3) - drawn_in_order(without_first(train), 3)).ravel()) > 0
     assert np.abs(drawn_in_order(train, 3) - drawn_in_order(without_first(train), 3)).sum() > sensitivity
+
+
+@pytest.mark.parametrize("given", ["table", "file"])
+def test_one_user_more_whose_id_has_a_fraction_changes_the_counts_by_no_more_than_noise_covers(tmp_path, given):
+    """She made all ids floats, "1" became "1.0", and what counts of every user was drawn anew."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame([(user, i) for user in range(1, 201) for i in range(40)], columns=["user", "instant"])
+    rows["place"] = rng.integers(N_PLACES, size=len(rows))
+    more = pd.concat([rows, rows[rows["user"] == 1].assign(user=200.5)])
+    counts = []
+    for frame in (rows, more):
+        if given == "file":
+            frame.to_csv(tmp_path / "events.csv", index=False)
+            frame = pd.read_csv(tmp_path / "events.csv")
+        traces = Traces.from_frame(frame, PLACES, minutes(40))
+        counts.append(trimmed_transition_counts(traces, 10, seed=0))
+    assert np.abs(counts[1] - counts[0]).sum() == 10
+
+
+def test_the_noise_is_that_of_the_settings_and_of_the_statement(train, monkeypatch):
+    noise = Recorded()
+    monkeypatch.setattr(tpm, "SecureNoise", lambda: noise)
+    settings = TPMSettings(epsilon=0.25, max_transitions=7)
+    claims = fit(train, "tpm", settings, seed=0).claims()
+    ((counts, sensitivity, epsilon),) = noise.asked
+    np.testing.assert_array_equal(counts, trimmed_transition_counts(train, 7, seed=0))
+    assert (sensitivity, epsilon) == (7, 0.25)
+    assert f"{epsilon:g}-differentially private" in claims.protected[0]
+    # One source that several mechanisms share is asked for the same.
+    fit_with_noise(train, settings, noise, seed=Seed(0, given=True))
+    assert noise.asked[1][1:] == (sensitivity, epsilon)
 
 
 def without_first(traces: Traces) -> Traces:
