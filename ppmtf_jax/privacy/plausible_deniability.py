@@ -106,7 +106,7 @@ class PrivacyTestSettings:
             problems.append(Problem(f"eta of at least {least:g} in {self.precision}", repr(self.eta)))
         if MAX_ETA < self.eta < np.inf and not self.allow_large_eta:
             way_out = (
-                "With this eta, users in one bin may differ in probability by a factor of "
+                "With this eta, the probabilities of users in one bin agree only within a factor of "
                 f"{self.factor}; set allow_large_eta (--allow-large-eta) to use it anyway"
             )
             problems.append(Problem(f"eta up to {MAX_ETA:g}", repr(self.eta), way_out=way_out))
