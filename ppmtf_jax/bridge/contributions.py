@@ -1,7 +1,7 @@
-"""What one user weighs in what many did, and how many users it takes: the bridge's rules, stated once.
+"""The bridge's rules: how much one user weighs in a count, and how many users a count needs.
 
-Counts of visits, stays, steps away, moves and distances go through `bounded`, those of places and pairs of places
-through `told` too. `RULES` says so in words; the privacy statement and the documentation take them from here.
+Counts of visits, stays, steps away, moves and distances go through `bounded`. Counts of places and pairs of places also
+go through `told`. `RULES` says this in words; the privacy statement and the documentation take the words from here.
 
 The bound. Let m be what the heaviest of the other users weighs in a group. A user who is added to the data, whatever
 she did, changes the group's sum by at most 2 m. With u users before, cap c (what the second heaviest weighs), sum
@@ -19,32 +19,38 @@ from scipy import sparse
 from ppmtf_jax.data.time_grid import TimeGrid
 
 PLACE_USERS = 2
-"""Users who have to be at a place before it counts, at all or in a stretch of time."""
+"""A place counts only if at least so many users are there, over all times and again in each stretch of time."""
 STEP_USERS = 5
-"""Users who have to stay at a place, or move between two, before that counts, at all or in a stretch of time."""
+"""Stays at a place or moves between two places count only if at least so many users make them, over all times and again
+in each stretch of time."""
 STRETCH_S = 7200
-"""Seconds of a stretch of time: slots that begin within the same two hours. Longer slots are one stretch each."""
+"""Length of a stretch of time in seconds. Slots that begin within the same two hours form one stretch; a longer slot is
+a stretch by itself."""
 
 RULES = (
-    "no user weighs more than the next one: each user's events at a place, stays at it, steps away from it and moves "
-    "from it to another place count up to what the user with the second most of them has, over all times and again in "
-    f"each stretch of {STRETCH_S // 3600} hours; so do her stays and moves at each time of the day, and her moves over "
-    "each range of distances",
-    f"events at a place count from {PLACE_USERS} users on; stays at a place, steps away from it and moves from it to "
-    f"another from {STEP_USERS} on, over all times and again in each stretch of {STRETCH_S // 3600} hours. Counted are "
-    f"those who did just that, and of what u users did (u - n) / u is told, n = {PLACE_USERS - 1} for events (or more) "
-    f"and {STEP_USERS - 1} for the others. Only where it is learned how far people go, steps away from a place count "
-    "from 2 users on",
-    "so no such count, over all times, in a whole stretch, at a time of the day or over a range of distances, grows by "
-    "more than twice what the most active other user has in it when one user is added, whatever she did",
+    "no user weighs more than the second most active user. The model counts each user's events at a place, her stays "
+    "at it, her steps away from it and her moves from it to another place. Each of these numbers is limited to the "
+    "number of the user who has the second most, over all times and again in each stretch of "
+    f"{STRETCH_S // 3600} hours. Her stays and moves at each time of the day, and her moves over each range of "
+    "distances, are limited in the same way",
+    f"events at a place count only if at least {PLACE_USERS} users have events there. Stays at a place, steps away "
+    f"from it and moves from it to another place count only if at least {STEP_USERS} users made them. Both limits hold "
+    f"over all times and again in each stretch of {STRETCH_S // 3600} hours. Only users who did exactly this are "
+    f"counted. Of what u such users did, the model uses the part (u-n)/u, where n is {PLACE_USERS - 1} or more for "
+    f"events and {STEP_USERS - 1} for the others. There is one exception: when the model learns how far people go, "
+    f"steps away from a place count from {PLACE_USERS} users on",
+    "so, when one user is added, no such count (over all times, in a whole stretch, at a time of the day or over a "
+    "range of distances) grows by more than twice what the most active of the other users has in it, whatever the "
+    "added user did",
 )
-"""The rules in words, each a part of a sentence."""
+"""The rules in words, each without its first capital letter and its last full stop."""
 NO_RULE = (
-    "who is in which cluster, the settings chosen, where the ranges of distances end, when within a stretch of time "
-    "somebody was at a place where others were in that stretch too, and that a cluster has few users at a place: the "
-    "rules above bound what one user weighs among all users; they are no differential privacy"
+    "who is in which cluster, which settings were chosen, where the ranges of distances end, when somebody was at a "
+    "place within a stretch of time in which others were there too, and that a cluster has few users at a place. The "
+    "rules for the model do not cover these: they bound what one user weighs among all users, and they are not "
+    "differential privacy"
 )
-"""What the rules leave open."""
+"""What the rules do not cover."""
 
 
 def stretches(time_grid: TimeGrid) -> Int[np.ndarray, " slot"]:
@@ -65,9 +71,9 @@ def bounded(
     n_groups: int,
     weight: Float[np.ndarray, " row"] | None = None,
 ) -> tuple[Float[np.ndarray, " row"], Int[np.ndarray, " group"]]:
-    """Weights of rows in which nobody weighs more than the next one, and how many users each group has.
+    """Weights of rows such that no user outweighs the second heaviest user, and the number of users of each group.
 
-    A user's rows of a group are scaled down until they sum to what those of the group's second heaviest user do. What
+    A user's rows of a group are scaled down until their sum is at most that of the group's second heaviest user. What
     one user did alone weighs nothing.
 
     Parameters
@@ -79,7 +85,7 @@ def bounded(
 
     Examples
     --------
-    Of place 0, user 7 has three rows, and user 8 has one. At place 1 user 7 is alone:
+    User 7 has three rows of place 0, and user 8 has one. User 7 is alone at place 1:
 
     >>> weights, users = bounded(np.array([7, 7, 7, 8, 7]), np.array([0, 0, 0, 0, 1]), n_groups=2)
     >>> weights.round(2).tolist(), users.tolist()
@@ -90,7 +96,7 @@ def bounded(
     total = np.bincount(which, weight, len(of_group))
     heaviest, second = np.zeros(n_groups), np.zeros(n_groups)
     np.maximum.at(heaviest, of_group, total)
-    # One of the heaviest of each group: another as heavy is the second.
+    # One of the heaviest of each group. If another one is as heavy, it is the second.
     first = np.zeros(n_groups, np.int64)
     is_heaviest = np.flatnonzero(total == heaviest[of_group])
     first[of_group[is_heaviest]] = is_heaviest
@@ -104,7 +110,7 @@ def bounded(
 def sums(
     group: Int[np.ndarray, " row"], weight: Float[np.ndarray, " row"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Sum of the weights of each group, in floats even without rows, where `bincount` has whole numbers.
+    """Sum of the weights of each group, in floats even without rows, where `bincount` would give integers.
 
     Examples
     --------
@@ -117,7 +123,7 @@ def sums(
 def _user_groups(
     user: Int[np.ndarray, " row"], group: Int[np.ndarray, " row"], n_groups: int
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " pair"]]:
-    """Which pair of a user and a group each row is of, and the group of each pair."""
+    """The pair of a user and a group that each row belongs to, and the group of each pair."""
     # Rows are mostly in the order of users: sorting within each takes a tenth of the time of sorting all of them.
     by_user = np.argsort(user, kind="stable")
     begin = np.searchsorted(user[by_user], np.arange(int(user.max(initial=0)) + 2))
@@ -133,7 +139,7 @@ def _user_groups(
 
 
 def told(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
-    """The part of what so many users did that counts: nothing of fewer than `least`, and from there on ever more.
+    """The part that counts of what so many users did: 0 for fewer than `least` users, and more for more users.
 
     Examples
     --------

@@ -78,8 +78,8 @@ def reidentify(
         typer.Option(
             "--estimator",
             metavar="'NAME SETTING=VALUE ...'",
-            help="How the attacker learns users' moves, with settings if wanted; several times. By default all there "
-            "are.",
+            help="How the attacker learns users' moves, with settings if wanted. Can be given several times. By "
+            "default all ways.",
         ),
     ] = None,
     json_file: Json = None,
@@ -90,9 +90,9 @@ def reidentify(
 ) -> None:
     """Tell whose traces these are, as an attacker would.
 
-    Of real traces alone the attacker knows the first part of some users' (--known-share), and is handed the rest
-    without names, among the traces of strangers. Of synthetic traces (--released) she knows all the real ones. Every
-    way to learn users' moves is tried, and the strongest stands first.
+    With real traces alone, the attacker knows the first part of some users' traces (--known-share). She gets the rest
+    without names, among the traces of strangers. With synthetic traces (--released), she knows all real traces. Every
+    way to learn users' moves is tried, and the strongest is listed first.
     """
     attack_identity(
         traces,
@@ -121,7 +121,7 @@ def membership(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="That made the traces, for shadow models of synthetic ones. A release says how it was made.",
+            help="The model that made the traces, for shadow models. A release itself says how it was made.",
         ),
     ] = None,
     attack: Annotated[
@@ -129,12 +129,12 @@ def membership(
         typer.Option(
             "--attack",
             metavar="'NAME SETTING=VALUE ...'",
-            help=f"Of {', '.join(MEMBERSHIP_ATTACKS)}; several times. By default {', '.join(MEMBERSHIP_DEFAULTS)}, "
-            "and shadow models where it is known how to make them.",
+            help=f"One of {', '.join(MEMBERSHIP_ATTACKS)}. Can be given several times. By default "
+            f"{', '.join(MEMBERSHIP_DEFAULTS)}, and shadow models if it is known how to make them.",
         ),
     ] = None,
     shadows: Annotated[
-        int, typer.Option("--shadows", metavar="N", help="How many shadow models are learned: even, at least 6.")
+        int, typer.Option("--shadows", metavar="N", help="How many shadow models to learn: an even number, at least 6.")
     ] = N_SHADOWS,
     fast: Annotated[
         bool, typer.Option("--fast", help="Leave shadow models out: they take longest, and find most.")
@@ -147,10 +147,10 @@ def membership(
 ) -> None:
     """Tell who was in the training data.
 
-    An attacker who knows the traces of some people, and sees the synthetic ones, scores each by how much these look as
-    if hers had been used. The strongest attack learns models like the one that made the traces, of other halves of the
-    people: it says how long that takes, and with --json goes on where it was stopped. The file of --json names the
-    users who are most exposed: only you can read it.
+    The attacker knows the traces of some people and sees the synthetic traces. She scores each person by how much the
+    synthetic traces look as if this person's data had been used. The strongest attack learns models like the one that
+    made the traces, from other halves of the people. It says how long this takes. With --json, it continues if it was
+    stopped. The file of --json names the users who are most exposed: only you can read it.
     """
     attack_membership(
         synthetic,
@@ -174,10 +174,12 @@ def membership(
 def few_points(
     traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Real or synthetic traces, or a release.")],
     train: Annotated[
-        Path | None, typer.Option("--train", metavar="TRAIN", help="Of synthetic traces: those that they were made of.")
+        Path | None,
+        typer.Option("--train", metavar="TRAIN", help="For synthetic traces: the traces they were made from."),
     ] = None,
     test: Annotated[
-        Path | None, typer.Option("--test", metavar="TEST", help="And those of users who were not used.")
+        Path | None,
+        typer.Option("--test", metavar="TEST", help="For synthetic traces: traces of users who were not used."),
     ] = None,
     key: Key = None,
     json_file: Json = None,
@@ -187,8 +189,8 @@ def few_points(
 ) -> None:
     """Tell how many people are known by a few points, and whether traces are copies.
 
-    With --train and --test synthetic traces are held beside the training traces: the longest run that was copied, and
-    the nearest training trace, each beside the same of people who were not used.
+    With --train and --test, synthetic traces are compared with the training traces: the longest run that was copied,
+    and the nearest training trace. Both are shown beside the same numbers for people whose data was not used.
     """
     attack_by_points(
         traces,
@@ -207,9 +209,9 @@ def _show_membership(report: MembershipReport) -> None:
     first = next(iter(report.summaries.values()))
     caption = (
         f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
-        "than another; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference of true and false "
-        "positive rate, and what is by chance. Found: share of the training users in percent with 1 % and 0.1 % false "
-        "alarms, and its 95 % interval, where there are enough others to know."
+        "than another user; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference between the true "
+        "and the false positive rate, and what it is by chance. Found: percentage of the training users found with 1 % "
+        "and 0.1 % false alarms, and its 95 % interval, if there are enough others to know it."
     )
     table = plain_table("Membership inference", caption)
     table.add_column("Attack", overflow="fold")
@@ -229,14 +231,14 @@ def _show_membership(report: MembershipReport) -> None:
 
 
 def _tell_worst(judgements: list[Judgement]) -> None:
-    """The light of the report, on the number that decides."""
+    """Print the light of the report for the number that decides."""
     decisive = worst(judgements)
     tell(f"{decisive.status.symbol} {decisive.status.word}: {decisive.text}")
 
 
 def _show_points(found: Mapping[str, Any]) -> None:
     crowd = f", in crowds of {found['crowd']:,}" if "crowd" in found else ""
-    caption = f"Share of users who alone were at so many places and times of theirs{crowd}."
+    caption = f"Share of users who can be told from all others by so many known points{crowd}."
     table = plain_table("Known by a few points", caption)
     table.add_column("Traces")
     for number in range(1, len(found["unicity"]) + 1):
@@ -249,8 +251,8 @@ def _show_points(found: Mapping[str, Any]) -> None:
         if name in found:
             of = found[name]
             tell(
-                f"{what}: {of['mean']:.2f} on average, {of['held_out_mean']:.2f} for people who were not used. "
-                f"{of['share_far']:.1%} are above 95 % of theirs."
+                f"{what}: {of['mean']:.2f} on average, {of['held_out_mean']:.2f} for people whose data was not used. "
+                f"{of['share_far']:.1%} of the traces are above 95 % of theirs."
             )
 
 
@@ -262,7 +264,7 @@ def _show_identity(report: ReidentificationReport) -> None:
         f"these numbers: {strongest.title.lower()} ({strongest.estimator})."
     )
     if report.n_left_out:
-        tell(f"{report.n_left_out} chosen target users had one piece only, and are strangers.")
+        tell(f"{report.n_left_out} chosen target users had only one piece of trace, so they count as strangers.")
     linkages = [linkage for attack in report.attacks for linkage in (attack.each, attack.combined)]
     _tell_worst([judgement for linkage in linkages for judgement in linkage.judgements()])
 
@@ -270,9 +272,9 @@ def _show_identity(report: ReidentificationReport) -> None:
 def _identity_table(report: ReidentificationReport) -> Table:
     n_targets = report.attacks[0].each.n_targets
     caption = (
-        "AUC: how often a user's own trace looks more like hers than somebody else's; 0.5 is a guess. 95 %: interval "
-        f"over users. Found: share of own traces that are found with 1 % and 0.1 % false alarms. Right user: of all "
-        f"{n_targets}; by chance {1 / n_targets:.2%}."
+        "AUC: how often a user's own trace looks more like hers than somebody else's trace; 0.5 is a guess. 95 %: "
+        "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
+        f"Right user: how often she is named, of all {n_targets}; by chance {1 / n_targets:.2%}."
     )
     table = plain_table("Re-identification", caption)
     table.add_column("Attack")

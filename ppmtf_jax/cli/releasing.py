@@ -75,7 +75,7 @@ def check_deniability(
         return
     n_passed = int(verdicts.passed.sum())
     if settings.k == 1:
-        tell("Warning: k = 1 asks for no user but the input user, and protects nobody. Take a larger --k, such as 10.")
+        tell("Warning: k = 1 asks for no other user, and protects nobody. Use a larger --k, such as 10.")
     tell(
         f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
         f"{settings.factor}); verdicts in {out}"
@@ -118,7 +118,7 @@ def release(
     parameters = made.statement["parameters"]
     least = parameters["min_users_per_place"]
     if least is not None:
-        tell(f"At each place where anybody was, there were at least {counted(least, 'training user')}.")
+        tell(f"Each visited place was visited by at least {counted(least, 'training user')}.")
     tell(f"The key stays with you: {key}")
 
 

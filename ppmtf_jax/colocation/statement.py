@@ -23,15 +23,15 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
     ----------
     made : ColocationSynthesis
     earlier : EarlierRuns
-        Of the same data, whose noisy numbers were drawn too. By default none.
+        Earlier runs on the same data, which drew noisy numbers too. By default none.
 
     Returns
     -------
     dict
         Values as in JSON: format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected,
-        not_protected, randomness. `private` says whether the sum of the ledger bounds all that the traces tell of a
-        user. With a model that was given, with the greedy rule, or with noise that is not secure, it does not. Epsilon
-        and delta are the sums of the ledger and of what earlier runs spent.
+        not_protected, randomness. `private` says whether the sum of the ledger bounds all that the traces tell about
+        a user. It does not with a model that was given, the greedy rule, or noise that is not secure. Epsilon and delta
+        are the sums of the ledger and of what earlier runs spent.
 
     Examples
     --------
@@ -57,9 +57,9 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
         "ledger": ledger,
         "settings": vars(made.settings) | {"system": made.model.system},
         "protected": [
-            "Of one user: all her events and all her friendships together, by differential privacy with epsilon "
-            f"{relation['spent']['epsilon']:g}, the sum over the mechanisms below. If they are replaced by others and "
-            "not only left out, it is twice that.",
+            "Each user: all her events and all her friendships together, by differential privacy with epsilon "
+            f"{relation['spent']['epsilon']:g}, the sum over the mechanisms below. If her data is replaced by other "
+            "data and not only left out, epsilon is twice as large.",
             *_with_earlier(earlier, total["epsilon"]),
             "Who the synthetic users are: nobody. None of them was made from one person.",
         ]
@@ -85,7 +85,7 @@ def statement_text(statement: dict[str, Any]) -> str:
     protected = statement["protected"] or ["Nothing that could be stated: see below."]
     return "\n\n".join(
         [
-            "WHAT THESE SYNTHETIC TRACES OF FRIENDS PROTECT, AND WHAT NOT",
+            "WHAT THESE SYNTHETIC TRACES OF FRIENDS PROTECT, AND WHAT THEY DO NOT PROTECT",
             *([] if statement["private"] else ["NOT PRIVATE. The reasons are below."]),
             "Protected:\n" + points(protected),
             fill(f"Neighbours: {statement['neighbours']}.", WIDTH),
@@ -97,7 +97,7 @@ def statement_text(statement: dict[str, Any]) -> str:
 
 
 def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bool) -> bool:
-    """Whether the ledger bounds all that the traces tell of a user."""
+    """Whether the ledger bounds all that the traces tell about a user."""
     return noise.is_private and settings.limit_rule == "bounded" and not model_given
 
 
@@ -106,8 +106,8 @@ def _with_earlier(earlier: EarlierRuns, epsilon: float) -> list[str]:
         return []
     runs = counted(earlier.n, "earlier run")
     return [
-        f"The same together with what {runs} drew, whether finished or not, with epsilon {epsilon:g}: the numbers of a "
-        "run are spent once they are drawn, even if nothing came of it."
+        f"The same, if all that {runs} drew is counted too: with epsilon {epsilon:g}. The epsilon of a run is spent "
+        "once its numbers are drawn, even if the run did not finish."
     ]
 
 
@@ -115,8 +115,9 @@ def _if_unbounded(earlier: EarlierRuns) -> list[str]:
     if earlier.bounded:
         return []
     return [
-        "Users, from whoever has seen what earlier runs made or said: with the greedy rule, a model that was given or "
-        "noise from a seed, their epsilon bounds nothing, and nor does the sum with theirs."
+        "Users, against a person who has seen what earlier runs made or printed. At least one of those runs used the "
+        "greedy rule, a model that was given, or noise from a seed. So their epsilon bounds nothing, and a sum that "
+        "includes it bounds nothing."
     ]
 
 
@@ -132,8 +133,9 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
     if made.model_given:
         system = SYNTHESIZERS[made.model.system]
         reasons.append(
-            f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what it "
-            "tells of them. Each synthetic user's moves between meetings are those of one of them, by lot."
+            f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what "
+            "the model tells about them. The moves of each synthetic user between meetings are those of one of these "
+            "users, who is drawn by lot."
         )
         claims = made.model.claims()
         reasons += [f"What this model protects by itself, on top of the ledger: {note}." for note in claims.protected]
@@ -143,18 +145,18 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
 
 def _randomness(secure: bool) -> str:
     if not secure:
-        return "The noise was drawn from a seed: whoever knows it takes the noise off again. So was all else."
+        return "The noise and everything else were drawn from a seed. A person who knows the seed can remove the noise."
     return (
-        "The noise is OpenDP's, from the operating system's secure source, and has no seed. All else was drawn "
-        "from a seed, on whose secrecy the protection does not depend."
+        "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was drawn "
+        "from a seed. The protection does not depend on the secrecy of this seed."
     )
 
 
 def _never_protected() -> list[str]:
     return [
-        "How many users there were: there are as many synthetic ones. Who they were is taken as public.",
-        "The places with coordinates and categories, the time grid and all settings: they are taken as public.",
-        "What is true of many users, and what the data of her friends and others tell of a user.",
-        "Other releases of the same data: they add to the epsilon of this one.",
+        "How many users there were: there are as many synthetic users. Who they were is treated as public.",
+        "The places with coordinates and categories, the time grid and all settings: they are treated as public.",
+        "What is true of many users, and what the data of her friends and others tell about a user.",
+        "Other releases of the same data: their epsilon adds to the epsilon of this one.",
         "How long the computation took.",
     ]

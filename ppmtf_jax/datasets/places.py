@@ -225,7 +225,7 @@ def assign_places(
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The kept place that is nearest to each place, and how far it is in km; a kept place is its own.
+    """For each place the nearest kept place, and its distance in km; for a kept place this is the place itself.
 
     Parameters
     ----------
@@ -258,10 +258,10 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def too_few_users(min_users: int, found: int) -> Problem:
-    """That no place has enough users."""
+    """The problem that no place has enough users."""
     way_out = (
-        "Choose a coarser grid or fewer users per place, min_users_per_place=1 for as few as there are: traces at a "
-        "place of one user tell of her alone"
+        "Choose a coarser grid, or a smaller min_users_per_place; 1 keeps all places. Traces at a place of one user "
+        "tell about this user alone"
     )
     return Problem(f"a place of at least {min_users} users", f"at most {found}", way_out=way_out)
 

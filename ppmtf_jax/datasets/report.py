@@ -31,7 +31,7 @@ class ImportReport:
     n_users, n_places, n_traces, n_events, n_transitions : int
         What there is now; transitions are between consecutive instants of one trace.
     least_users : int
-        How many users the place with the fewest has, of those where anybody is.
+        The smallest number of users at any place that was visited.
     first_time, last_time : str
         Local wall-clock times of the first and the last event.
     quietest_hour : int
@@ -46,8 +46,8 @@ class ImportReport:
     on_grid : bool
         Whether places are the cells of a grid.
     n_places_for_most, step_for_most_s : int, optional
-        How many places would keep 95 % of the check-ins at places of enough users, and how short a step those of the
-        same instant; None where that is so already, or cannot be.
+        How many places would keep 95 % of the check-ins at places with enough users, and which step would keep 95 % of
+        those at the same instant. None if this is so already, or is not possible.
     counted : str
         Which users `least_users` counts.
     notes : tuple of str
@@ -83,7 +83,7 @@ class ImportReport:
     notes: tuple[str, ...] = ()
 
     def after_split(self, train: Traces, test: Traces, n_moved: int) -> ImportReport:
-        """The report on training and test users, where places were kept by the training users alone."""
+        """The report on training and test users, after the training users alone decided which places are kept."""
         counts = counts_of([train, test])
         n_few, n_moved = self.n_few_users + self.n_events - counts["n_events"], self.n_moved + n_moved
         least = least_users(train)
@@ -117,7 +117,7 @@ class ImportReport:
         return found
 
     def losses(self) -> list[str]:
-        """Sentences on the reasons for which much was left out, each with a way to keep it."""
+        """A sentence for each reason that left out many rows, with a way to keep them."""
         much = {reason: n for reason, n in self.left_out().items() if n > MUCH * self.n_rows}
         much.pop("repeated rows", None)
         ways = {reason: f": {way}" for reason, way in self.advice().items()}
@@ -150,6 +150,6 @@ def counts_of(sets: Sequence[Traces]) -> dict[str, int]:
 
 
 def least_users(traces: Traces) -> int:
-    """How many users the place with the fewest has, of the places where anybody is."""
+    """The smallest number of users at any place that was visited."""
     n_users = users_per_place(traces)
     return int(n_users[n_users > 0].min())

@@ -1,4 +1,4 @@
-"""Places that several people visit: what a few alone visit tells of them, whatever is synthesized from it."""
+"""Keep only places that several people visit: events at other places tell about the few people who visit them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def keep_shared_places(
     other_places: OtherPlaces = "drop",
     keep_table: bool = False,
 ) -> tuple[Traces, ...]:
-    """Keep the places at which so many training users have events.
+    """Keep the places where at least so many training users have events.
 
-    Readers count all users, so that a place may have fewer training users; `ppmtf import` and jobs do this after the
-    split.
+    Readers count all users, so a place may have fewer training users. `ppmtf import` and jobs call this function after
+    the split.
 
     Parameters
     ----------
     train : Traces
         The users who are counted.
     *others : Traces
-        Of the same places, such as the test users'.
+        Traces with the same places, such as those of the test users.
     min_users : int
         1 keeps all places, also those without an event.
     other_places : "drop" or "nearest"
         Whether events at other places are left out or moved to the nearest place that is kept.
     keep_table : bool
-        Leave other places in the table, without an event: the cells of a grid.
+        Leave other places in the table, without events. This is for the cells of a grid.
 
     Returns
     -------

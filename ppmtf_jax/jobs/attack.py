@@ -28,7 +28,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 REPORT = "ppmtf attack"
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
-KEY_NEEDED = "Without it nobody can say whose the traces are, and so whether the attack is right"
+KEY_NEEDED = "Without the key it is not known whose the traces are, and so not whether the attack is right"
 
 PathLike = str | os.PathLike[str]
 
@@ -236,7 +236,7 @@ def attack_membership(
 
 
 def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS) -> ShadowModelSettings | None:
-    """Shadow models that make and test traces as a release was, by its statement; None where it does not say how.
+    """Shadow models that make and test traces like those of a release, or None if its statement does not say how.
 
     Examples
     --------
@@ -265,11 +265,11 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
 def _shadows_like(
     synthetic: PathLike, released: Traces, model: PathLike | None, n_shadows: int, say: Callable[[str], None]
 ) -> ShadowModelSettings | None:
-    """How shadow models have to be made for traces; None, and a word on why, where nobody knows."""
+    """How shadow models are made for traces. None, with a message on the reason, if it is not known."""
     if (Path(synthetic) / STATEMENT_JSON).is_file():
         found = shadows_of_release(json.loads((Path(synthetic) / STATEMENT_JSON).read_text("utf-8")), n_shadows)
         if found is None:
-            say("shadow models, the strongest attack, are left out: the release was not made by a model that is known")
+            say("shadow models, the strongest attack, are left out: the model that made the release is not known here")
         return found
     if model is None:
         say("shadow models, the strongest attack, are left out: give the model that made these traces (--model)")
@@ -292,7 +292,7 @@ def attack_by_points(
     overwrite: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Tell how many are known by a few points, and with the training data whether traces are copies.
+    """Tell how many people are known by a few points and, if training data is given, whether traces are copies.
 
     Parameters
     ----------

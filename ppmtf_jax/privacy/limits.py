@@ -1,9 +1,9 @@
-"""Every threshold by which the library calls something safe enough or too risky, each in one place.
+"""All thresholds by which the library calls something safe enough or too risky.
 
 Statements, lights, alarms and refusals read them here, so that they cannot disagree.
 
-A number of an attack is an estimate from some people, and is judged with its 95 % interval, as a cautious data
-protection officer would: what is not shown to be small is not good. See `Limit` for the rule.
+A number of an attack is an estimate from a limited number of people. It is judged with its 95 % interval, as a cautious
+data protection officer would judge it: a leak that is not shown to be small is not good. See `Limit` for the rule.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from enum import Enum
 from scipy.special import betaincinv
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
-"""Widths of a bin of log-likelihood that the privacy test takes. Below, numbers of bins are no longer exact; above, a
-trace may be e^3 = 20 times as probable for one "plausible" user as for another."""
+"""The smallest and the largest width of a bin of log-likelihood that the privacy test accepts. Below, numbers of bins
+are no longer exact. Above, a trace may be e^3 = 20 times as probable for one "plausible" user as for another."""
 
 MIN_ETA_IN_SINGLE_PRECISION = 1e-3
-"""The same for likelihoods in float32, which are rounded by about as much."""
+"""The smallest width for likelihoods in float32, which are rounded by about as much."""
 
 MIN_USERS_PER_PLACE = 2
-"""How many training users have to have been at each place of a release. A place of one is hers alone."""
+"""Each visited place of a release needs at least so many training users. A place with only one user tells about her."""
 
 Number = int | float
 TAIL = 0.025
@@ -33,7 +33,7 @@ TINY = 1e-3
 
 
 class Status(Enum):
-    """How good something is: each has a word and a symbol of its own, so that no colour is needed to tell them apart.
+    """How good something is, with a word and a symbol for each status, so that no colour is needed to tell them apart.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class Status(Enum):
 
 
 def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
-    """Interval of a share of independent people (Clopper and Pearson 1934): none of few is not none of all.
+    """Interval of a share of independent people (Clopper and Pearson 1934): 0 of a few people may not be 0 of all.
 
     Each end is wrong with probability `tail` at most.
 
@@ -98,7 +98,7 @@ def _around(value: Number, by: float) -> tuple[float, float]:
 
 
 def people_of_both(n: int, m: int) -> float:
-    """Two sets of how many people each tell as much as one of `n` and one of `m`: their harmonic mean.
+    """The harmonic mean: two sets of so many people each tell as much as one set of `n` and one of `m` people.
 
     Examples
     --------
@@ -113,28 +113,29 @@ def people_of_both(n: int, m: int) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """How much of something that an attack finds is good, and how much is fair.
+    """How large a number of an attack may be to be good, and how large to be fair.
 
-    The rule is the same for all. *Good* and *fair*: even the upper end of the 95 % interval is at most so much. Beyond,
-    it is *poor* where the lower end is above a guess, so that something leaks and it may be much; else too few people
-    were looked at, and it is *not known*. So more leak never gives a better light, nor do fewer people.
+    The rule is the same for all limits. *Good* and *fair*: even the upper end of the 95 % interval is at most the
+    limit. If the upper end is above the limit of fair, there are two cases. *Poor*: the lower end is above a guess, so
+    something leaks, and it may be much. *Not known*: the lower end is no more than a guess, so too few people were
+    attacked. A larger leak never gives a better light, and fewer people never give a better light.
 
     Parameters
     ----------
     name : str
         Short, as in a table of limits.
     sentence : str
-        With `{value}` for the share.
+        What the number says, with `{value}` in its place.
     good, fair : float
-        Greatest upper ends.
+        The largest upper ends of the interval.
     reason : str
-        Why these.
+        Why the limits have these values.
     guess : float
         What is found by chance alone.
     of_whom : str
-        Whom more are needed of where it is not known.
+        The people of whom more are needed if the status is not known.
     interval : callable
-        From a number and how many people it was found of to the ends of the 95 % interval.
+        Gives the ends of the 95 % interval from a number and how many people it was found from.
 
     Examples
     --------
@@ -165,9 +166,9 @@ class Limit:
         value : float
             From 0 to 1; NaN is not known.
         people : float
-            How many it was found of; traces of one person are not independent.
+            How many people it was found from. Count people, because traces of one person are not independent.
         interval : pair of floats, optional
-            A 95 % interval that was found otherwise, as by a bootstrap. The wider end of both counts.
+            A 95 % interval from another method, such as a bootstrap. At each end the wider of both counts.
         guess : float, optional
             What is found by chance, where that depends on the data.
         """
@@ -182,7 +183,7 @@ class Limit:
         return Judgement(self, status, value, low, high, guess, needed)
 
     def alarm(self, people: Number, guess: Number | None = None) -> float:
-        """The greatest number of so many people that is not poor; above it, `evaluate` rings."""
+        """The greatest number that is not poor with so many people; `evaluate` gives an alarm above it."""
         low, high = 0.0, 1.0
         if self.judge(high, people, guess=guess).status is not Status.POOR:
             return math.inf
@@ -198,7 +199,10 @@ class Limit:
         return Status.POOR if low > guess else Status.UNKNOWN
 
     def _needed(self, value: Number, people: Number, low: Number, high: Number) -> int | None:
-        """People of whom this number would be known, and none but a guess too; intervals found otherwise are wider."""
+        """How many people are needed to know the status, both with this number and with a guess.
+
+        An interval from another method may be wider, and then needs more people.
+        """
         own_low, own_high = self.interval(value, people)
         wider, n = ((high - low) / (own_high - own_low)) ** 2, float(people)
         while n * wider < MOST_NEEDED:
@@ -223,7 +227,7 @@ class Judgement:
         The number, and the ends of its 95 % interval.
     guess : float
     needed : int, optional
-        Where it is not known: about how many people would be needed, if that can be said.
+        If the status is not known: about how many people would be needed. None if this cannot be estimated.
     """
 
     limit: Limit
@@ -241,8 +245,8 @@ class Judgement:
         Examples
         --------
         >>> NAMED.judge(1.0, people=2, guess=0.5).text.replace("\xa0", " ")
-        'The right person is named for 100.0 % of the traces (95 %: 15.8 to 100.0; a guess: 50). Of so few people one
-        cannot tell; about 36 people would do.'
+        'The right person is named for 100.0 % of the traces (95 %: 15.8 to 100.0; a guess: 50). There are too few
+        people to tell; about 36 people would be enough.'
         """
         if not math.isfinite(self.value):
             return f"{self.limit.name}: it could not be measured."
@@ -251,8 +255,8 @@ class Judgement:
         said = f"{self.limit.sentence.format(value=value)} ({ends})."
         if self.status is not Status.UNKNOWN:
             return said
-        would_do = "" if self.needed is None else f"; about {self.needed:,} {self.limit.of_whom} would do"
-        return f"{said} Of so few people one cannot tell{would_do}."
+        would_do = "" if self.needed is None else f"; about {self.needed:,} {self.limit.of_whom} would be enough"
+        return f"{said} There are too few people to tell{would_do}."
 
     @property
     def _badness(self) -> tuple[int, float]:
@@ -261,7 +265,7 @@ class Judgement:
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
-    """The one that decides: poor comes before not known, that before fair, and good last.
+    """The judgement that decides: the worst one, in the order poor, not known, fair, good.
 
     Examples
     --------
@@ -272,15 +276,15 @@ def worst(judgements: Sequence[Judgement]) -> Judgement:
 
 
 def rule(limits: Sequence[Limit]) -> str:
-    """By which rule a light is given, in words."""
+    """The rule for a light, in words."""
     listed = "; ".join(
         f"{each.name[:1].lower() + each.name[1:]} {100 * each.good:g}\u00a0% and {100 * each.fair:g}\u00a0%"
         for each in limits
     )
     return (
-        f"Good, and fair: even the upper end of the 95\u00a0% interval is at most ({listed}). Beyond, poor where the "
-        "lower end is above a guess, and not known where it is not: then there are too few people to tell. The worst "
-        "number of the strongest attack decides."
+        "Good and fair: even the upper end of the 95\u00a0% interval is at most the first and the second limit "
+        f"({listed}). If it is above both, the light is poor if the lower end is above a guess. If it is not, there "
+        "are too few people to tell, and the light is not known. The worst number of the strongest attack decides."
     )
 
 
@@ -289,17 +293,17 @@ NAMED = Limit(
     "The right person is named for {value} of the traces",
     0.03,
     0.10,
-    "What is named is wrong for 97 and for 90 of 100 traces, so that nobody can rely on it.",
+    "The named person is wrong for 97 and for 90 of 100 traces, so nobody can rely on it.",
 )
-"""Re-identification: share of the traces whose person is guessed right; a guess is one over the number of people."""
+"""Re-identification: share of the traces whose person is named rightly. A guess gives 1 / number of people."""
 
 LINKED = Limit(
     "Linked with 1 % false alarms",
     "{value} of the people's traces are linked to them with 1\u00a0% false alarms",
     0.05,
     0.10,
-    "Five and ten times a guess: where an own trace is as probable as another, a link is right in 5 of 6, and in 10 of "
-    "11 cases.",
+    "Five and ten times a guess: if an own trace is as probable as another one, a link is right in 5 of 6, and in 10 "
+    "of 11 cases.",
     guess=0.01,
 )
 LINKED_SURELY = Limit(
@@ -314,11 +318,11 @@ LINKED_SURELY = Limit(
 IDENTITY_LIMITS = (NAMED, LINKED, LINKED_SURELY)
 
 MEMBERSHIP_AUC = Limit(
-    "Right one of a training user and another",
-    "Of a training user and another, the right one is pointed at in {value} of cases",
+    "Training user told from another",
+    "Given a training user and another user, the attack picks the training user in {value} of cases",
     0.60,
     0.65,
-    "A coin is right in 50 of 100 cases; one who is right in 60 to 65 knows little of anybody.",
+    "A coin is right in 50 of 100 cases; an attacker who is right in 60 to 65 knows little about anybody.",
     guess=0.5,
     of_whom="training users, and as many others,",
     interval=auc_interval,
@@ -328,8 +332,8 @@ FOUND = Limit(
     "{value} of the training users are found with 1\u00a0% false alarms",
     0.05,
     0.10,
-    "Five and ten times a guess: of equally many members and others, an accusation is right in 5 of 6, and in 10 of 11 "
-    "cases. An average over all users hides the few who are exposed; this does not.",
+    "Five and ten times a guess: with as many members as others, an accusation is right in 5 of 6, and in 10 of 11 "
+    "cases. An average over all users hides the few who are exposed; this number does not.",
     guess=0.01,
     of_whom="training users, and as many others,",
 )
@@ -348,7 +352,7 @@ ADVANTAGE = Limit(
     "The true positive rate is greater than the false one by {value}",
     0.14,
     0.21,
-    "What areas under the curve of 0.60 and 0.65 give, where scores are normal.",
+    "The values for areas under the curve of 0.60 and 0.65, if scores are normal.",
     of_whom="training users, and as many others,",
     interval=advantage_interval,
 )
@@ -358,25 +362,25 @@ COPIED = Limit(
     "{value} of the traces share more with a training trace than 95\u00a0% of other people's traces do",
     0.10,
     0.15,
-    "Twice and three times what traces of people give who were not used.",
+    "Two and three times the share for traces of people whose data was not used.",
     guess=0.05,
 )
 
 SURE = Limit(
     "Sure of the input user",
-    "Whoever holds all users for equally probable beforehand, and sees one trace, can be {value} sure at most from "
-    "whom it was made",
+    "If all users are equally probable beforehand, somebody who sees one trace can be at most {value} sure from whom "
+    "it was made",
     0.25,
     0.5,
-    "One in four is a suspicion at most; beyond one in two the input user is more probable than all others together.",
+    "One in four is at most a suspicion; above one in two, the input user is more probable than all others together.",
 )
 
 
 def sureness(k: int, eta: Number) -> float:
-    """How sure one can be of a trace's input user, among k who are plausible within a factor e^eta.
+    """How sure somebody can be of a trace's input user, if k users are plausible within a factor e^eta.
 
-    One who holds all users for equally probable beforehand, knows the model, and sees this trace alone. The input user
-    is at most e^eta times as probable as each of the k - 1 others.
+    This holds for somebody who knows the model, sees this trace alone, and held all users equally probable beforehand.
+    The input user is at most e^eta times as probable as each of the k - 1 others.
 
     Examples
     --------
@@ -387,7 +391,7 @@ def sureness(k: int, eta: Number) -> float:
 
 
 def grade(limit: Limit, value: Number) -> Status:
-    """The light of a number that is known exactly.
+    """The light for a number that is known exactly.
 
     Examples
     --------

@@ -106,8 +106,8 @@ class PrivacyTestSettings:
             problems.append(Problem(f"eta of at least {least:g} in {self.precision}", repr(self.eta)))
         if MAX_ETA < self.eta < np.inf and not self.allow_large_eta:
             way_out = (
-                "For users in one bin a trace would be equally probable only within a factor of "
-                f"{self.factor}; set allow_large_eta (--allow-large-eta) to take it all the same"
+                "With this eta, the probabilities of users in one bin agree only within a factor of "
+                f"{self.factor}; set allow_large_eta (--allow-large-eta) to use it anyway"
             )
             problems.append(Problem(f"eta up to {MAX_ETA:g}", repr(self.eta), way_out=way_out))
         if self.precision not in ("float32", "float64"):

@@ -1,8 +1,8 @@
-"""What may leave the house: a release folder, and the key that stays.
+"""The release folder, which may be handed out, and its key, which stays private.
 
-The privacy test protects the link between a trace and its input user. So a release carries no user ids, but fresh
-ones numbered in a random order, and nothing else that tells the link: no verdicts, likelihoods, seeds or withheld
-traces. The key from released traces to input users is a folder of its own, for `evaluate` and the attacks.
+The privacy test protects the link between a trace and its input user. So a release contains no ids of input users. It
+has new ids, numbered in a random order, and nothing that tells the link: no verdicts, likelihoods, seeds or withheld
+traces. The key, which links released traces to input users, is a folder of its own, for `evaluate` and the attacks.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ NOMINAL_MONDAY = datetime(2001, 1, 1)
 
 @dataclass(frozen=True)
 class ReleaseSettings:
-    """What a release keeps of who made what.
+    """Whether traces of one user stay together, and how many users each place needs.
 
     Parameters
     ----------
     keep_users_together : bool
-        Whether the traces made from one user share a number. The privacy test says nothing of several traces of one
-        user taken together, so by default every trace has a number of its own.
+        Whether the traces made from one user share a number. The privacy test says nothing about several traces of
+        one user taken together, so by default every trace has a number of its own.
     min_users_per_place : int
-        How many training users have to have been at each place of the place table, of those where anybody was. 1 allows
-        places where one person alone was: her own, such as her home.
+        Each place in the place table where any training user was needs at least so many training users. 1 allows
+        places where only one person was, such as her home.
     """
 
     keep_users_together: bool = False
@@ -79,19 +79,19 @@ class ReleaseSettings:
 
 
 class Release(NamedTuple):
-    """Traces that can be handed to anyone, and what has to stay.
+    """Traces that can be handed to anyone, and what has to stay private.
 
     Attributes
     ----------
     traces : Traces
-        Users have ids that are nobody's, "released 07", numbered in a random order.
+        Their users have new ids that belong to nobody, such as "released 07", numbered in a random order.
     statement : dict
         What is protected and what is not, see `privacy_statement`.
     key : DataFrame
-        Secret. Columns released_user and released_trace, and the user and synthetic_trace behind them; a row for each
-        trace.
+        Secret. One row for each trace, with columns released_user and released_trace, and the user and synthetic_trace
+        behind them.
     seed : Seed
-        Secret, of the numbers.
+        Secret. The seed of the numbers.
     origin : Origin
         Secret: which model and which draw made the traces.
     lineage : Lineage
@@ -118,10 +118,10 @@ def make_release(
     seed: int | Seed | None = None,
     **named_settings: Any,
 ) -> Release:
-    """The traces that passed, under ids of nobody that are numbered in random order.
+    """The traces that passed, under new ids that belong to nobody and are numbered in random order.
 
-    Places are listed in the order of their ids, since that of the training data is one of popularity. The date of the
-    time grid becomes a nominal one, of the same day of the week, since the training data's is that of somebody's event.
+    Places are listed in the order of their ids, because the order in the training data is by popularity. The time grid
+    gets a nominal date with the same day of the week, because the date in the training data is that of a real event.
 
     Parameters
     ----------
@@ -138,8 +138,8 @@ def make_release(
     Raises
     ------
     InputError
-        The verdicts are of other traces, or of traces that were changed since; no trace passed; or fewer training users
-        than `min_users_per_place` were at a place.
+        The verdicts belong to other traces, or the traces were changed after the test; no trace passed; or a place had
+        fewer training users than `min_users_per_place`.
 
     Examples
     --------
@@ -193,7 +193,7 @@ def privacy_statement(
 ) -> dict[str, Any]:
     """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
 
-    What holds of the model comes from the verdicts, which were made with it.
+    Statements about the model come from the verdicts, which were made with it.
 
     Parameters
     ----------
@@ -238,7 +238,7 @@ def privacy_statement(
         "not_protected": [
             *(["The link between a released trace and its input user: k = 1 asks for no other user."] * (test.k == 1)),
             *([] if claims.is_private else _what_is_not_private(test, together)),
-            "What the model holds: it is not released, and nothing here covers whoever gets it.",
+            "What the model holds: it is not released, and nothing stated here holds if somebody gets it.",
             "Which traces were withheld, and how many.",
             *_if_number_is_told(verdicts),
             "What is true of many users, and what the traces of all users have in common.",
@@ -251,14 +251,14 @@ def privacy_statement(
 
 
 def least_users_per_place(verdicts: PlausibleDeniability) -> int | None:
-    """The least number of training users at a place where there was any; None where nobody knows."""
+    """The smallest number of training users at any place that was visited; None where it is not known."""
     if verdicts.users_per_place is None:
         return None
     return int(verdicts.users_per_place[verdicts.users_per_place > 0].min())
 
 
 def statement_text(statement: dict[str, Any]) -> str:
-    """A privacy statement to read."""
+    """A privacy statement as text."""
 
     def points(items: list[str]) -> str:
         return "\n".join(fill(item, 100, initial_indent="- ", subsequent_indent="  ") for item in items)
@@ -266,7 +266,7 @@ def statement_text(statement: dict[str, Any]) -> str:
     generator = statement["generator"]
     return "\n\n".join(
         [
-            "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT NOT",
+            "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT THEY DO NOT PROTECT",
             fill(statement["mechanism"], 100),
             fill(f"Made by {generator['system']}: {generator['what']}. {statement['traces']}", 100),
             "Protected:\n" + points(statement["protected"] or ["Nothing that could be stated: see below."]),
@@ -284,9 +284,9 @@ def save_release(
     overwrite: bool = False,
     inputs: Paths = (),
 ) -> None:
-    """Write the release, which can be handed to anyone as it is, and the key, which only its owner may read.
+    """Write the release, which can be handed to anyone as it is, and the key, which only its owner can read.
 
-    The key is written first: a release without its key could never be evaluated.
+    The key is written first, because a release without its key could never be evaluated.
 
     Raises
     ------
@@ -318,7 +318,7 @@ def is_release(folder: str | os.PathLike[str]) -> bool:
     Raises
     ------
     InputError
-        It was one: files of it have changed, or others were put into it.
+        The folder was a release, but some of its files changed, or other files were put into it.
     """
     marker = read_marker(folder)
     if marker is None or marker.kind != RELEASE:
@@ -328,19 +328,19 @@ def is_release(folder: str | os.PathLike[str]) -> bool:
 
 
 def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[str], like: Traces) -> Traces:
-    """Released traces with the users and trace numbers that they were made from: secret again.
+    """Released traces with the users and trace numbers that they were made from, which makes them secret again.
 
     Parameters
     ----------
     folder, key_folder : path
         A release and its key.
     like : Traces
-        The training traces, whose order of places the result has.
+        The training traces. The result has their order of places.
 
     Raises
     ------
     InputError
-        A folder is of another kind or was changed, the key is of another release, or the places are others.
+        A folder is of another kind or was changed, the key belongs to another release, or the places are different.
     """
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     marker = marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release")
@@ -348,7 +348,7 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
     released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
     number, trace = released.trace_table()
-    # Looked up once a trace, and not once an event.
+    # Looked up once for each trace, not once for each event.
     row = pd.MultiIndex.from_frame(key[["released_user", "released_trace"]]).get_indexer(
         pd.MultiIndex.from_arrays([released.user_ids[number], trace])
     )[released.trace_of_event()]
@@ -362,12 +362,12 @@ def lineage_of_key(key_folder: str | os.PathLike[str]) -> Lineage:
 
 
 def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
-    """Verdicts have to be on these very traces.
+    """Check that the verdicts belong to exactly these traces.
 
     Raises
     ------
     InputError
-        They are on those of another model or draw, or on others of the same.
+        They belong to traces of another model or draw, or to other traces of the same draw.
     """
     way_out = "Test these traces, and give the verdicts of that test"
     if synthetic.origin is None or synthetic.origin != verdicts.origin:
@@ -414,19 +414,19 @@ def _nominal(grid: TimeGrid) -> TimeGrid:
 
 
 def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
-    """Refuse places where too few training users were."""
+    """Refuse a release if too few training users were at some place."""
     users = verdicts.users_per_place
     if min_users == 1 or verdicts.claims.is_private:
         return
     way_out = "Import fewer places, or larger ones; or release with min_users_per_place=1 (--min-users-per-place 1)"
-    expected = f"places of at least {min_users} training users each"
+    expected = f"at least {min_users} training users at each visited place"
     if users is None:
         raise InputError(
             "release", [Problem(expected, "a model that does not know how many there were", 0, (), way_out)]
         )
     n_few, n_visited = int(((users > 0) & (users < min_users)).sum()), int((users > 0).sum())
     if n_few:
-        fewer = "of one user alone" if min_users == 2 else "of fewer"
+        fewer = "with only one" if min_users == 2 else "with fewer"
         found = f"{n_few:,} of {counted(n_visited, 'visited place')} {fewer}"
         raise InputError("release", [Problem(expected, found, 0, (), way_out)])
 
@@ -440,11 +440,13 @@ def _mechanism(test: PrivacyTestSettings) -> str:
         number = f"as many training users as k = {test.k} plus {noise}, drawn for each trace anew"
     elif test.k == 1:
         return f"{name} with k = 1, which tests nothing: every trace passes."
-    asked = "all training users" if test.n_verifiers is None else f"{test.n_verifiers} training users chosen at random"
+    others = "all other training users"
+    if test.n_verifiers is not None:
+        others = f"{test.n_verifiers} training users chosen at random"
     return (
         f"{name}: a trace is released only if {number}, the input user among them, could have made it with "
-        f"probabilities within a factor of {test.factor} of each other (one bin of width eta = {test.eta:g}). Asked "
-        f"were {asked} beside the input user."
+        f"probabilities within a factor of {test.factor} of each other (one bin of width eta = {test.eta:g}). The test "
+        f"compared the input user with {others}."
     )
 
 
@@ -453,11 +455,10 @@ def _link_protected(test: PrivacyTestSettings) -> list[str]:
         return []
     users = f"at least {test.k} users, the input user among them,"
     if test.noise_epsilon is not None:
-        users = f"as many users as k = {test.k} and its noise asked for, which may be the input user alone,"
+        users = f"as many users as k = {test.k} plus noise asked for (this may be the input user alone)"
     return [
-        "The link between a released trace and the user it was made from (its input user): for whoever sees one "
-        f"trace, {users} could have made it with probabilities within a factor of {test.factor} of each "
-        "other."
+        "The link between a released trace and the user it was made from (its input user). For a person who sees one "
+        f"trace, {users} could have made it with probabilities within a factor of {test.factor} of each other."
     ]
 
 
@@ -465,7 +466,8 @@ def _if_rounded(test: PrivacyTestSettings) -> list[str]:
     if test.precision == "float64":
         return []
     return [
-        "Traces at the edge of a bin: in single precision a user may have been counted whose probability is outside."
+        "Traces at the edge of a bin: in single precision, the test may have counted a user whose probability is "
+        "outside the bin."
     ]
 
 
@@ -478,32 +480,33 @@ def _if_randomized(test: PrivacyTestSettings) -> list[str]:
     shown = np.unique(np.linspace(0, len(budgets.t) - 1, N_BUDGETS_SHOWN).astype(int))
     pairs = ", ".join(f"({budgets.epsilon[t]:.3g}, {budgets.delta[t]:.2g})" for t in shown)
     return [
-        "One trace, picked by lot among all that were made, before it is known which passed: whether a person was an "
-        f"input user is then ({test.noise_epsilon:g} + log(1 + e^{test.eta:g} / t), "
-        f"e^(-{test.noise_epsilon:g} ({test.k} - t)))-differentially private for every whole t from 1 to {test.k - 1}, "
-        f"by Theorem 1 of Bindschaedler et al. 2017 with their gamma = e^{test.eta:g}; such as {pairs}. It assumes at "
-        f"least {test.k} users, and that all parameters of the model that users share would be the same without her."
+        "One trace that is picked by lot among all that were made, before it is known which of them passed. Whether a "
+        f"person was an input user is then ({test.noise_epsilon:g} + log(1 + e^{test.eta:g} / t), "
+        f"e^(-{test.noise_epsilon:g} ({test.k} - t)))-differentially private for every whole number t from 1 to "
+        f"{test.k - 1}. This is Theorem 1 of Bindschaedler et al. 2017 with their gamma = e^{test.eta:g}. Examples of "
+        f"(epsilon, delta): {pairs}. The theorem assumes at least {test.k} users. It also assumes that without this "
+        "person all parameters of the model that users share would be the same."
     ]
 
 
 def _what_is_not_private(test: PrivacyTestSettings, together: bool) -> list[str]:
     """What differential privacy would protect."""
     several = "Several traces of one user taken together" + (
-        ": they share a number here, and the test looked at each alone." if together else "."
+        ": they share a number here, but the test looked at each trace alone." if together else "."
     )
-    hidden = "It bounds no membership inference: that a person's data was used at all is not hidden."
+    hidden = "It sets no bound on membership inference: it does not hide that a person's data was used at all."
     if test.noise_epsilon is None:
-        return [f"Without noise on k this is not differential privacy. {hidden}", several]
+        return [f"Without noise on k, this test is not differential privacy. {hidden}", several]
     if test.k == 1:
-        return [f"Noise on k = 1 gives no differential privacy; the theorem on it begins with k = 2. {hidden}", several]
+        return [f"Noise on k = 1 gives no differential privacy: the theorem needs k of at least 2. {hidden}", several]
     return [
-        "The release as a whole is not differentially private, in spite of the noise: the theorem is on one trace. Of "
-        "m traces, each with an input user of its own lot, epsilon and delta would be m times as large, whoever they "
-        f"were made from; here every user is an input user. {hidden}",
-        "How the model was learned: without a person its shared parameters would be others, and the theorem takes them "
-        "for the same.",
-        "That a trace was withheld: for whoever sees that the one picked by lot was, delta is larger by up to one over "
-        "the number of users.",
+        "The release as a whole is not differentially private, in spite of the noise: the theorem covers one trace "
+        "only. For m traces, with a separate lot for the input user of each, epsilon and delta would be m times as "
+        f"large, whoever they were made from. Here every user is an input user. {hidden}",
+        "How the model was learned. Without one person's data, the parameters that users share would be different; the "
+        "theorem assumes that they are the same.",
+        "That a trace was withheld. For a person who sees that the trace picked by lot was withheld, delta is larger "
+        "by up to one divided by the number of users.",
         several,
     ]
 
@@ -513,29 +516,33 @@ def _if_number_is_told(verdicts: PlausibleDeniability) -> list[str]:
     if len(traces_of_user) < verdicts.n_users or traces_of_user.nunique() > 1:
         return []
     return [
-        "How many training users there were: equally many traces were made from each, so that the number of released "
-        "traces tells something of it."
+        "How many training users there were. The same number of traces was made from each of them, so the number of "
+        "released traces tells something about it."
     ]
 
 
 def _about_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, "trace instant"]) -> str:
-    listed = "The list of places with coordinates and categories: it is that of the training data, and taken as public."
+    listed = (
+        "The list of places, with coordinates and categories. It is the list of the training data and is treated as "
+        "public."
+    )
     if verdicts.claims.is_private:
         return listed
     least = least_users_per_place(verdicts)
     if least is None:
-        return f"{listed} How many training users were at each place is not known."
+        return f"{listed} It is not known how many training users were at each place."
     if least > 1:
-        return f"{listed} At least {least} training users were at each place where anybody was."
+        return f"{listed} Each place that anybody visited was visited by at least {least} training users."
     is_of_one = verdicts.users_per_place == 1
     n_alone = f"{int(is_of_one.sum()):,} of {counted(len(is_of_one), 'place')}"
-    return f"{listed} At {n_alone} one training user alone was; {is_of_one[places].mean():.0%} of the events are there."
+    share = f"{is_of_one[places].mean():.0%}"
+    return f"{listed} At {n_alone} there was only one training user; {share} of the released events are there."
 
 
 def _randomness(verdicts: PlausibleDeniability, seed: Seed) -> str:
     if verdicts.origin.seeds_given or seed.given or (verdicts.settings.n_verifiers is not None and verdicts.seed.given):
         return (
-            "Randomness: reproducible: the seed must stay secret. Somebody chose it; whoever knows or guesses it, and "
-            "the data of the others, can repeat what was drawn."
+            "Randomness: reproducible: the seed must stay secret. Somebody chose the seed. A person who knows or "
+            "guesses it, and has the data of the other users, can repeat what was drawn."
         )
-    return "Randomness: drawn from the operating system's secure source; the seed is kept with the private files only."
+    return "Randomness: drawn from the operating system's secure source. Only the private files contain the seed."

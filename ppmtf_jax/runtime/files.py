@@ -76,8 +76,8 @@ def check_apart(path: str | os.PathLike[str]) -> None:
         if os.path.isfile(folder / MARKER):
             expected = "a place outside the folders that this program wrote"
             way_out = (
-                "Nothing was changed: choose another place. Such a folder stays as it is, and what is put into a "
-                "release would be handed out with it"
+                "Nothing was changed: choose another place. Nothing may be added to such a folder; a file in a release "
+                "would be handed out with it"
             )
             raise InputError(str(path), [Problem(expected, f"one in {folder}", way_out=way_out)])
 

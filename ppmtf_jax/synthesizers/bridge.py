@@ -166,7 +166,7 @@ class ClusterBridge(ScoredTraceModel):
         if len(sizes) == 1:
             users = f"all {counted(least, 'user')}"
         lines = [
-            f"{counted(len(sizes), 'cluster')} of users who are at like places at like hours: {users}",
+            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
             f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
         ]
         tried, gain = np.asarray(self.tried), np.asarray(self.gain)
@@ -174,8 +174,8 @@ class ClusterBridge(ScoredTraceModel):
             chosen = int(np.asarray(self.chosen)[CHOSEN.index("clusters n clusters")])
             ratio = np.exp(gain[tried == chosen][0])
             lines.append(
-                f"The number of clusters was tried on training users who were held out: their visits were {ratio:.1f} "
-                "times as probable as with one cluster"
+                f"The number of clusters was tested on held-out training users: their visits were {ratio:.1f} times as "
+                "probable as with one cluster"
             )
         if self.marginal_error > TOLERANCE:
             share = 100 * float(self.marginal_error)
@@ -298,8 +298,8 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
     n_users = len(np.unique(train.user))
     if n_users < min_cluster_users:
         way_out = (
-            "Give traces of more users, or set min_cluster_users lower: each trace is then equally probable for fewer "
-            "users, and tells more of each"
+            "Give traces of more users, or set min_cluster_users lower. A trace is then equally probable for fewer "
+            "users, and tells more about each of them"
         )
         expected = f"at least {counted(min_cluster_users, 'training user')}, one cluster of min_cluster_users"
         raise InputError("fit", [Problem(expected, str(n_users), way_out=way_out)])
@@ -401,21 +401,22 @@ def _model(
 
 
 MEMBERSHIP_FOUND = (
-    "that a person's data was used at all: on real data (people flow, 500 users, ten traces of each) an attacker who "
-    "fits models to other people's data, and calibrates on them for each person, tells training users from others with "
-    "an AUC of 0.74, and finds 10 % of the training users at 1 % false alarms"
+    "that a person's data was used at all. This was measured on real data (people flow, 500 users, ten traces of "
+    "each). An attacker fits models to other people's data and uses them to calibrate the attack for each person. This "
+    "attacker tells training users from others with an AUC of 0.74, and finds 10 % of the training users at 1 % "
+    "false alarms"
 )
-"""What membership attacks found on real data."""
+"""What a membership attack found on real data."""
 
 
 def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
     """What a release of these traces has to say."""
     del settings
     cluster = (
-        f"what is common to a cluster of users who are at like places at like hours, of which the smallest has "
-        f"{counted(int(np.asarray(model.n_present).min()), 'user')}: all of them share one chain, so that the test of "
-        "plausible deniability, which compares users, passes every trace once a cluster has k users, and says nothing "
-        "of what the cluster as a whole gives away"
+        "what the users of a cluster have in common. They are at similar places at similar hours. Of all clusters, the "
+        f"smallest has {counted(int(np.asarray(model.n_present).min()), 'user')}. All users of a cluster share one "
+        "chain, and the privacy test compares users. So the test passes every trace once its cluster has k users, and "
+        "it says nothing about what the cluster as a whole gives away"
     )
     return Claims(RULES, (cluster, NO_RULE, MEMBERSHIP_FOUND))
 

@@ -62,7 +62,7 @@ def diagnose_model(
     """
     if model.system not in COUPLINGS:
         way_out = (
-            f"Nothing has to be done: {model.system} is not fitted by Gibbs sampling, so it has no sweeps to judge"
+            f"You need not do anything: {model.system} is not fitted by Gibbs sampling, so it has no sweeps to judge"
         )
         raise InputError("model", [Problem(f"a model of {' or '.join(COUPLINGS)}", model.system, way_out=way_out)])
     _check_trained_on(model, train)

@@ -158,15 +158,15 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
         return Claims()
     if settings.population_epsilon is None:
         shared = (
-            "what traces of all users share: they move, in part, by the transitions of all training users together, "
-            "which the test, as it compares users, does not cover"
+            "what the traces of all users have in common. They move, in part, by the transitions of all training users "
+            "together. The privacy test does not cover these, because it compares users"
         )
         return Claims(not_protected=(shared,))
     factors = (
-        "the factors of single users: the transitions of all training users together, by which traces move in part, "
-        f"are {settings.population_epsilon:g}-differentially private by discrete Laplace noise, for neighbours of "
-        "which one has one user more than the other (all her traces), places being public; the factors, by which each "
-        "trace also moves, are not"
+        "the factors of single users. Traces move, in part, by the transitions of all training users together. These "
+        f"transitions are {settings.population_epsilon:g}-differentially private by discrete Laplace noise. Neighbours "
+        "are two data sets that differ by one additional user with all her traces; places are public. Each trace also "
+        "moves by the factors, which are not differentially private"
     )
     return Claims(not_protected=(factors,))
 

@@ -16,15 +16,16 @@ from ppmtf_jax.trace_models.base import TraceModel
 
 
 class Claims(NamedTuple):
-    """What a release of a model's traces has to say beyond what holds for all.
+    """What a release of a model's traces says in addition to what holds for all releases.
 
     Attributes
     ----------
     protected, not_protected : tuple of str
-        Each a part of a sentence, without its full stop, such as "where the input user was at noon".
+        Texts without their first capital letter and last full stop, such as "where the input user was at noon".
     is_private : bool
-        Whether differential privacy covers each training user in all that the traces tell but their number. A release
-        then denies no privacy of single users, and tells nothing of its own, such as how many were at a place.
+        Whether differential privacy covers each training user in all that the traces tell, except the number of users.
+        Then a release does not say that single users are unprotected, and it tells no exact numbers, such as how many
+        users were at a place.
     """
 
     protected: tuple[str, ...] = ()
@@ -53,8 +54,8 @@ class Synthesizer:
     model : type
         Of the trace model.
     claims : function of (trace model, settings), giving `Claims`
-        What a release has to say beyond what holds for all. What was asked for by settings need not have come true:
-        numbers, such as of users in a cluster, are those of the model.
+        What a release says in addition to what holds for all releases. Its numbers, such as of users in a cluster, are
+        those of the model, because they can differ from what the settings asked for.
 
     Raises
     ------

@@ -238,7 +238,7 @@ def require_memory_to_fit(n_users: int, n_places: int) -> None:
 def claims(model: SGLT, settings: SGLTSettings) -> Claims:
     """What a release of these traces has to say."""
     del model
-    notes = ["when the input user changes from a kind of place to another: a trace changes at about the same instants"]
+    notes = ["when the input user goes from one kind of place to another: a trace does so at about the same instants"]
     if settings.remove_true_prob < 1:
         share = 1 - settings.remove_true_prob
         notes.append(f"where the input user was: at each instant her own place is allowed with probability {share:g}")

@@ -217,15 +217,19 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
     """What a release of these traces has to say."""
     del model
     if settings.noise != "secure":
-        seeded = "anybody's transitions: NOT PRIVATE, for the noise of their counts comes from a seed, for experiments"
+        seeded = "anybody's transitions: NOT PRIVATE. The noise of their counts comes from a seed, for experiments only"
         return Claims(not_protected=(seeded,))
     return Claims(
         (
-            f"each training user with all her traces. The places and times of these traces are {settings.epsilon:g}-"
-            "differentially private, for neighbours of which one has one user more: they come from noisy counts of all "
-            "users' transitions, and from nothing else of the data. Place list and time grid are taken as public",
+            "each training user with all her traces. The places and times of these traces are "
+            f"{settings.epsilon:g}-differentially private. They come from noisy counts of all users' transitions, and "
+            "from nothing else in the data. Neighbours are two data sets that differ by one additional user. The place "
+            "list and the time grid are treated as public",
         ),
-        ("against several releases: the epsilon of any other model or release of the same data adds to this one's",),
+        (
+            "anybody, if there are several releases: the epsilon of any other model or release of the same data is "
+            "added to its",
+        ),
         is_private=True,
     )
 

@@ -207,7 +207,7 @@ def test_where_somebody_is_not_alone_in_a_stretch_her_hour_may_show():
     # No more in the whole stretch than the bound, but none of the others was there in her hour.
     assert added[1] > 0
     assert added.sum() <= BOUND * N_DAYS
-    assert "when within a stretch of time somebody was at a place where others were in that stretch too" in NO_RULE
+    assert "when somebody was at a place within a stretch of time in which others were there too" in NO_RULE
 
 
 @pytest.mark.parametrize(("n_users", "counts"), [(1, False), (2, True)])
@@ -227,7 +227,7 @@ def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users,
     fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
     [left] = [found for group, found in summed if group is steps.place]
     assert (left[1] > 0) == counts
-    assert "where it is learned how far people go, steps away from a place count from 2 users on" in RULES[1]
+    assert "when the model learns how far people go, steps away from a place count from 2 users on" in RULES[1]
 
 
 def all_steps(steps: Steps, *_) -> np.ndarray:

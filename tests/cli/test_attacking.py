@@ -36,7 +36,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
     result = attack(*words, "--json", found, "--plot", picture)
     assert result.exit_code == 0, result.output
     assert "12 target users, 12 strangers" in result.stdout
-    assert "Right user: of all 12; by chance 8.33%" in " ".join(result.stdout.split())
+    assert "Right user: how often she is named, of all 12; by chance 8.33%" in " ".join(result.stdout.split())
     content = json.loads(found.read_text())
     assert content["settings"]["known_share"] == 0.4
     assert {each["estimator"] for each in content["attacks"]} == {"ml", "ml floor=1e-3"}
@@ -90,7 +90,7 @@ def test_membership_of_copied_traces_is_found(halves, tmp_path):
     words = ["membership", halves["copy"], *real(halves), "--attack", "density_ratio density=kernel"]
     result = attack(*words, "--json", found, "--plot", picture)
     assert result.exit_code == 0, result.output
-    assert "✕ Poor: Of a training user and another" in result.stdout
+    assert "✕ Poor: Given a training user and another user" in result.stdout
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     content = json.loads(found.read_text())["attacks"]["density_ratio density=kernel"]
     assert content["auc"]["value"] > 0.9

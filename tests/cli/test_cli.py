@@ -616,7 +616,7 @@ BAD = [
     ("fit city/train --out x --processes 2", "--coordinator HOST:PORT beside it; found none"),
     ("fit city/train", "Missing option '--out'"),
     ("fit --out x", "Missing argument"),
-    ("diagnose model --train city/train --out x", "ppmtf or itf; found uniform. Nothing has to be done: "),
+    ("diagnose model --train city/train --out x", "ppmtf or itf; found uniform. You need not do anything: "),
     ("diagnose city --train city/train --out x", "expected a model folder"),
     ("diagnose factorized --out x", "Missing option '--train'"),
     ("diagnose factorized --train city/test --out x", "model's 32 users; found 8 users, 8 of them unknown to it, "),

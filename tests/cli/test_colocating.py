@@ -71,7 +71,7 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     ("words", "reason"),
     [
         (("--limit-rule", "greedy"), "one user can change the counts of co-locations by more than the 10"),
-        (("--model", "tpm"), "the ledger does not cover what it tells of them"),
+        (("--model", "tpm"), "the ledger does not cover what the model tells about them"),
     ],
     ids=["greedy", "model"],
 )
@@ -126,7 +126,7 @@ def test_what_a_repeated_run_costs_is_added(made, tmp_path):
     assert "epsilon 24 in all with 1 earlier run of epsilon 12" in said
     flat = " ".join(text.split())
     assert "with epsilon 12, the sum over the mechanisms below" in flat
-    assert "what 1 earlier run drew, whether finished or not, with epsilon 24" in flat
+    assert "if all that 1 earlier run drew is counted too: with epsilon 24" in flat
     assert len(ledger_lines(out)) == 2 * (1 + 3)
 
 

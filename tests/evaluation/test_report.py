@@ -691,7 +691,7 @@ def test_random_places_are_poor_but_leak_nothing(material):
     [light] = made("copies", random).lights
     # Of 14 test users nobody knows whether 15 % are exceeded: 0 of 14 may be up to 1 - .025^(1/14), 23 %.
     assert (random.test.n_users, light.status) == (14, Status.UNKNOWN)
-    assert "people would do" in light.answer
+    assert "people would be enough" in light.answer
 
 
 def scores_of(members: np.ndarray, others: np.ndarray) -> MembershipScores:

@@ -75,7 +75,7 @@ def test_two_targets_who_are_both_named_are_not_good() -> None:
     """Of two, a guess names half: that both are right happens in a quarter of all cases."""
     found = NAMED.judge(1.0, 2, guess=0.5)
     assert found.status is UNKNOWN
-    assert "about 36 people would do" in found.text
+    assert "about 36 people would be enough" in found.text
     # .05^(1/3) = .37 and more of three would still be a guess of one in three; of ten, none is.
     assert NAMED.judge(1.0, 10, guess=0.1).status is POOR
 

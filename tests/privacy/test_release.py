@@ -312,7 +312,7 @@ def test_a_randomized_test_states_its_theorem(train):
     assert "(0.59, 0.61)" in theorem
     assert "picked by lot" in theorem
     not_protected = " ".join(statement["not_protected"])
-    for phrase in ("The release as a whole is not", "Of m traces", "How the model was learned", "was withheld"):
+    for phrase in ("The release as a whole is not", "For m traces", "How the model was learned", "was withheld"):
         assert phrase in not_protected
     # A trace whose noise was low may have passed with nobody but its own user.
     assert "may be the input user alone" in statement["protected"][0]
@@ -399,14 +399,14 @@ def test_places_of_one_user_are_not_released_unless_asked_for(lonely):
     synthetic, verdicts = lonely
     assert verdicts.users_per_place.tolist() == [1, 10, 10, 10, 10, 0]
     with pytest.raises(
-        InputError, match=r"at least 2 training users each; found 1 of 5 visited places of one user alone"
+        InputError, match=r"at least 2 training users at each visited place; found 1 of 5 visited places with only one"
     ):
         make_release(synthetic, verdicts)
-    with pytest.raises(InputError, match="found 5 of 5 visited places of fewer"):
+    with pytest.raises(InputError, match="found 5 of 5 visited places with fewer"):
         make_release(synthetic, verdicts, min_users_per_place=11)
     statement = make_release(synthetic, verdicts, min_users_per_place=1).statement
     share = (synthetic.place == 0).mean()
-    said = f"At 1 of 6 places one training user alone was; {share:.0%} of the events are there."
+    said = f"At 1 of 6 places there was only one training user; {share:.0%} of the released events are there."
     assert any(said in point for point in statement["not_protected"])
     assert statement["parameters"]["min_users_per_place"] == 1
 
@@ -414,7 +414,7 @@ def test_places_of_one_user_are_not_released_unless_asked_for(lonely):
 def test_the_least_number_of_users_of_a_place_is_stated(lonely):
     synthetic, verdicts = lonely
     statement = make_release(synthetic, replace(verdicts, users_per_place=np.array([3, 10, 10, 10, 10, 0]))).statement
-    assert any("At least 3 training users were at each place" in point for point in statement["not_protected"])
+    assert any("visited by at least 3 training users" in point for point in statement["not_protected"])
 
 
 def test_a_model_that_does_not_know_its_places_is_not_released_from_unless_asked_for(lonely):
@@ -422,7 +422,7 @@ def test_a_model_that_does_not_know_its_places_is_not_released_from_unless_asked
     with pytest.raises(InputError, match="a model that does not know how many there were"):
         make_release(synthetic, verdicts)
     statement = make_release(synthetic, verdicts, min_users_per_place=1).statement
-    assert any("How many training users were at each place is not known" in each for each in statement["not_protected"])
+    assert any("It is not known how many training users" in each for each in statement["not_protected"])
 
 
 # Streams

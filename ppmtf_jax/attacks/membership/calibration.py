@@ -1,9 +1,10 @@
 """How much a user's statistics look as if hers had been used, calibrated on shadow models (LiRA, Carlini et al. 2022).
 
-For each user and statistic shadow models tell what it is with her data and without: two means, and a spread. What is
-seen of her is then a number of spreads from the middle. How much that says differs by statistic and synthesizer. So
-weights are learned by logistic regression on the shadow models themselves, of which it is known who is in: each is
-scored by the others, without it and the one that has the other half of the users. Nothing is learned on the target.
+For each user and statistic, the shadow models give its values with her data and without: two means, and a spread. The
+value for the attacked traces is then measured in spreads from the middle of the two means. How much this tells differs
+by statistic and synthesizer. So weights are learned by logistic regression on the shadow models, because it is known
+who is in their data. Each shadow model is scored by all others except the one that has the other half of the users.
+Nothing is learned on the target.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from jaxtyping import Bool, Float, Int
 from sklearn.linear_model import LogisticRegression
 
 USUAL_MODELS = 4
-"""Shadow models that the spread usual among users weighs as much as: a user's own is known by few."""
+"""The usual spread among users has the weight of so many shadow models, because few models show a user's own spread."""
 LEAST_SHADOWS = 6
-"""Without two of them, two with each user and two without are left, as a spread needs."""
+"""If two of them are left out, two with each user and two without remain; a spread needs so many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Shadows:
     ----------
     statistics : float array, shape (shadow models, statistics, users)
     is_in : bool array, shape (shadow models, users)
-        Whether the user's data was used. Models 2 i and 2 i + 1 have each one half of the users.
+        Whether the user's data was used. Model 2 i has one half of the users, and model 2 i + 1 has the other.
 
     Examples
     --------

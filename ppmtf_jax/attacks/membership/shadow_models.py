@@ -1,10 +1,10 @@
 """Membership inference with shadow models (LiRA, Carlini et al. 2022): the strongest attack.
 
 The attacker knows the synthesizer, its settings and those of the privacy test, and the traces of the users in question.
-Models retrained on random halves of these users show what synthetic traces have in common with a user's when they were
-made with her data and without; what was released is then more like the former or the latter. So a user whose traces are
-usual anyway is not suspected. What traces have in common is looked at in several ways (`trace_statistics`), and how
-much each says is learned from the shadow models (`calibration`).
+She learns models from random halves of these users. They show what synthetic traces have in common with a user's own
+traces, once when they were made with her data and once when they were not. The released traces are then more like the
+former or the latter. So a user whose traces are usual anyway is not suspected. `trace_statistics` compares traces in
+several ways. `calibration` learns from the shadow models how much each way tells.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ Make = Callable[[Traces, int], Traces]
 N_SHADOWS = 8
 """Twice as many find hardly more and take twice as long: see the benchmarks."""
 MOST_ATTACKED = 1000
-"""Training users, and others; further training users only fill the shadow models."""
+"""So many training users, and so many others, are attacked at most. All further training users only fill the shadow
+models."""
 ROUNDS, ENOUGH = 3, 0.8
-"""How often a shadow model makes more traces until this share of as many as were released pass."""
+"""A shadow model makes more traces at most so often, until this share of the number of released traces has passed."""
 # Of the stage's streams; `density_ratio` has another.
 ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 
@@ -56,19 +57,19 @@ class ShadowModelSettings:
     system : str
         The synthesizer that made the released traces.
     system_settings : dict
-        Its settings, as the traces were made with; its defaults where there are none.
+        The settings that the traces were made with. Defaults are used for those that are missing.
     test_settings : dict, optional
-        Of the privacy test that the released traces passed, such as k and eta: those of shadow models are tested in the
-        same way. None where nothing was tested.
+        Settings of the privacy test that the released traces passed, such as k and eta. The traces of shadow models are
+        tested in the same way. None if nothing was tested.
     n_shadows : int
-        How many models are trained, even and at least 6. Each costs as much as the released traces did.
+        How many models are trained: an even number, at least 6. Each costs as much as the released traces did.
     n_attacked : int
-        Most training users, and most others, who are attacked, drawn at random.
+        At most so many training users, and so many others, are attacked; they are drawn at random.
 
     Raises
     ------
     InputError
-        Listing what is out of range, and what synthesizer and test refuse.
+        Lists what is out of range, and what the synthesizer and the test refuse.
     """
 
     system: str
@@ -104,8 +105,8 @@ def infer_by_shadow_models(
     Parameters
     ----------
     checkpoint : path, optional
-        A file that keeps what is known of finished shadow models, which only its owner may read. A later call with the
-        same data and settings goes on from it; that of others begins anew.
+        A file with the results of finished shadow models, which only its owner can read. A later call with the same
+        data and settings continues from it; a call with other data or settings starts again.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def infer_by_shadow_models(
         if checkpoint is None
         else ShadowCheckpoint(checkpoint, digest_of({**given, **wanted._asdict()}, seed, train, test))
     )
-    say(f"shadow models: {settings.n_shadows} times a model like this, of other halves of the users")
+    say(f"shadow models: learning {settings.n_shadows} models like this, from other halves of the users")
     return shadow_model_scores(
         released,
         train,
@@ -153,9 +154,9 @@ def shadow_model_scores(
 ) -> MembershipScores:
     """Score users by the log-odds that their data was used, from what shadow models make with it and without.
 
-    As many training users as others are attacked, at random where there are more; further training users are in the
-    training set of every shadow model, so that all these are as large as the true one, and run the same compiled
-    programs. Half of the attacked users are in each, the other half in the next.
+    As many training users as others are attacked; they are drawn at random if there are more. All further training
+    users are in the training set of every shadow model, so these sets are as large as the true one, and run the same
+    compiled programs. One half of the attacked users is in one model, and the other half is in the next.
 
     Parameters
     ----------
@@ -164,19 +165,19 @@ def shadow_model_scores(
     train, test : Traces
         On the same time grid.
     make : callable
-        From training traces and a seed to synthetic traces, made and tested like the released ones and as many.
+        Makes synthetic traces from training traces and a seed: as many as were released, made and tested like them.
     n_shadows : int
-        How many times to do that.
+        How many times to call `make`.
     n_attacked : int
-        Most training users, and most others, who are attacked.
+        At most so many training users, and so many others, are attacked.
     seed : int
-        Of who is attacked, the halves, and the seeds that `make` gets.
+        Decides who is attacked, the halves, and the seeds that `make` gets.
     kept : ShadowCheckpoint, optional
-        What is known of finished shadow models.
+        Results of finished shadow models.
     progress : bool
         Show a progress bar where there is a terminal.
     say : function of a str
-        Is told how long it takes, once that is known of the first, and better of the second.
+        Is told how long it takes: an estimate after the first model, and a better one after the second.
 
     Raises
     ------
@@ -289,7 +290,7 @@ def learn_shadows(
             if kept is not None:
                 kept.save(found)
             advance(1)
-            # The first one compiles: the second tells better how long the others take.
+            # The first one compiles, so the second tells better how long the others take.
             if number < 2:
                 _tell_time(time.monotonic() - began, n_shadows - number - 1, say)
     return Shadows(np.array(found), np.array(is_in)[:, users.is_attacked])

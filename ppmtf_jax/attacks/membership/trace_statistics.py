@@ -1,7 +1,7 @@
 """What synthetic traces have in common with a user's: one number of each user for each of several ways to look at them.
 
-What gives the users of one synthesizer away says nothing of another's: places by the hour where populations are exact,
-whole traces where some are copied. So an attacker looks in several ways, and learns on models of her own which tell.
+Different synthesizers give users away in different ways: by places per hour if populations are exact, or by whole
+traces if some are copied. So the attacker uses several statistics, and learns on models of her own which of them tell.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ppmtf_jax.data.windows import Windows
 REACH = 1
 """Instants before and after over which visits are smoothed."""
 PSEUDO_COUNT = 0.02
-"""Events that are added to each count, so that what no trace does has a probability."""
+"""Events that are added to each count, so that moves that no trace makes have a probability too."""
 SMOOTH_CONCENTRATION = 100.0
 """Of the chain that says how usual a user's traces are, beside the one that says what no trace does."""
 COMPARED_WINDOWS = 2**28

@@ -32,10 +32,10 @@ def make(material: Material) -> Content:
     ]
     alt = "Curves of the lengths of copied runs, and of the share of people who are known by so many points."
     caption = (
-        "Left: how long a piece of a trace is also in a training trace. People who were not used share such pieces "
-        "too, by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how many people "
-        "alone were at so many places and times of their own. Of real traces this is why leaving out names does not "
-        "protect; of synthetic ones it is neither good nor bad."
+        "Left: how long a piece of a trace is also in a training trace. Traces of people whose data was not used share "
+        "such pieces too, by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how "
+        "many people can be told from all others by so many known places and times. For real traces, this is why "
+        "leaving out names does not protect; for synthetic traces, it is neither good nor bad."
     )
     return Content([_table(found), Picture(panels(draws), alt, caption), _unicity_table(found)], [_light(found)])
 
@@ -44,10 +44,10 @@ def _light(found: Alarms) -> Light:
     judged = {name: getattr(found, name).judgement() for name in WHAT}
     decisive = limits.worst(list(judged.values()))
     name = next(name for name, each in judged.items() if each is decisive)
-    by = f"Looked at: {WHAT[name][:1].lower()}{WHAT[name][1:]}."
+    by = f"What was measured: {WHAT[name][:1].lower()}{WHAT[name][1:]}."
     if found.nearest_share.is_mute:
-        by = "Test users' traces are found whole in the training data, too, so that none can be nearer."
-    return light_of(QUESTION, decisive, [limits.COPIED], "Do not release them.", by)
+        by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
+    return light_of(QUESTION, decisive, [limits.COPIED], "Do not release these traces.", by)
 
 
 def _table(found: Alarms) -> Table:
@@ -56,8 +56,8 @@ def _table(found: Alarms) -> Table:
         each: BesideHeldOut = getattr(found, name)
         rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (
-        "Mean of the synthetic traces and of people who were not used; and the share of the synthetic traces above "
-        "95 % of these people (5 % by chance). At most 2,000 periods of each are looked at, drawn at random"
+        "Mean of the synthetic traces and of people whose data was not used, and the share of the synthetic traces "
+        "above 95 % of these people (5 % by chance). At most 2,000 periods of each are measured, drawn at random"
     )
     return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
 
@@ -69,7 +69,7 @@ def _unicity_table(found: Alarms) -> Table:
         ["Real, training users", *(percent(share) for share in found.training_unicity)],
     ]
     caption = (
-        f"Share of people who alone were at so many places and times of their own, in crowds of {found.crowd:,} of each"
+        f"Share of people who can be told from all others by so many known points, in crowds of {found.crowd:,} people"
     )
     return Table(caption, ("Traces", *points), rows)
 

@@ -18,14 +18,15 @@ MAX_PLOTTED_K = 200
 FAIR_SHARE, FEW = 0.75, 0.25
 TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
 TESTED_RULE = (
-    "Of users who are all equally probable beforehand, k and eta leave whoever knows the model, and sees this trace "
-    "alone, sure from whom it was made by 1 / (1 + (k - 1) / e^eta) at most. Good: every trace of this report passed "
-    f"the test, and that is at most {percent(SURE.good)}; fair: at most {percent(SURE.fair)}, or with noise "
-    "on k, where what 19 of 20 traces had to reach counts; poor: more, or some did not pass, or there was no test."
+    "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
+    "k and eta, this person can be sure from whom the trace was made by 1 / (1 + (k - 1) / e^eta) at most. Good: every "
+    f"trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at most "
+    f"{percent(SURE.fair)}, or there is noise on k, where what 19 of 20 traces had to reach counts. Poor: it is more, "
+    "some traces did not pass, or there was no test."
 )
 SAMPLE_RULE = (
-    f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. Those "
-    "that pass are special of nobody: a few of them are no fair sample of people."
+    f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. A trace "
+    "passes only if it is not special to one person, so a few such traces are not a fair sample of people."
 )
 
 
@@ -33,9 +34,9 @@ def make(material: Material) -> Content:
     """Share of the traces that pass for each k, and whether those of the report did."""
     verdicts = material.verdicts
     if verdicts is None:
-        answer = "No test is known of."
+        answer = "No privacy test is known."
         unknown = Light(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
-        text = "There are no verdicts of a privacy test in the folder: nothing here is known to be deniable."
+        text = "The folder has no verdicts of a privacy test, so it is not known whether any trace is deniable."
         return Content([Text((text,))], [Light(TESTED, Status.POOR, answer, TESTED_RULE), unknown])
     settings, share = verdicts.settings, float(verdicts.passed.mean())
     factor, noise = factor_text(settings), "" if settings.noise_epsilon is None else ", and a number drawn at random,"
@@ -44,8 +45,8 @@ def make(material: Material) -> Content:
             (
                 f"A trace passes if at least k = {settings.k} people{noise} of the training data, the one it was made "
                 f"from among them, could have led to it with probabilities within a factor of e^eta = {factor} "
-                f"(eta = {settings.eta:g}). So of these people none is more than {factor} times as plausible as "
-                "another, for whoever sees this trace and nothing else.",
+                f"(eta = {settings.eta:g}). So for a person who sees this trace and nothing else, none of these "
+                f"people is more than {factor} times as plausible as another.",
             )
         )
     ]
@@ -77,8 +78,8 @@ def _curve(verdicts: PlausibleDeniability) -> Picture:
     return Picture(
         figure,
         alt,
-        "How many traces would pass if more, or fewer, people had to be plausible; the dashed line is the k that was "
-        f"asked for.{counted}",
+        "How many traces would pass if more, or fewer, people had to be plausible. The dashed line is the k of the "
+        f"test.{counted}",
     )
 
 
@@ -86,15 +87,15 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
     settings = verdicts.settings
     if not (material.is_release or verdicts.passed.all()):
         n_failed = int((~verdicts.passed).sum())
-        answer = f"No: {n_failed:,} of these traces did not pass, and none may be handed out as they are."
+        answer = f"No: {n_failed:,} of these traces did not pass. Do not hand out these traces as they are."
         return Light(TESTED, Status.POOR, answer, TESTED_RULE)
     if settings.k == 1 and settings.noise_epsilon is None:
         return Light(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
     sure = sureness(settings.k, settings.eta)
     status = grade(SURE, sure)
     answer = (
-        f"Yes, at least {settings.k} people could have led to each, with probabilities within a factor of "
-        f"{factor_text(settings)}: one can be {percent(sure)} sure at most from whom it was made."
+        f"Yes: at least {settings.k} people could have led to each trace, with probabilities within a factor of "
+        f"{factor_text(settings)}. Nobody can be more than {percent(sure)} sure from whom it was made."
     )
     if settings.noise_epsilon is not None:
         least = _least_with_noise(verdicts)
@@ -120,12 +121,12 @@ def factor_text(settings: PrivacyTestSettings) -> str:
 
 def _light_of_sample(share: float, settings: PrivacyTestSettings) -> Light:
     if settings.k == 1 and settings.noise_epsilon is None:
-        answer = "With k = 1 all pass; with the k that is needed it may be few."
+        answer = "With k = 1 all traces pass; with a k that protects, few may pass."
         return Light(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
     status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
     answer = f"{percent(share)} of the traces passed."
     if status is Status.POOR:
-        answer += " Those left are no fair sample of people; a system that smooths more, such as bridge, passes more."
+        answer += " They are not a fair sample of people. More pass with a system that smooths more, such as bridge."
     return Light(FAIR_SAMPLE, status, answer, SAMPLE_RULE)
 
 

@@ -15,13 +15,13 @@ from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, NAMED, rule, worst
 MAX_TARGETS = 500
 SEED = 0
 QUESTION = "Can traces be traced back to people?"
-IF_POOR = "Do not release them: ask for a larger k, or take a system that smooths more."
+IF_POOR = "Do not release these traces: use a larger k, or a system that smooths more."
 
 
 def make(material: Material) -> Content:
     """Every estimator against the traces, the strongest first."""
     if material.synthetic.of_nobody or not material.users_known:
-        answer = "Nobody knows whose these traces are, so that no guess can be checked."
+        answer = "Nobody knows whose these traces are, so no guess can be checked."
         return Content([Text((answer,))], [Light(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS))])
     n_targets = min(MAX_TARGETS, material.settings.n_users)
     made = targets_of(material.train, material.synthetic, n_targets, seed=SEED)
@@ -38,7 +38,7 @@ def make(material: Material) -> Content:
         )
     n_left_out = sum("left out" in each for each in left_out)
     if n_left_out:
-        notes.append(f"{n_left_out} ways to attack do not suit these data, and were left out.")
+        notes.append(f"{n_left_out} attacks do not suit these data, and were left out.")
     if math.isfinite(known):
         notes.append(
             f"The attack of the PPMTF paper, on all {material.n_synthetic:,} traces, names the right one of "
@@ -79,9 +79,10 @@ def _table(attacks: list[Reidentified]) -> Table:
     ]
     first = attacks[0].each
     caption = (
-        f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often she names "
-        f"the right one of these (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a person's own trace "
-        "looks more like hers than another one; a guess: 0.5. Found: share of own traces found with few false alarms"
+        f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often the attacker "
+        f"names the right one of them (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a person's own "
+        "trace looks more like hers than another trace does (a guess: 0.5). Found: share of a person's own traces that "
+        "are found with few false alarms"
     )
     return Table(
         caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %"), rows, n_words=2
@@ -103,7 +104,7 @@ def _curves(attacks: list[Reidentified]) -> Picture:
     alt = "Curves of the share of own traces found against the share of false alarms, for each attack, beside a guess."
     caption = (
         "How many traces an attacker links to the right person (up) against how many false alarms she raises (right). "
-        "Near the dotted curve she does no better than a guess. With a star: all traces of a person together."
+        "Near the dotted curve, she does no better than a guess. A star: all traces of a person together."
     )
     return Picture(figure, alt, caption)
 

@@ -23,7 +23,7 @@ ATTACKS = {
 SHADOWS = "Shadow models"
 SEED = 0
 QUESTION = "Can one tell whose data was used?"
-IF_POOR = "Release them only if it is no secret whose data was used."
+IF_POOR = "Release these traces only if it is no secret whose data was used."
 
 
 def make(material: Material) -> Content:
@@ -39,7 +39,7 @@ def make(material: Material) -> Content:
     if material.shadow_scores is not None:
         found[SHADOWS] = material.shadow_scores
     if not found:
-        raise Unavailable("No attack on membership suits these data: they need several people in both sets who move.")
+        raise Unavailable("No attack on membership suits these data: each needs several people in both sets who move.")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
     notes = [each for each in (note, _of_missing(found), _of_shadows(material)) if each]
@@ -49,17 +49,18 @@ def make(material: Material) -> Content:
 
 def _of_missing(found: dict[str, MembershipScores]) -> str:
     missing = [title for title in ATTACKS.values() if title not in found]
-    return f"Left out, for these data do not suit: {', '.join(missing).lower()}." if missing else ""
+    return f"Left out, because they do not suit these data: {', '.join(missing).lower()}." if missing else ""
 
 
 def _of_shadows(material: Material) -> str:
     if material.shadow_scores is not None:
         return (
-            f"{SHADOWS}: the attacker learns models like this one of other halves of the people, sees what traces made "
-            "with a person's data have in common with hers and what others have, and tells which these are like."
+            f"{SHADOWS}: the attacker learns models like this one from other halves of the people. She compares traces "
+            "made with a person's data, and traces made without it, with the person's own traces. Then she decides "
+            "which of the two these traces are like."
         )
-    why = "to save time (--fast)" if material.settings.fast else "for it is not known how to learn them of these data"
-    return f"{SHADOWS}, the strongest attack, were left out {why}: more may leak than is shown here."
+    why = "to save time (--fast)" if material.settings.fast else "because it is not known how to learn them"
+    return f"{SHADOWS}, the strongest attack, were left out {why}. More may leak than is shown here."
 
 
 def _light(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Light:
@@ -70,7 +71,7 @@ def _light(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Li
     light = light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
     if with_shadows or light.status is not Status.GOOD:
         return light
-    answer = f"{light.answer} The strongest attack, by shadow models, was not made."
+    answer = f"{light.answer} The strongest attack, by shadow models, was left out."
     return replace(light, status=Status.FAIR, answer=answer)
 
 
@@ -84,9 +85,9 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
     n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
     caption = (
         f"Up to {n_members:,} training users and {n_others:,} others. "
-        "AUC: how often a training user scores higher than another; a guess: 0.5. Advantage: greatest difference of "
-        "true and false alarms, and what it is by chance. Found: share of the training users found with few false "
-        "alarms, and its 95 % interval (-: too few others to know)"
+        "AUC: how often a training user scores higher than another user (a guess: 0.5). Advantage: greatest difference "
+        "between the shares of true and of false alarms, and what it is by chance. Found: share of the training users "
+        "found with few false alarms, and its 95 % interval (-: too few others to know)"
     )
     headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %")
     return Table(caption, headings, rows)
@@ -101,8 +102,8 @@ def _curves(found: dict[str, MembershipScores]) -> Picture:
     figure = roc_curves(curves, title="Membership inference", logarithmic=True)
     alt = "Curves of the share of training users found against the share of false alarms, for each attack."
     caption = (
-        "How many training users an attacker finds (up) against how many others she accuses wrongly (right). What is "
-        "at the left matters most: people found with hardly a false alarm."
+        "How many training users an attacker finds (up) against how many others she accuses wrongly (right). The left "
+        "side matters most: it shows people who are found with hardly a false alarm."
     )
     return Picture(figure, alt, caption)
 
@@ -112,8 +113,9 @@ SECTIONS.register(
         "membership",
         PRIVACY,
         "Who was in the data?",
-        "That somebody's data was used at all can be a secret, as with patients of a clinic. The test above does not "
-        "protect it, so it is attacked here by one who knows real traces of many people.",
+        "It can be a secret that somebody's data was used at all, for example the data of patients of a clinic. The "
+        "test above does not protect this secret. So it is attacked here, by somebody who knows real traces of many "
+        "people.",
         make,
         QUESTION,
     )
