@@ -8,7 +8,8 @@
     python benchmarks/bridge.py clusters ../shared --csv benchmarks/bridge_clusters.csv
 
 Each prints its rows as they are finished and appends them to the file. The data are people flow, check-ins in New York
-and toy cities.
+and toy cities. Of New York all places are kept, as published; "New York, default" has the places of at least five
+training users, as `ppmtf import` keeps them.
 
 `table`: synthesizers and controls over three seeds, ten traces a user (toy city: five), all numbers from `evaluate`.
 The privacy test has k = 10 and eta = 1. The controls have the settings that were chosen for the bridge: `shuffled` has
@@ -61,6 +62,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_people_flow
+from ppmtf_jax.datasets.registry import split_users
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.runtime.devices import n_cores, use_all_cores
@@ -78,7 +80,7 @@ EVERY_PLACE = Discretization(min_users_per_place=1)
 Row = dict[str, Any]
 
 # Traces that are synthesized of each user.
-DATA = {"people flow": 10, "New York": 10, "toy city": 5}
+DATA = {"people flow": 10, "New York": 10, "toy city": 5, "New York, default": 10}
 # Homes are many and users have one each: the toy city takes a higher rank than the published data.
 PPMTF = {"toy city": PPMTFSettings(rank=32, zeros="weighted", n_zeros=300)}
 SEEDS = range(3)
@@ -130,6 +132,10 @@ def read(data: str, shared: Path) -> Traces:
 def split(data: str, shared: Path, seed: int) -> tuple[Traces, Traces]:
     if data == "people flow":
         return read_people_flow(shared / "reference" / "people_flow")
+    if data == "New York, default":
+        traces, report = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")
+        sets = split_users(traces, report, 0.8, seed).sets
+        return sets["train"], sets["test"]
     return read(data, shared).split_users(0.8, seed)
 
 

@@ -37,15 +37,18 @@ RULES = (
     f"from it and moves from it to another place count only if at least {STEP_USERS} users made them. Both limits hold "
     f"over all times and again in each stretch of {STRETCH_S // 3600} hours. Only users who did exactly this are "
     f"counted. Of what u such users did, the model uses the part (u - n) / u, where n is {PLACE_USERS - 1} or more for "
-    f"events and {STEP_USERS - 1} for the others",
-    "so, when one user is added, no count grows by more than twice what the most active of the other users has in it, "
-    "whatever the added user did",
+    f"events and {STEP_USERS - 1} for the others. There is one exception: where the model learns how far people go, "
+    "steps away from a place count from 2 users on",
+    "so, when one user is added, no such count grows by more than twice what the most active of the other users has in "
+    "it, whatever the added user did. This holds for counts over all times, in a whole stretch, at a time of the day "
+    "or over a range of distances",
 )
 """The rules in words, each without its first capital letter and its last full stop."""
 NO_RULE = (
-    "who is in which cluster, which settings were chosen, where the ranges of distances end, and that a cluster has "
-    "few users at a place. The rules for the model do not cover these: they bound what one user weighs among all "
-    "users, and they are not differential privacy"
+    "who is in which cluster, which settings were chosen, where the ranges of distances end, when within a stretch of "
+    "time somebody was at a place where others were in that stretch too, and that a cluster has few users at a place. "
+    "The rules for the model do not cover these: they bound what one user weighs among all users, and they are not "
+    "differential privacy"
 )
 """What the rules do not cover."""
 

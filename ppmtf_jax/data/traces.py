@@ -156,7 +156,7 @@ class Traces:
         """SHA-256 of who was where at which instant, and of what is known of these places.
 
         It is the same after the traces were saved and loaded. The date does not count, since that of a release is a
-        nominal one; the day of the week and the time of day do.
+        nominal one; the day of the week, the time of day and the time zone do.
         """
         start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
         present, user = np.unique(self.user, return_inverse=True)
@@ -165,7 +165,8 @@ class Traces:
             [str(each) for each in self.user_ids[present].tolist()],
             [str(each) for each in places.ids.tolist()],
             [places.latitude.tolist(), places.longitude.tolist(), category],
-            [start.weekday(), start.time().isoformat(), grid.step_s, grid.period, grid.slot_of_instant.tolist()],
+            [start.weekday(), start.time().isoformat(), grid.time_zone],
+            [grid.step_s, grid.period, grid.slot_of_instant.tolist()],
         ]
         digest = hashlib.sha256(json.dumps(about).encode())
         for column in (user, self.trace, self.instant, self.place):

@@ -100,7 +100,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *remarks(evaluation)]) or None
     apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
     numbers = [row.texts(evaluation.columns, apart.get(row.quantity.name)) for row in rows]
-    table.add_column("Metric", min_width=MIN_TITLE_WIDTH)
+    table.add_column("Metric", min_width=MIN_TITLE_WIDTH, overflow="fold")
     for name, of_column in zip(evaluation.columns, zip(*numbers, strict=True), strict=True):
         # A long name may take several lines, a number may not.
         width = max(map(len, of_column), default=0)

@@ -29,7 +29,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 REPORT_FILE, SHADOWS_FILE = "report.html", "shadows.npz"
 RELEASED, ALL = "released", "all"
 """Columns of the evaluation of a job."""
-PARAMETERS = ("k", "eta", "noise_epsilon")
+PARAMETERS = ("k", "eta", "noise_epsilon", "precision")
 """Of the privacy test, as a statement and verdicts have them."""
 
 PathLike = str | os.PathLike[str]
@@ -108,12 +108,15 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
     lineages: dict[str, dict[str, str]] = {
         "private/data": {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest},
         "private/model": dict(model.lineage) if model else {},
-        "private/verdicts": {**verdicts.lineage, **_test_in(asdict(verdicts.settings))} if verdicts else {},
-        "release": _test_in(statement["parameters"]) if statement and "parameters" in statement else {},
+        "private/verdicts": dict(verdicts.lineage) if verdicts else {},
     }
+    if verdicts:
+        lineages["private/verdicts"] |= _test_in(asdict(verdicts.settings), int(verdicts.passed.sum()))
     if is_release:
         synthetic = load_released(release, train, key if key.is_dir() else None, progress=progress)
         lineages["private/key"] = dict(lineage_of_key(key)) if key.is_dir() else {}
+        parameters = (statement or {}).get("parameters")
+        lineages["release"] = _test_in(parameters, len(synthetic.trace_table()[0])) if parameters else {}
     elif (private / "synthetic").is_dir():
         synthetic = load_released(private / "synthetic", train, None, progress=progress)
         lineages["private/synthetic"] = dict(synthetic.lineage)
@@ -182,9 +185,12 @@ def _measured(file: Path, column: str) -> Evaluation | None:
     return found if column in found.columns and column_of(column) in found.lineage else None
 
 
-def _test_in(parameters: Mapping[str, Any]) -> dict[str, str]:
-    """The parameters of a privacy test, to be compared: all that a release without its key says of it."""
-    return {"settings of the privacy test": repr([parameters.get(name) for name in PARAMETERS])}
+def _test_in(parameters: Mapping[str, Any], n_released: int) -> dict[str, str]:
+    """What a privacy test leaves to be compared: all that a release without its key says of it."""
+    # A statement says "all" where settings have none.
+    asked = parameters.get("n_verifiers") or "all"
+    said = [asked, *(parameters.get(name) for name in PARAMETERS)]
+    return {"settings of the privacy test": repr(said), "number of traces that passed": str(n_released)}
 
 
 def _about(folder: Path) -> dict[str, Any]:

@@ -44,8 +44,10 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         problems = [
             Problem("arrays as NumPy stores them, uncompressed", repr(name))
             for name, member in members.items()
-            # A member that claims to be longer than the file.
-            if member.compress_type != zipfile.ZIP_STORED or max(member.file_size, member.compress_size) > file_bytes
+            # The lowest flag says that it is encrypted; or a member that claims to be longer than the file.
+            if member.compress_type != zipfile.ZIP_STORED
+            or member.flag_bits & 1
+            or max(member.file_size, member.compress_size) > file_bytes
         ]
         if problems:
             raise InputError(str(path), problems)

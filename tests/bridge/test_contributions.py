@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge import moves, visits
-from ppmtf_jax.bridge.contributions import NO_RULE, PLACE_USERS, RULES, STEP_USERS, bounded, stretches, told
-from ppmtf_jax.bridge.moves import SeenMoves, StayCounts, Steps, stay_rates
+from ppmtf_jax.bridge.contributions import NO_RULE, PLACE_USERS, RULES, STEP_USERS, bounded, stretches, sums, told
+from ppmtf_jax.bridge.moves import SeenMoves, StayCounts, Steps, fit_gravity, stay_rates
+from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.visits import BoundedCounts, PopulationSmoothing, Visits, population
 from ppmtf_jax.data.time_grid import TimeGrid
 from tests.bridge.examples import place_table, traces_of
@@ -189,6 +190,44 @@ def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
         lift = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
         # By the rule of before, her staying through the night; without her, nothing.
         assert (np.ptp(lift) < 1e-9) != (bug and with_her)
+
+
+# What the rules leave open, and say
+
+
+def test_where_somebody_is_not_alone_in_a_stretch_her_hour_may_show():
+    """Others are at the place in the first hour of the stretch, and she in the second."""
+    places, present = np.zeros((7, HOURS.n_instants), int), np.ones((7, HOURS.n_instants), bool)
+    hour = np.arange(HOURS.n_instants) % 24
+    places[:6, hour == NOON] = PLACE_X
+    before = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X]
+    assert before[1] == 0
+    places[6, hour == NOON + 1] = PLACE_X
+    added = numbers(places, present)["visits in a slot"][[NOON, NOON + 1], PLACE_X] - before
+    # No more in the whole stretch than the bound, but none of the others was there in her hour.
+    assert added[1] > 0
+    assert added.sum() <= BOUND * N_DAYS
+    assert "when within a stretch of time somebody was at a place where others were in that stretch too" in NO_RULE
+
+
+@pytest.mark.parametrize(("n_users", "counts"), [(1, False), (2, True)])
+def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users, counts, monkeypatch):
+    places = np.tile(np.arange(HOURS.n_instants) % 2 * 2, (9, 1))
+    # These alone are ever at place 1 and leave it.
+    places[:n_users] = np.arange(HOURS.n_instants) // 2 % 2 + 1
+    steps = Steps.of(traces_of(places, np.ones(places.shape, bool), place_table(N_PLACES), HOURS)).moves
+    summed = []
+
+    def spy(group, weight, n_groups):
+        summed.append((group, sums(group, weight, n_groups)))
+        return summed[-1][1]
+
+    monkeypatch.setattr(moves, "sums", spy)
+    table = place_table(N_PLACES)
+    fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
+    [left] = [found for group, found in summed if group is steps.place]
+    assert (left[1] > 0) == counts
+    assert "where the model learns how far people go, steps away from a place count from 2 users on" in RULES[1]
 
 
 def all_steps(steps: Steps, *_) -> np.ndarray:

@@ -184,6 +184,7 @@ def test_a_digest_is_of_who_was_where_when(tmp_path):
         replace(given, places=replace(given.places, longitude=given.places.longitude + 1)),
         replace(given, time_grid=replace(given.time_grid, start=start.replace("-01-01", "-01-02"))),
         replace(given, time_grid=replace(given.time_grid, start=start.replace("T09", "T10"))),
+        replace(given, time_grid=replace(given.time_grid, time_zone="America/Sao_Paulo")),
     ]
     assert len({given.digest, *(other.digest for other in others)}) == 1 + len(others)
 

@@ -44,7 +44,7 @@ from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Unavailable
 from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS
 from ppmtf_jax.evaluation.report.rendering import tally
-from ppmtf_jax.evaluation.report.sections import membership
+from ppmtf_jax.evaluation.report.sections import deniability, membership
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
@@ -52,7 +52,7 @@ from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, 
 from ppmtf_jax.jobs import report as jobs_report
 from ppmtf_jax.jobs.report import load_material, report_run
 from ppmtf_jax.jobs.steps import run_privacy_test
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
@@ -311,6 +311,16 @@ def test_verdicts_made_after_the_release_are_refused(job, tmp_path):
         load_material(copy, QUICK)
     shutil.rmtree(private / "key")
     with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
+        load_material(copy, QUICK)
+    # With another number of verifiers alone, too; and where other traces passed.
+    verdicts = PlausibleDeniability.load(job / "private" / "verdicts")
+    fewer = replace(verdicts, settings=replace(verdicts.settings, n_verifiers=7))
+    fewer.save(private / "verdicts", overwrite=True)
+    with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
+        load_material(copy, QUICK)
+    table = verdicts.table.assign(threshold=verdicts.threshold + (np.arange(len(verdicts.threshold)) == 0) * 10**6)
+    replace(verdicts, table=table).save(private / "verdicts", overwrite=True)
+    with pytest.raises(InputError, match="private/verdicts and release of the same number of traces that passed"):
         load_material(copy, QUICK)
 
 
@@ -723,6 +733,18 @@ def test_a_sample_is_attacked_and_said(material):
     assert "9 of 56 training users" in note
     assert "To save time" in words(made("membership", few))
     assert "To save time" in words(made("identity", few))
+
+
+@pytest.mark.parametrize(("noise_epsilon", "status"), [(1.0, Status.FAIR), (0.1, Status.POOR), (1e-9, Status.POOR)])
+def test_much_noise_on_k_is_no_fair_test(material, noise_epsilon, status):
+    """With noise as wide as k a trace in some passes that had to reach its own user alone."""
+    noise = np.round(np.random.default_rng(0).laplace(scale=1 / noise_epsilon, size=2000)).astype(np.int64)
+    verdicts = material.verdicts
+    settings = replace(verdicts.settings, k=10, eta=1.0, noise_epsilon=noise_epsilon)
+    noisy = replace(verdicts, settings=settings, threshold=10 + noise, plausible_users=np.full(2000, 40))
+    light = deniability._light(replace(material, verdicts=noisy), noisy)
+    assert light.status is status
+    assert ("1 person." in light.answer) == (status is Status.POOR)
 
 
 def test_deniability_is_told_by_what_was_tested(material):

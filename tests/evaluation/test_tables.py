@@ -56,6 +56,11 @@ def test_four_columns_of_numbers_fit_80_characters() -> None:
     assert [name for name in ("Released", "All", "Training", "Uniform") if name not in lines[2]] == []
 
 
+def test_no_title_is_cut_off_beside_five_columns() -> None:
+    text = printed(full("bridge", "ppmtf", "sgd", "training", "uniform", tm_emd_y=-19.87654))
+    assert "…" not in text
+
+
 def test_metrics_that_were_not_computed_have_no_row() -> None:
     text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4])]))
     assert "TM-EMD-Y" in text

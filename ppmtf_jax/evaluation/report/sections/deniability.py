@@ -21,7 +21,8 @@ TESTED_RULE = (
     "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
     "k and eta, this person can be sure from whom the trace was made by 1 / (1 + (k - 1) / e^eta) at most. Good: every "
     f"trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at most "
-    f"{percent(SURE.fair)}, or there is noise on k. Poor: it is more, some traces did not pass, or there was no test."
+    f"{percent(SURE.fair)}, or there is noise on k; then k is the number that 19 of 20 traces had to reach. Poor: it "
+    "is more, some traces did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. A trace "
@@ -38,12 +39,12 @@ def make(material: Material) -> Content:
         text = "The folder has no verdicts of a privacy test, so it is not known whether any trace is deniable."
         return Content([Text((text,))], [Light(TESTED, Status.POOR, answer, TESTED_RULE), unknown])
     settings, share = verdicts.settings, float(verdicts.passed.mean())
-    factor = factor_text(settings)
+    factor, noise = factor_text(settings), "" if settings.noise_epsilon is None else ", and a number drawn at random,"
     blocks: list[Block] = [
         Text(
             (
-                f"A trace passes if at least k = {settings.k} people of the training data, the one it was made from "
-                f"among them, could have led to it with probabilities within a factor of e^eta = {factor} "
+                f"A trace passes if at least k = {settings.k} people{noise} of the training data, the one it was made "
+                f"from among them, could have led to it with probabilities within a factor of e^eta = {factor} "
                 f"(eta = {settings.eta:g}). So for a person who sees this trace and nothing else, none of these "
                 f"people is more than {factor} times as plausible as another.",
             )
@@ -97,9 +98,20 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
         f"{factor_text(settings)}. Nobody can be more than {percent(sure)} sure from whom it was made."
     )
     if settings.noise_epsilon is not None:
-        answer = f"Yes, with noise on k = {settings.k}: some traces may have passed with fewer plausible people."
+        least = _least_with_noise(verdicts)
+        status = grade(SURE, sureness(least, settings.eta))
         status = Status.FAIR if status is Status.GOOD else status
+        answer = (
+            f"With noise on k = {settings.k}, one in twenty of those that passed had to reach no more than "
+            f"{'1 person' if least == 1 else f'{least:,} people'}."
+        )
     return Light(TESTED, status, answer, TESTED_RULE)
+
+
+def _least_with_noise(verdicts: PlausibleDeniability) -> int:
+    """How many plausible people 19 of 20 of the traces that passed had to reach at least."""
+    asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
+    return int(np.quantile(asked, 0.05, method="lower")) if len(asked) else 1
 
 
 def factor_text(settings: PrivacyTestSettings) -> str:
