@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import OtherPlaces
-from ppmtf_jax.datasets.shared_places import users_per_place
 
 # Rows lost for one reason are told again, beside what looks amiss, where they are more than this share of all.
 MUCH = 0.1
@@ -151,5 +150,5 @@ def counts_of(sets: Sequence[Traces]) -> dict[str, int]:
 
 def least_users(traces: Traces) -> int:
     """The smallest number of users at any place that was visited."""
-    n_users = users_per_place(traces)
+    n_users = traces.users_per_place()
     return int(n_users[n_users > 0].min())

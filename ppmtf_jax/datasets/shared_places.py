@@ -51,13 +51,13 @@ def keep_shared_places(
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=40, seed=0).traces.split_users(0.8, seed=0)
-    >>> users_per_place(train).min()
+    >>> train.users_per_place().min()
     np.int64(0)
     >>> train, test = keep_shared_places(train, test, min_users=5)
-    >>> bool(users_per_place(train).min() >= 5), len(train.places) == len(test.places)
+    >>> bool(train.users_per_place().min() >= 5), len(train.places) == len(test.places)
     (True, True)
     """
-    n_users = users_per_place(train)
+    n_users = train.users_per_place()
     kept = n_users >= min_users
     if min_users == 1 or kept.all():
         return train, *others
@@ -73,19 +73,6 @@ def keep_shared_places(
         category = None if places.category is None else places.category[kept]
         places = PlaceTable(places.ids[kept], places.latitude[kept], places.longitude[kept], category)
     return tuple(_moved(each, goes_to, places) for each in (train, *others))
-
-
-def users_per_place(traces: Traces) -> np.ndarray:
-    """How many users have events at each place, int64 array of shape (places,).
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> users_per_place(toy_city(n_users=40, n_places=10, seed=0).traces).max() <= 40
-    np.True_
-    """
-    pairs = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place)
-    return np.bincount(pairs % traces.n_places, minlength=traces.n_places)
 
 
 def _moved(traces: Traces, goes_to: np.ndarray, places: PlaceTable) -> Traces:

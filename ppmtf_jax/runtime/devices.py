@@ -37,11 +37,11 @@ def n_cores() -> int:
     A container that may use a core and a half of the time has two.
     """
     n_own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min([n_own, *(max(1, math.ceil(share)) for share in _cores_of_group())])
+    return min([n_own, *(max(1, math.ceil(share)) for share in cores_of_group())])
 
 
 @cache
-def _cores_of_group() -> list[float]:
+def cores_of_group() -> list[float]:
     """Of the control group, as a container sees its own, in the newer or older form; none where it has no limit."""
     newer = told(CONTROL_GROUP / "cpu.max").split()
     older = [told(CONTROL_GROUP / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]

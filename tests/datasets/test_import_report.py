@@ -14,7 +14,6 @@ from ppmtf_jax.datasets.data_check import check_imported
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported, split_users
-from ppmtf_jax.datasets.shared_places import users_per_place
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import describe_settings
 
@@ -45,12 +44,12 @@ def imported(file: Path, **settings) -> Imported:
 @pytest.mark.parametrize("how", [{}, {"other_places": "nearest"}, {"grid": (39.995, 40.605, -1, 1, 61, 1)}])
 def test_every_place_has_five_training_users(file, how):
     found = imported(file, **how)
-    n_users = users_per_place(found.sets["train"])
+    n_users = found.sets["train"].users_per_place()
     assert n_users[n_users > 0].min() == 5
     assert "fewest training users of a place  " in found.report
     every = imported(file, **how, min_users_per_place=1).sets["train"]
     kept = set(found.sets["train"].places.ids[n_users > 0].tolist())
-    assert kept == set(every.places.ids[users_per_place(every) >= 5].tolist())
+    assert kept == set(every.places.ids[every.users_per_place() >= 5].tolist())
     # Twelve people were at the last shop, and not every shop of five or more has five of the training users.
     assert 2 <= len(kept) <= 9
 
@@ -102,7 +101,7 @@ def test_help_tells_the_number_of_places():
 def test_new_york_by_default(foursquare_nyc):
     data_set = DATA_SETS["foursquare"]
     found = data_set.read(data_set.settings(foursquare_nyc), 0, False)
-    n_users = users_per_place(found.sets["train"])
+    n_users = found.sets["train"].users_per_place()
     assert (len(n_users), n_users.min()) == (851, 5)
     # With all places kept 344 of 1,000 are of one person.
     assert len(found.losses) == 2

@@ -24,7 +24,7 @@ from ppmtf_jax.datasets.people_flow import read_people_flow, read_synthetic
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.shared_places import keep_shared_places, users_per_place
+from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import build_settings, describe_settings, help_of_fields
@@ -195,7 +195,7 @@ def test_toy_city():
     train, test = keep_shared_places(
         *traces.split_users(0.8, 2**127 + 5), min_users=2, other_places="nearest", keep_table=True
     )
-    assert 1 not in users_per_place(found.sets["train"])
+    assert 1 not in found.sets["train"].users_per_place()
     for part, expected in zip(found.sets.values(), (train, test), strict=True):
         pd.testing.assert_frame_equal(part.to_frame(), expected.to_frame())
 

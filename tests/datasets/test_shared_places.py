@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.shared_places import keep_shared_places, users_per_place
+from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
 
@@ -23,15 +23,15 @@ TEST = traces(range(1), range(6), range(2), range(9), first_user=100)
 
 def test_users_are_counted():
     rows = [(1, 0, 0, 2), (1, 0, 5, 2), (2, 0, 0, 2), (2, 1, 1, 0)]
-    assert users_per_place(to_traces(rows, places_in_line(4), minutes(10))).tolist() == [1, 0, 2, 0]
+    assert to_traces(rows, places_in_line(4), minutes(10)).users_per_place().tolist() == [1, 0, 2, 0]
 
 
 def test_training_users_alone_decide():
     train, test = keep_shared_places(TRAIN, TEST, min_users=5)
     # Places 1 and 3 have 4 and 0 of the training users, and 6 and 9 of the others.
     assert train.places.ids.tolist() == test.places.ids.tolist() == [0, 2]
-    assert users_per_place(train).tolist() == [5, 7]
-    assert users_per_place(test).tolist() == [1, 2]
+    assert train.users_per_place().tolist() == [5, 7]
+    assert test.users_per_place().tolist() == [1, 2]
     # Whoever was nowhere else is not there any more.
     assert test.user_ids.tolist() == [100, 101]
     assert train.instant.tolist() == [at for user in range(5) for at in (0, 2)] + [2, 2]
@@ -50,7 +50,7 @@ def test_events_are_moved_where_that_is_asked_for():
 def test_the_table_is_kept_where_that_is_asked_for():
     train, test = keep_shared_places(TRAIN, TEST, min_users=5, keep_table=True)
     assert len(train.places) == len(test.places) == 4
-    assert users_per_place(train).tolist() == [5, 0, 7, 0]
+    assert train.users_per_place().tolist() == [5, 0, 7, 0]
 
 
 def test_one_switches_it_off_and_too_many_are_refused():
@@ -59,4 +59,4 @@ def test_one_switches_it_off_and_too_many_are_refused():
         keep_shared_places(TRAIN, TEST, min_users=8)
     with pytest.raises(InputError, match="at least one event to keep"):
         keep_shared_places(TRAIN, traces(range(0), range(1), range(0), range(0)), min_users=5)
-    assert np.array_equal(users_per_place(keep_shared_places(TRAIN, min_users=4)[0]), [5, 4, 7])
+    assert np.array_equal(keep_shared_places(TRAIN, min_users=4)[0].users_per_place(), [5, 4, 7])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ppmtf_jax.runtime.devices import _cores_of_group, n_cores
+from ppmtf_jax.runtime.devices import cores_of_group, n_cores
 from tests.machine import with_memory_files
 
 GROUP = "/sys/fs/cgroup"
@@ -34,8 +34,8 @@ def test_a_container_may_use_as_much_as_it_is_given(monkeypatch, files, expected
     """As `docker run --cpus 2` does it: all cores are in sight, and little of their time may be used."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     with_memory_files(monkeypatch, files)
-    _cores_of_group.cache_clear()
+    cores_of_group.cache_clear()
     try:
         assert n_cores() == expected
     finally:
-        _cores_of_group.cache_clear()
+        cores_of_group.cache_clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -19,6 +18,7 @@ from jaxtyping import Float
 from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.files import atomic_file, read_own
+from ppmtf_jax.runtime.lineage import digest_of
 
 Statistics = Float[np.ndarray, "statistic user"]
 
@@ -31,7 +31,7 @@ class ShadowCheckpoint:
     ----------
     path : Path
     digest : str
-        Of all that decides what shadow models are, see `digest_of`.
+        Of all that decides what shadow models are, see `shadow_digest`.
 
     Examples
     --------
@@ -73,7 +73,7 @@ class ShadowCheckpoint:
         return []
 
 
-def digest_of(settings: dict[str, Any], seed: int, *real: Traces) -> str:
+def shadow_digest(settings: dict[str, Any], seed: int, *real: Traces) -> str:
     """Of all that decides what shadow models make, and of whom their statistics are.
 
     Parameters
@@ -84,12 +84,7 @@ def digest_of(settings: dict[str, Any], seed: int, *real: Traces) -> str:
     *real : Traces
         Of training users and of others.
     """
-    parts = [version("ppmtf_jax"), list(STATISTICS), settings, seed]
-    digest = hashlib.sha256(json.dumps(parts, default=str, sort_keys=True).encode())
-    for traces in real:
-        digest.update(traces.time_grid.to_json().encode())
-        digest.update(traces.places.to_frame().to_csv().encode())
-        digest.update(json.dumps([str(each) for each in traces.user_ids.tolist()]).encode())
-        for column in (traces.user, traces.trace, traces.instant, traces.place):
-            digest.update(np.ascontiguousarray(column, np.int64).data)
-    return digest.hexdigest()
+    told = json.dumps(settings, default=str, sort_keys=True)
+    # The digest of traces leaves out users without an event.
+    users = [[str(each) for each in traces.user_ids.tolist()] for traces in real]
+    return digest_of(version("ppmtf_jax"), list(STATISTICS), told, seed, users, [traces.digest for traces in real])

@@ -22,7 +22,7 @@ from jaxtyping import Bool
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.calibration import LEAST_SHADOWS, Shadows
 from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, digest_of
+from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
 from ppmtf_jax.attacks.membership.trace_densities import windows_of
 from ppmtf_jax.attacks.membership.trace_statistics import statistics_of
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places, index_of_ids
@@ -122,7 +122,7 @@ def infer_by_shadow_models(
     kept = (
         None
         if checkpoint is None
-        else ShadowCheckpoint(checkpoint, digest_of({**given, **wanted._asdict()}, seed, train, test))
+        else ShadowCheckpoint(checkpoint, shadow_digest({**given, **wanted._asdict()}, seed, train, test))
     )
     say(f"shadow models: learning {settings.n_shadows} models like this, from other halves of the users")
     return shadow_model_scores(

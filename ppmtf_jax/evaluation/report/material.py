@@ -203,8 +203,7 @@ class Material:
 
         A place where only one or two of a group go tells what these do.
         """
-        pairs = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place)
-        return np.bincount(pairs % traces.n_places, minlength=traces.n_places) >= LEAST_VISITORS
+        return traces.users_per_place() >= LEAST_VISITORS
 
     @cached_property
     def has_map(self) -> bool:

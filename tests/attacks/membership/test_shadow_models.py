@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.attacks.membership import infer_membership, shadow_models
-from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, digest_of
+from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
 from ppmtf_jax.attacks.membership.shadow_models import (
     ShadowModelSettings,
     Wanted,
@@ -223,8 +223,8 @@ def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
         ({"n": 1}, 0, later, test),
         ({"n": 1}, 0, train, real(4, 2)[1]),
     ]
-    assert len({digest_of(*each) for each in given}) == len(given)
-    assert digest_of(*given[0]) == digest_of({"n": 1}, 0, *real(4, 3))
+    assert len({shadow_digest(*each) for each in given}) == len(given)
+    assert shadow_digest(*given[0]) == shadow_digest({"n": 1}, 0, *real(4, 3))
 
 
 def test_how_long_it_takes_is_told_after_the_first_and_the_second() -> None:
