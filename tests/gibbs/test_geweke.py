@@ -31,9 +31,9 @@ from ppmtf_jax.gibbs.conditionals import (
     row_conditional,
 )
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, GibbsState
+from ppmtf_jax.gibbs.run import sweep_chain
+from ppmtf_jax.runtime.devices import mesh_of
 
-# The whole sweep takes many seconds to compile.
-pytestmark = pytest.mark.slow
 RANK = 2
 ROWS = {"user": 3, "place": 2, "next_place": 2, "slot": 3}
 HYPER = HyperPrior(mean=0.5, mean_strength=2.0, scale=0.25, degrees_of_freedom=12.0)
@@ -150,7 +150,7 @@ def sweep_z():
         {name: prior for name, (prior, _) in drawn.items()},
         jnp.zeros(n_chains, jnp.int32),
     )
-    original = kernel.total_statistics
+    original, one_device = kernel.total_statistics, mesh_of(jax.devices()[:1])
 
     def one_sweep(state, key):
         data_key, sweep_key = jax.random.split(key)
@@ -159,7 +159,8 @@ def sweep_z():
             exact = rebuilt(state.factors, modes)
             noise = jax.random.normal(jax.random.fold_in(data_key, i), exact.shape)
             cells[name] = with_values(numbered[name], exact + noise / np.sqrt(SETTINGS.noise_precision))
-        return kernel.step(sweep_key, state, cells, SHARED, SETTINGS)[0], None
+        # The program that `run_gibbs` runs, on one device, asked for one sweep.
+        return sweep_chain.__wrapped__(sweep_key, state, cells, 1, SHARED, SETTINGS, one_device)[0], None
 
     @jax.jit
     def run(bugs, keys, state):
