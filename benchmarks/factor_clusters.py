@@ -38,7 +38,7 @@ from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, rows_of_factors
-from ppmtf_jax.gibbs.run import KeepEvery, run_gibbs
+from ppmtf_jax.gibbs.run import keep_every, run_gibbs
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.bridge import BridgeSettings, choose, fit_to_clusters
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -130,7 +130,7 @@ def factors(problem: Problem, coupling: Coupling, draws: int, settings: PPMTFSet
         coupling,
         settings.gibbs(),
         n_sweeps=settings.n_sweeps,
-        keep=KeepEvery(5, settings.n_sweeps - 5 * draws),
+        keep=keep_every(5, settings.n_sweeps - 5 * draws),
     )
     return [result.draws[name][0] for name in dict(coupling.tensors)["visits"]]
 

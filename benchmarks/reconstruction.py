@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 from jax import Array
 
-from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, count_tensors, sample_zeros
+from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, SparseCounts, count_tensors, sample_zeros
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.discretization import Discretization
@@ -33,7 +33,6 @@ from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import HyperPrior, NormalWishart, hyper_conditional
-from ppmtf_jax.gibbs.diagnostics import reconstruction_errors
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.gibbs.run import run_gibbs
@@ -160,12 +159,28 @@ def errors(system: str, counts: CountTensors, noise_precision: float, seed: int)
         )
 
 
+def reconstruct(factors: tuple[np.ndarray, np.ndarray, np.ndarray], index: np.ndarray) -> np.ndarray:
+    first, second, third = (np.asarray(factor, np.float64)[rows] for factor, rows in zip(factors, index.T, strict=True))
+    return (first * second * third).sum(axis=1)
+
+
+def reconstruction_errors(factors, counts: SparseCounts, zeros: np.ndarray, seed: int) -> tuple[float, float]:
+    """Sums of absolute differences, in counts: observed cells; all others, from 1,000 of each user."""
+    index = np.concatenate([counts.cell_index, zeros]).astype(np.int32)
+    value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)])
+    sampled = sample_zeros(counts, 1000, seed=seed, stage=Stage.UNOBSERVED, hidden=zeros)
+    n_unobserved = counts.cells_per_user - np.bincount(index[:, 0], minlength=counts.shape[0])
+    n_visited = np.bincount(sampled[:, 0], minlength=counts.shape[0])
+    weight = (n_unobserved / np.maximum(n_visited, 1))[sampled[:, 0]]
+    observed = np.abs(value - reconstruct(factors, index)).sum()
+    return float(observed), float(weight @ np.abs(reconstruct(factors, sampled)))
+
+
 def check_zeros(factors, counts, zeros, rmse) -> None:
     """The zeros are those that the sampler saw: else its own error of the observed cells would be another."""
     index = np.concatenate([np.stack(counts[:3], axis=1), zeros])
     value = np.concatenate([counts.count, np.zeros(len(zeros))])
-    rows = [np.asarray(factor, np.float64)[index[:, mode]] for mode, factor in enumerate(factors)]
-    ours = np.sqrt(np.mean((value - (rows[0] * rows[1] * rows[2]).sum(axis=1)) ** 2))
+    ours = np.sqrt(np.mean((value - reconstruct(factors, index)) ** 2))
     assert abs(ours - rmse) < 1e-3 * rmse, f"root mean square error {ours}, but the sampler says {rmse}"
 
 

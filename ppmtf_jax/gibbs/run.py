@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,54 +27,36 @@ from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_
 from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
 
-# Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
+# Sweeps of one jitted call: enough to hide the cost of the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5
-# A device of a CPU has a core. XLA would share small operations out among all cores, and do several at once on each
-# device: with a device for each core a sweep then takes 1.4 times as long. Other platforms ignore this.
+# On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several at once
+# on each device; with one device per core a sweep then takes 1.4 times as long. Other platforms ignore these options.
 ONE_CORE_A_DEVICE = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 WAY_OUT = "Delete it to start anew, or give another name"
 
 
-@runtime_checkable
-class Keep(Protocol):
-    """Says which draws to keep; any object with this method will do."""
-
-    def keeps(self, sweep: int, n_sweeps: int) -> bool:
-        """Whether the draw after `sweep` sweeps (1 to n_sweeps) is kept."""
-        ...
+# Whether to keep the draw after `sweep` (1 to n_sweeps) of `n_sweeps` sweeps.
+Keep = Callable[[int, int], bool]
 
 
-@dataclass(frozen=True)
-class KeepLast:
+def keep_last(sweep: int, n_sweeps: int) -> bool:
     """Keep only the last draw, as published."""
-
-    def keeps(self, sweep: int, n_sweeps: int) -> bool:
-        """Whether this is the last."""
-        return sweep == n_sweeps
+    return sweep == n_sweeps
 
 
-@dataclass(frozen=True)
-class KeepEvery:
+def keep_every(n: int, burn_in: int = 0) -> Keep:
     """Keep every n-th draw after a burn-in."""
-
-    n: int
-    burn_in: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n < 1 or self.burn_in < 0:
-            raise InputError("keep", [Problem("n of at least 1 and a burn_in of at least 0", repr(self))])
-
-    def keeps(self, sweep: int, n_sweeps: int) -> bool:
-        """Whether it is an n-th one, counted from the burn-in."""
-        return sweep > self.burn_in and (sweep - self.burn_in) % self.n == 0
+    if n < 1 or burn_in < 0:
+        raise InputError("keep", [Problem("n of at least 1 and a burn_in of at least 0", f"{n} and {burn_in}")])
+    return lambda sweep, n_sweeps: sweep > burn_in and (sweep - burn_in) % n == 0
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """Where and how often to write the state of a run, so that it can go on after it was stopped.
+    """Where, and after how many sweeps, to write the state of a run, so that a stopped run can go on.
 
-    A run that finds the file of the same run goes on from it; a file of another run is refused, or of another user.
-    Draws tell of the users in the data, so only the file's owner may read it.
+    A run that finds a checkpoint of the same run continues from that checkpoint. It refuses a checkpoint of another
+    run, and a file that belongs to another user. Draws reveal the users in the data: only the owner can read the file.
     """
 
     path: Path
@@ -86,18 +68,18 @@ class Checkpoints:
 
 
 class GibbsResult(NamedTuple):
-    """Outcome of a run.
+    """Result of a run.
 
     Attributes
     ----------
     state : GibbsState
-        Of the last sweep, every array with a leading chain axis.
+        After the last sweep; every array has a leading chain axis.
     draws : dict of float32 arrays, shape (chains, kept, rows, rank)
-        The factors, or what else was kept of them.
+        The kept factors, or what `kept_of` made of them.
     kept_sweeps : int array, shape (kept,)
-        After how many sweeps each kept draw was taken.
+        Number of the sweep after which each draw was kept.
     trace : dict of float arrays, shape (chains, sweeps)
-        Those quantities after each sweep that `watched` names.
+        The quantities of `watched` after each sweep.
     """
 
     state: GibbsState
@@ -107,19 +89,13 @@ class GibbsResult(NamedTuple):
 
 
 def watched(coupling: Coupling) -> list[Quantity]:
-    """What a run records after each sweep: log joint density, error of each tensor, mean square of each factor.
-
-    Examples
-    --------
-    >>> [str(quantity) for quantity in watched(Coupling((("visits", ("user", "place", "slot")),)))]
-    ['log_joint', 'rmse_visits', 'size_user', 'size_place', 'size_slot']
-    """
+    """The quantities that a run records: log joint density, error of each tensor, mean square of each factor."""
     errors = [Quantity("rmse", tensor) for tensor, _ in coupling.tensors]
     return [Quantity("log_joint"), *errors, *(Quantity("size", factor) for factor in coupling.factors)]
 
 
 def factors_of_draw(factors: Factors) -> dict[str, np.ndarray]:
-    """All factors, on the host."""
+    """Copy all factors to the host."""
     return jax.tree.map(np.asarray, factors)
 
 
@@ -132,33 +108,37 @@ def run_gibbs(
     *,
     n_sweeps: int,
     n_chains: int = 1,
-    keep: Keep = KeepLast(),
+    keep: Keep = keep_last,
     kept_of: Callable[[Factors], dict[str, np.ndarray]] = factors_of_draw,
     checkpoints: Checkpoints | None = None,
     progress: bool = False,
     devices: Sequence[Any] | None = None,
 ) -> GibbsResult:
-    """Run `n_sweeps` sweeps of `n_chains` chains.
+    """Run `n_sweeps` Gibbs sweeps of `n_chains` chains (Murakami et al. 2021, Appendix H).
 
     Parameters
     ----------
-    key : typed key; with the data and the settings it decides every draw
-    cells : observed cells of each tensor, from `cells.observe`
-    n_rows : rows of each factor
+    key : typed key
+        The key, the data and the settings determine every draw.
+    cells : dict of `ObservedCells`
+        From `cells.observe`.
+    n_rows : dict
+        Number of rows of each factor.
     keep : which draws to keep
-    kept_of : what to keep of a draw, by default its factors: a function of these, called sweep by sweep, giving arrays
-        by name; the arrays of both have a leading chain axis. Where there are checkpoints, it has to be the default
-    checkpoints : resume from and write to a file; a resumed run equals an unbroken one bit for bit
-    devices : JAX devices, which share the cells and the work; by default all that JAX has, of every process where there
-        are several. The draws do not depend on their number: each row is drawn with a key of its own, and sums over
-        devices are taken in a fixed order.
+    kept_of : function of the factors of a kept draw, which gives the arrays to keep, by name
+        All arrays have a leading chain axis. With checkpoints it must be the default, which keeps the factors.
+    checkpoints : file to resume from and to write to
+        A resumed run gives the same draws as an uninterrupted run, bit for bit.
+    devices : JAX devices that share the cells and the work
+        By default all devices of all processes. The draws do not depend on the number of devices: each row has its own
+        key, and sums over devices are taken in a fixed order.
 
     Raises
     ------
     NumericalError
-        A factor is no longer finite: says at which sweep, in which factor and where the last checkpoint is.
+        A factor is no longer finite; the error names the sweep, the factor and the last checkpoint.
     InputError
-        The checkpoint is of another run.
+        The checkpoint belongs to another run.
     """
     problems = []
     if n_sweeps < 1 or n_chains < 1:
@@ -168,7 +148,7 @@ def run_gibbs(
     if problems:
         raise InputError("run", problems)
     mesh = mesh_of(devices)
-    # Of all cells, so not where nobody asks for it.
+    # Hashing all cells is slow, so it is done only for checkpoints.
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
     cells = share_cells(cells, mesh)
     chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
@@ -189,7 +169,7 @@ def run_gibbs(
             advance(n)
             history.trace.append(_traced(info, n, weights, coupling))
             history = history._replace(state=state)
-            if keep.keeps(done, n_sweeps):
+            if keep(done, n_sweeps):
                 history.kept.append(kept_of(state.factors))
                 history.kept_sweeps.append(done)
             if checkpoints and is_first_process() and (done % checkpoints.every == 0 or done == n_sweeps):
@@ -198,7 +178,7 @@ def run_gibbs(
 
 
 class _History(NamedTuple):
-    """A run so far: exactly what a checkpoint holds."""
+    """The run so far: the content of a checkpoint."""
 
     state: GibbsState
     kept: list[dict[str, np.ndarray]]
@@ -206,13 +186,13 @@ class _History(NamedTuple):
     trace: list[dict[Quantity, np.ndarray]]
 
     def keeping(self, keep: Keep, n_sweeps: int, path: Path) -> _History:
-        """Of the draws in a checkpoint those that `keep` asks for; it may have been written with another `keep`."""
+        """The draws of a checkpoint that `keep` selects; the checkpoint may have been written with another `keep`."""
         done = int(self.state.sweep[0])
         if done > n_sweeps:
             found = f"one of {done}"
             raise InputError(str(path), [Problem(f"a checkpoint of at most {n_sweeps} sweeps", found, way_out=WAY_OUT)])
         stored = dict(zip(self.kept_sweeps, self.kept, strict=True))
-        wanted = [sweep for sweep in range(1, done + 1) if keep.keeps(sweep, n_sweeps)]
+        wanted = [sweep for sweep in range(1, done + 1) if keep(sweep, n_sweeps)]
         missing = [sweep for sweep in wanted if sweep not in stored]
         if missing:
             found = f"none of sweeps {', '.join(first_examples(missing))}"
@@ -231,21 +211,13 @@ class _History(NamedTuple):
 
 
 def share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
-    """Put the parts of all tiles on the devices of a mesh in turn, and the rest on each of them.
-
-    Parameters
-    ----------
-    cells : dict of `ObservedCells`
-        As `cells.observe` gives them, on the host.
-    mesh : Mesh
-        See `runtime.devices.mesh_of`.
-    """
+    """Distribute the parts of all tiles over the devices of a mesh, and copy everything else to each device."""
     cells = pad_parts(cells, mesh.size)
     return put(cells, _partition(cells), mesh)
 
 
 def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
-    """How each array of the cells lies on the devices."""
+    """Whether each array of the cells is split over the devices or copied to each."""
 
     def of(own: ObservedCells) -> ObservedCells:
         by_mode = jax.tree.map(lambda _: SPLIT, own.by_mode)
@@ -257,14 +229,7 @@ def _partition(cells: dict[str, ObservedCells]) -> dict[str, ObservedCells]:
 def init_chains(
     key: Key[Array, ""], n_chains: int, n_rows: dict[str, int], coupling: Coupling, settings: GibbsSettings, mesh: Mesh
 ) -> tuple[Array, GibbsState]:
-    """The key and the first state of each chain, on every device of the mesh.
-
-    Returns
-    -------
-    keys : key array, shape (chains,)
-    state : GibbsState
-        Every array with a leading chain axis.
-    """
+    """The key and the initial state of each chain, copied to every device; all arrays have a leading chain axis."""
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_chains))
     state = jax.vmap(lambda key: init_state(key, n_rows, coupling, settings))(keys)
     return jax.random.wrap_key_data(_on_all_devices(jax.random.key_data(keys), mesh)), _on_all_devices(state, mesh)
@@ -283,18 +248,12 @@ def run_sweeps(
     settings: GibbsSettings,
     mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
-    """Some sweeps of every chain; all arrays of `state` and of what is returned have a leading chain axis.
+    """Run `n_active` (at most SWEEPS_PER_CALL) sweeps of every chain, on cells from `share_cells`.
 
-    Parameters
-    ----------
-    chain_keys, state : from `init_chains`, or the state of an earlier call
-    cells : dict of `ObservedCells`
-        Shared among the devices by `share_cells`.
-    n_active : int
-        How many sweeps, at most SWEEPS_PER_CALL.
+    All arrays of `state` and of the results have a leading chain axis.
     """
-    # One chain after another: a batch of chains is 2.6 times slower on CPU, whose caches one chain fills. And as all
-    # chains run the same program, a chain's draws are the same however many there are.
+    # One chain after another: on a CPU a batch of chains is 2.6 times slower, because one chain fills the caches. All
+    # chains run the same program, so the draws of a chain do not depend on the number of chains.
     after = [
         sweep_chain(
             chain_keys[chain], jax.tree.map(lambda x, c=chain: x[c], state), cells, n_active, coupling, settings, mesh
@@ -314,7 +273,7 @@ def sweep_chain(
     settings: GibbsSettings,
     mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
-    """The same number of sweeps whatever is asked for, some of them idle, so that it is one program."""
+    """Run SWEEPS_PER_CALL sweeps, of which only `n_active` do anything, so that any number is the same program."""
 
     def run(
         key: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array
@@ -335,7 +294,7 @@ def sweep_chain(
 
 
 def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupling) -> dict[Quantity, np.ndarray]:
-    """The first `n` sweeps of `info` as `watched` quantities, shapes (chains, n)."""
+    """The quantities of `watched` in the first `n` sweeps of `info`, shapes (chains, n)."""
     found = {Quantity("log_joint"): info.log_joint}
     for tensor, error in info.square_error.items():
         found[Quantity("rmse", tensor)] = jnp.sqrt(jnp.maximum(error, 0) / weights[tensor])
@@ -345,7 +304,7 @@ def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupli
 
 def _sweeps_to_next_stop(done: int, n_sweeps: int, keep: Keep, checkpoints: Checkpoints | None) -> int:
     for n in range(1, SWEEPS_PER_CALL + 1):
-        stops = done + n == n_sweeps or keep.keeps(done + n, n_sweeps)
+        stops = done + n == n_sweeps or keep(done + n, n_sweeps)
         if stops or (checkpoints and (done + n) % checkpoints.every == 0):
             return n
     return SWEEPS_PER_CALL
@@ -372,7 +331,7 @@ def _fingerprint(
     settings: GibbsSettings,
     n_chains: int,
 ) -> str:
-    """Identifies a chain of draws: the same key, data and model. What is kept of it is not a part of that."""
+    """Hash of key, data and model, which together determine the draws; `keep` is no part of it."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode())
     digest.update(np.asarray(jax.random.key_data(key)).tobytes())

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.tensors import CountTensors, count_tensors, sample_zeros
+from ppmtf_jax.data.tensors import CountTensors, count_tensors
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.gibbs import diagnostics, run
@@ -19,15 +19,12 @@ from ppmtf_jax.gibbs.diagnostics import (
     MAX_R_HAT,
     advise,
     diagnose,
-    hold_out,
-    predict_cells,
-    reconstruction_errors,
     round_up,
     summarize,
 )
+from ppmtf_jax.gibbs.held_out import hold_out, predict_cells
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.streams import Stage
 from tests.machine import with_gigabytes
 from tests.tensors import sparse
 
@@ -89,11 +86,11 @@ def test_advice_tells_chains_that_come_nearer_from_those_that_stay_apart(chains)
     start = np.arange(4)[:, None]
     near = start * np.where(np.arange(500) < 250, 5.0, 1.0)
     assert (
-        "They come nearer, too slowly to foretell when they meet: try n_sweeps=2000."
+        "They approach each other, but too slowly to predict when they meet: try n_sweeps=2000."
         in advice_on(watched(user=chains + near))[0]
     )
     apart = start * np.where(np.arange(500) < 250, 1.0, 5.0)
-    assert "They hardly come nearer" in advice_on(watched(user=chains + apart))[0]
+    assert "They hardly approach each other" in advice_on(watched(user=chains + apart))[0]
 
 
 def test_advice_foretells_sweeps_where_it_is_no_guess(chains):
@@ -321,52 +318,3 @@ def test_chains_differ_and_each_is_the_same_however_many_there_are(counts):
 def test_impossible_diagnoses(counts, options, message):
     with pytest.raises(InputError, match=message):
         diagnose(counts, SHARED, GibbsSettings(rank=2), seed=0, **options)
-
-
-# Reconstruction errors
-
-
-@pytest.fixture(scope="module")
-def reconstructed():
-    """A small tensor with observed zeros, factors, and the l1 errors of the dense tensors by loops over all cells."""
-    rng = np.random.default_rng(1)
-    shape = (6, 5, 4)
-    dense = rng.poisson(0.3, shape)
-    counts = sparse(dense)
-    zeros = sample_zeros(counts, 3, seed=2, stage=Stage.ZERO_VISITS)
-    factors = tuple(rng.normal(size=(n, 2)) for n in shape)
-    is_zero = {tuple(cell) for cell in zeros.tolist()}
-    observed = unobserved = 0.0
-    for u, i, j in np.ndindex(shape):
-        rebuilt = sum(factors[0][u, z] * factors[1][i, z] * factors[2][j, z] for z in range(2))
-        if dense[u, i, j] or (u, i, j) in is_zero:
-            observed += abs(dense[u, i, j] - rebuilt)
-        else:
-            unobserved += abs(rebuilt)
-    return factors, counts, zeros, observed, unobserved
-
-
-def test_reconstruction_errors_are_those_of_the_dense_tensor(reconstructed):
-    factors, counts, zeros, observed, unobserved = reconstructed
-    # Every unobserved cell is sampled: nothing is left to chance.
-    found = reconstruction_errors(factors, counts, zeros, n_sampled=1000, seed=0)
-    assert found == pytest.approx((observed, unobserved), rel=1e-12)
-
-
-def test_a_sample_of_the_unobserved_cells_estimates_their_error(reconstructed):
-    factors, counts, zeros, observed, unobserved = reconstructed
-    found = [reconstruction_errors(factors, counts, zeros, n_sampled=4, seed=seed) for seed in range(400)]
-    estimates = np.array([each.unobserved for each in found])
-    standard_error = estimates.std(ddof=1) / np.sqrt(len(estimates))
-    assert abs(estimates.mean() - unobserved) < 5 * standard_error
-    # As many sampled cells as there are would be 40 % off, which this tells apart.
-    assert 5 * standard_error < 0.1 * unobserved
-    assert {each.observed for each in found} == {found[0].observed}
-    assert found[0].observed == pytest.approx(observed, rel=1e-12)
-
-
-def test_forgotten_zeros_are_noticed(reconstructed):
-    factors, counts, zeros, observed, unobserved = reconstructed
-    found = reconstruction_errors(factors, counts, zeros[:0], seed=0)
-    assert found.observed < observed - 0.1
-    assert sum(found) == pytest.approx(observed + unobserved, rel=1e-12)

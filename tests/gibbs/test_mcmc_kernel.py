@@ -29,7 +29,7 @@ from ppmtf_jax.gibbs.conditionals import FactorPrior
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, GibbsState, SweepInfo
 from ppmtf_jax.gibbs.mcmc_kernel import MTFGibbs
 from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.gibbs.run import GibbsResult, KeepEvery, run_gibbs
+from ppmtf_jax.gibbs.run import GibbsResult, keep_every, run_gibbs
 from tests.tensors import sparse
 
 ROWS = {"user": 6, "place": 4, "next_place": 4, "slot": 3}
@@ -78,7 +78,7 @@ def assert_same_draws(mcmc: MCMC, expected: dict[str, np.ndarray]) -> None:
 @cache
 def our_own(n_chains: int) -> GibbsResult:
     n_sweeps = WARMUP + SAMPLES
-    keep = KeepEvery(1, burn_in=WARMUP)
+    keep = keep_every(1, burn_in=WARMUP)
     return run_gibbs(KEY, cells(), ROWS, SHARED, SETTINGS, n_sweeps=n_sweeps, n_chains=n_chains, keep=keep)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import stat
 import subprocess
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
@@ -19,7 +18,7 @@ from ppmtf_jax.gibbs import run
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings
 from ppmtf_jax.gibbs.quantities import Quantity
-from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, KeepEvery, KeepLast, run_gibbs, watched
+from ppmtf_jax.gibbs.run import Checkpoints, GibbsResult, Keep, keep_every, keep_last, run_gibbs, watched
 from tests.faults import files_of_at_most
 from tests.tensors import sparse
 
@@ -60,7 +59,7 @@ def assert_same(a: GibbsResult, b: GibbsResult) -> None:
 
 @pytest.fixture(scope="module")
 def unbroken():
-    return start(keep=KeepEvery(3, burn_in=1))
+    return start(keep=keep_every(3, burn_in=1))
 
 
 def test_result_has_the_promised_shapes(unbroken):
@@ -104,14 +103,14 @@ def test_the_model_learns(unbroken):
 
 
 def test_seed_decides(unbroken):
-    assert_same(start(keep=KeepEvery(3, burn_in=1)), unbroken)
+    assert_same(start(keep=keep_every(3, burn_in=1)), unbroken)
     other = start(seed=1)
     assert not np.array_equal(other.state.factors["user"], unbroken.state.factors["user"])
     assert other.kept_sweeps.tolist() == [13]
 
 
 def test_what_is_kept_does_not_change_the_draws(unbroken):
-    last = start(keep=KeepLast())
+    last = start(keep=keep_last)
     assert_same(last._replace(draws={}, kept_sweeps=0), unbroken._replace(draws={}, kept_sweeps=0))
     np.testing.assert_array_equal(last.draws["user"][:, 0], unbroken.draws["user"][:, -1])
 
@@ -120,7 +119,7 @@ def test_a_function_of_the_factors_can_be_kept_instead(unbroken, tmp_path):
     def mean_of_users(factors):
         return {"mean": np.asarray(factors["user"]).mean(axis=(1, 2))}
 
-    kept = start(keep=KeepEvery(3, burn_in=1), kept_of=mean_of_users)
+    kept = start(keep=keep_every(3, burn_in=1), kept_of=mean_of_users)
     np.testing.assert_array_equal(kept.draws["mean"], unbroken.draws["user"].mean(axis=(2, 3)))
     assert kept.kept_sweeps.tolist() == unbroken.kept_sweeps.tolist()
     with pytest.raises(InputError, match="checkpoints, which hold them"):
@@ -128,16 +127,16 @@ def test_a_function_of_the_factors_can_be_kept_instead(unbroken, tmp_path):
 
 
 def test_keep_every():
-    kept = [sweep for sweep in range(1, 21) if KeepEvery(5, burn_in=3).keeps(sweep, 20)]
+    kept = [sweep for sweep in range(1, 21) if keep_every(5, burn_in=3)(sweep, 20)]
     assert kept == [8, 13, 18]
-    assert [sweep for sweep in range(1, 21) if KeepLast().keeps(sweep, 20)] == [20]
+    assert [sweep for sweep in range(1, 21) if keep_last(sweep, 20)] == [20]
 
 
 def test_nothing_is_compiled_again_for_other_seeds_numbers_of_sweeps_and_data(unbroken):
     size = run.sweep_chain._cache_size()
     for seed, n_sweeps in ((2, 1), (3, 4), (4, 7)):
         start(seed, n_sweeps)
-    start(cells=observed(seed=9), keep=KeepEvery(2))
+    start(cells=observed(seed=9), keep=keep_every(2))
     assert run.sweep_chain._cache_size() == size
 
 
@@ -148,28 +147,27 @@ class Killed(Exception):
     """Stands for whatever ends a process."""
 
 
-@dataclass(frozen=True)
-class KeepUntilKilled(KeepEvery):
-    kill_at: int = field(default=99, repr=False)
-
-    def keeps(self, sweep: int, n_sweeps: int) -> bool:
-        if sweep >= self.kill_at:
+def keep_until_killed(kill_at: int = 99) -> Keep:
+    def keeps(sweep: int, n_sweeps: int) -> bool:
+        if sweep >= kill_at:
             raise Killed
-        return super().keeps(sweep, n_sweeps)
+        return keep_every(3, burn_in=1)(sweep, n_sweeps)
+
+    return keeps
 
 
-@pytest.mark.parametrize("kill_at", range(1, 14))
+@pytest.mark.parametrize("kill_at", [1, 4, 5, 8, 13])
 def test_a_killed_and_resumed_run_equals_an_unbroken_one(tmp_path, unbroken, kill_at):
     checkpoints = Checkpoints(tmp_path / "new" / "run.npz", every=4)
     with pytest.raises(Killed):
-        start(keep=KeepUntilKilled(3, burn_in=1, kill_at=kill_at), checkpoints=checkpoints)
-    assert_same(start(keep=KeepUntilKilled(3, burn_in=1), checkpoints=checkpoints), unbroken)
+        start(keep=keep_until_killed(kill_at), checkpoints=checkpoints)
+    assert_same(start(keep=keep_until_killed(), checkpoints=checkpoints), unbroken)
     assert [path.name for path in checkpoints.path.parent.iterdir()] == ["run.npz"]
     # A finished run is read, not repeated.
-    assert_same(start(keep=KeepUntilKilled(3, burn_in=1), checkpoints=checkpoints), unbroken)
+    assert_same(start(keep=keep_until_killed(), checkpoints=checkpoints), unbroken)
 
 
-@pytest.mark.parametrize("keep", [KeepEvery(3, burn_in=1), KeepLast()], ids=["every", "last"])
+@pytest.mark.parametrize("keep", [keep_every(3, burn_in=1), keep_last], ids=["every", "last"])
 def test_a_run_can_be_made_longer(tmp_path, keep):
     checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
     for n_sweeps in (2, 7, 11):
@@ -177,30 +175,16 @@ def test_a_run_can_be_made_longer(tmp_path, keep):
     assert_same(start(keep=keep, checkpoints=checkpoints), start(keep=keep))
 
 
-class KeepOdd:
-    """A user's own object, without a representation of its own."""
-
-    def keeps(self, sweep: int, n_sweeps: int) -> bool:
-        return sweep % 2 == 1
-
-
 def test_only_its_owner_may_read_a_checkpoint(finished):
     """Draws tell of the users in the data."""
     assert stat.S_IMODE(finished.path.stat().st_mode) == 0o600
 
 
-def test_any_object_that_keeps_can_be_resumed(tmp_path):
-    checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
-    start(n_sweeps=5, keep=KeepOdd(), checkpoints=checkpoints)
-    resumed = start(n_sweeps=8, keep=KeepOdd(), checkpoints=checkpoints)
-    assert resumed.kept_sweeps.tolist() == [1, 3, 5, 7]
-
-
 def test_a_checkpoint_that_did_not_keep_what_is_wanted_is_refused(tmp_path):
     checkpoints = Checkpoints(tmp_path / "run.npz", every=5)
-    start(n_sweeps=5, keep=KeepLast(), checkpoints=checkpoints)
+    start(n_sweeps=5, keep=keep_last, checkpoints=checkpoints)
     with pytest.raises(InputError, match=r"run\.npz"):
-        start(n_sweeps=8, keep=KeepEvery(2), checkpoints=checkpoints)
+        start(n_sweeps=8, keep=keep_every(2), checkpoints=checkpoints)
 
 
 @pytest.fixture
@@ -264,7 +248,7 @@ def test_a_full_disk_is_told_and_the_checkpoint_before_is_kept(finished, share):
 
 
 @pytest.mark.parametrize(
-    ("kind", "arguments"), [(Checkpoints, (Path("run.npz"), 0)), (KeepEvery, (0,)), (KeepEvery, (2, -1))]
+    ("kind", "arguments"), [(Checkpoints, (Path("run.npz"), 0)), (keep_every, (0,)), (keep_every, (2, -1))]
 )
 def test_steps_of_zero_are_refused(kind, arguments):
     with pytest.raises(InputError):
@@ -282,8 +266,8 @@ def test_at_least_one_sweep_and_one_chain(sizes):
 
 @pytest.mark.slow
 def test_chains_differ_and_the_first_is_that_of_a_single_run(tmp_path):
-    three = start(n_chains=3, keep=KeepEvery(5))
-    single = start(keep=KeepEvery(5))
+    three = start(n_chains=3, keep=keep_every(5))
+    single = start(keep=keep_every(5))
     assert three.draws["user"].shape == (3, 2, 6, 2)
     assert three.trace[Quantity("rmse", "visits")].shape == (3, N_SWEEPS)
     for a, b in ((0, 1), (0, 2), (1, 2)):
@@ -291,10 +275,10 @@ def test_chains_differ_and_the_first_is_that_of_a_single_run(tmp_path):
     # Chains run one after another, each as if alone.
     np.testing.assert_array_equal(three.draws["user"][0], single.draws["user"][0])
     checkpoints = Checkpoints(tmp_path / "run.npz", every=4)
-    start(n_sweeps=6, n_chains=3, keep=KeepEvery(5), checkpoints=checkpoints)
-    assert_same(start(n_chains=3, keep=KeepEvery(5), checkpoints=checkpoints), three)
+    start(n_sweeps=6, n_chains=3, keep=keep_every(5), checkpoints=checkpoints)
+    assert_same(start(n_chains=3, keep=keep_every(5), checkpoints=checkpoints), three)
     with pytest.raises(InputError, match=r"run\.npz"):
-        start(keep=KeepEvery(5), checkpoints=checkpoints)
+        start(keep=keep_every(5), checkpoints=checkpoints)
 
 
 # Leaving the finite numbers
