@@ -1,8 +1,8 @@
 """The observed cells of count tensors, laid out so that a sweep reads them in order.
 
-For each mode of a tensor its cells are sorted by that mode's index and cut into tiles: each tile holds cells of one row
-only and is padded to a fixed width, so that a row's statistics are sums of small matrix products. A padded cell has
-a design vector of zeros and value 0, hence counts nothing.
+For each mode of a tensor, the cells are sorted by the index of that mode and cut into tiles. A tile holds cells of one
+row only and is padded to a fixed width, so that the statistics of a row are sums of small matrix products. A padded
+cell has a design vector of zeros and value 0, so it adds nothing.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
 
 N_MODES = 3
-# Runs of tiles whose statistics are summed one by one for the places and slots, then in a fixed order, so that the sum
-# does not depend on how many devices share the work.
+# For places and slots the statistics are summed within each of these parts, then over the parts in a fixed order, so
+# that the sum does not depend on the number of devices.
 N_PARTS = 8
 MIN_TILE, MAX_TILE = 8, 320
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, *range(128, MAX_TILE + 1, 16))
-# What a tile costs beside its cells, in cells: its product's result is added to the row.
+# Fixed cost of a tile, in cells: its matrix product is added to the statistics of the row.
 TILE_COST = 16
 
 
 class Tiles(NamedTuple):
-    """Cells of one tensor grouped by one of its modes, in parts that devices share and chunks that follow each other.
+    """Cells of one tensor grouped by one of its modes: parts go to the devices, chunks are processed one by one.
 
-    Of the users (mode 0) a part holds some rows with all their cells, so it can draw them. Of the other modes, whose
-    rows are few and may be long, a part holds an equal run of the tiles, and the parts' statistics are summed.
+    For users (mode 0) a part holds some rows with all their cells, so the part can draw these rows. The other modes
+    have few rows, which may be long: there a part holds an equal number of tiles, and the statistics of the parts are
+    summed.
 
     Attributes
     ----------
-    rows : int32, shape (parts, part_rows)
-        Rows of this mode's factor that a part may have statistics of; the number of rows where there is none.
-    n_chunks : int32, shape (parts,)
-        How many of a part's chunks hold cells.
-    row : int32, shape (parts, chunks, tiles)
-        Which of the part's rows each tile belongs to.
-    left, right : int32, shape (parts, chunks, tiles, width)
-        Rows of the other two modes' factors, in the order of the modes. For a padded cell `right` is one past the last
-        row, which reads as zeros.
-    value : float32, shape (parts, chunks, tiles, width)
+    rows : int32
+        Rows of this mode's factor for which a part may have statistics; padded with the number of rows.
+    n_chunks : int32
+        How many chunks of a part hold cells.
+    row : int32
+        Position in the part's `rows` of the row that each tile belongs to.
+    left, right : int32
+        Rows of the factors of the other two modes, in the order of the modes. For a padded cell `right` is one past the
+        last row, which reads as zeros.
+    value : float32
     """
 
     rows: Int[Array, "part part_row"]
@@ -62,12 +63,12 @@ class ObservedCells(NamedTuple):
     ----------
     by_mode : three `Tiles`
         The stored cells grouped by user, by place, and by next place or slot.
-    zero_weight : float32, shape (users,), or None
-        Weight at which *every* cell of a user counts as a zero beside the stored cells, which then weigh the rest of 1;
-        None where zeros are stored.
-    square_sum : float32 scalar
+    zero_weight : float32 or None
+        Weight w at which *every* cell of a user counts as a zero; a stored cell then has the remaining weight 1 - w.
+        None if zeros are stored as cells.
+    square_sum : float32
         Weighted sum of squared values, for the reconstruction error.
-    total_weight : float32 scalar
+    total_weight : float32
         Sum of the weights of all cells.
     """
 
@@ -87,19 +88,12 @@ def observe(
 ) -> dict[str, ObservedCells]:
     """Lay out both tensors with their zeros.
 
-    `sampled` stores `n_zeros` zero cells of each user, drawn at random, as published. `weighted` stores none: all zero
-    cells of a user count, with a weight that makes them weigh `n_zeros` in all (a power likelihood, the expectation of
-    the former), so the cost of a sweep is that of the positive cells.
+    `sampled` stores `n_zeros` random zero cells of each user, as published. `weighted` stores none: all zero cells of a
+    user count, with a weight at which they sum to `n_zeros` (a power likelihood, the expectation of the former), so a
+    sweep costs only the positive cells.
 
-    Parameters
-    ----------
-    hidden : dict of int arrays, shape (cells, 3), optional
-        Cells of each tensor that must not be drawn as zeros. Weighted zeros are all cells, these among them.
-
-    Returns
-    -------
-    dict
-        `ObservedCells` under "transitions" and "visits".
+    `hidden` names cells, shape (cells, 3), of each tensor that must not be drawn as zeros. Weighted zeros are all
+    cells, so they include the hidden ones.
     """
     if zeros not in ("sampled", "weighted"):
         raise InputError("zeros", [Problem("'sampled' or 'weighted'", repr(zeros))])
@@ -131,15 +125,10 @@ def _with_weighted_zeros(counts: SparseCounts, n_zeros: int) -> ObservedCells:
 def lay_out_cells(
     index: np.ndarray, value: np.ndarray, shape: tuple[int, int, int], zero_weight: np.ndarray | None = None
 ) -> ObservedCells:
-    """Tile stored cells along each mode.
+    """Tile the stored cells, index (cells, 3), along each mode of a tensor of shape (users, places, others).
 
-    Parameters
-    ----------
-    index : int array, shape (cells, 3)
-    value : float array, shape (cells,)
-    shape : (users, places, others)
-    zero_weight : float array, shape (users,), optional
-        Weight of each cell of a user that is not stored, at most 1; a stored cell weighs 1.
+    `zero_weight`, shape (users,), is the weight, at most 1, of each cell of a user that is not stored; a stored cell
+    has weight 1.
     """
     total = float(len(value))
     if zero_weight is not None:
@@ -154,11 +143,11 @@ def lay_out_cells(
 
 
 def pad_parts(cells: dict[str, ObservedCells], multiple: int) -> dict[str, ObservedCells]:
-    """Add empty parts until each mode's number of them is a multiple, so that as many devices can share them."""
+    """Add empty parts until the number of parts is a multiple of `multiple`, the number of devices."""
 
     def pad(tiles: Tiles, n_rows: int) -> Tiles:
         n_more = -len(tiles.n_chunks) % multiple
-        # None of the chunks of an empty part is read.
+        # Nothing reads the chunks of an empty part.
         padded = (np.pad(leaf, [(0, n_more)] + [(0, 0)] * (np.ndim(leaf) - 1)) for leaf in tiles[1:])
         rows = np.pad(tiles.rows, [(0, n_more), (0, 0)], constant_values=n_rows)
         return Tiles(rows, *padded)
@@ -209,7 +198,7 @@ def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int
 
 
 def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of each part, and the part of each tile."""
+    """The rows of each part, and the part that each tile belongs to."""
     if owns_rows:
         size = min(rows_at_a_time(), n_rows)
         n_parts = -(-n_rows // size)
@@ -224,33 +213,23 @@ def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np
 
 
 def _round_up(n: int, steps: int = 8) -> int:
-    """To one of some steps between powers of two: data with a few cells more or less, of another seed, fit one program.
+    """Round up to one of `steps` sizes between powers of two, so that data of about the same size use one program.
 
-    What is added to chunks is computed and costs time, so the steps are finer there.
+    Padding of chunks costs computing time, so their steps are finer.
     """
     step = max(1, (1 << n.bit_length()) // (2 * steps))
     return -(-n // step) * step
 
 
 def cells_at_a_time() -> int:
-    """Cells whose design (64 bytes each at rank 16) stays in the level-2 cache; as many as keep an accelerator busy."""
+    """Cells whose design (64 bytes each at rank 16) fits a CPU's level-2 cache, or keeps an accelerator busy."""
     return 2**12 if jax.default_backend() == "cpu" else 2**20
 
 
 def tile_width(per_row: np.ndarray) -> int:
-    """The width that makes all tiles together cheapest: little padding, not too many tiles.
+    """The width at which all tiles together cost least, for `per_row` cells of each row: little padding, few tiles.
 
-    Of few widths, so that other data of the same kind have the same.
-
-    Parameters
-    ----------
-    per_row : int array, shape (rows,)
-        Cells of each row.
-
-    Examples
-    --------
-    >>> tile_width(np.array([16, 16, 10])), tile_width(np.array([1, 3]))
-    (16, 8)
+    There are few widths to choose from, so that similar data use the same program.
     """
     length, rows = np.unique(per_row, return_counts=True)
     widths = np.array([width for width in WIDTHS if MIN_TILE <= width <= MAX_TILE] or [MAX_TILE])

@@ -1,6 +1,6 @@
 """Full conditionals of the hierarchical model in closed form; nothing here is random.
 
-Sufficient statistics -> conjugate posterior; `draws` turns a posterior into a draw. Equation numbers are those of
+Sufficient statistics give a conjugate posterior; `draws` turns a posterior into a draw. Equation numbers are those of
 Murakami et al. 2021 (PPMTF), Appendix H.
 """
 
@@ -30,11 +30,11 @@ class HyperPrior:
     mean : float
         Every entry of mu_0.
     mean_strength : float
-        beta_0: how many observations the prior mean counts as.
+        beta_0: the number of observations that the prior mean counts as.
     scale : float
         W_0 = scale x identity.
     degrees_of_freedom : float or None
-        nu_0, more than rank - 1, which `GibbsSettings` sees to; None means the rank.
+        nu_0, more than rank - 1 (checked by `GibbsSettings`); None means the rank.
     """
 
     mean: float = 0.0
@@ -60,10 +60,7 @@ class FactorPrior(NamedTuple):
 
 
 class NormalWishart(NamedTuple):
-    """Of (mu, Lambda): mu ~ N(mean, (mean_strength Lambda)^-1), Lambda ~ Wishart(inverse_scale_matrix^-1, nu).
-
-    `degrees_of_freedom` is nu.
-    """
+    """mu ~ N(mean, (mean_strength Lambda)^-1) and Lambda ~ Wishart(inverse_scale_matrix^-1, degrees_of_freedom)."""
 
     mean: Float[Array, " rank"]
     mean_strength: Float[Array, ""]
@@ -72,14 +69,14 @@ class NormalWishart(NamedTuple):
 
 
 class CellStatistics(NamedTuple):
-    """What the observed cells of a row say about it: sum of w d d^T and sum of r d, d the cell's design vector."""
+    """Sufficient statistics of a row: sum of w d d^T and sum of r d over its observed cells with design vectors d."""
 
     gram: Float[Array, "*batch rank rank"]
     moment: Float[Array, "*batch rank"]
 
 
 class GaussianPrecisionForm(NamedTuple):
-    """A Gaussian by its precision and precision times mean."""
+    """A Gaussian, given by its precision and by `linear`, precision times mean."""
 
     precision: Float[Array, "rank rank"]
     linear: Float[Array, " rank"]
@@ -88,8 +85,8 @@ class GaussianPrecisionForm(NamedTuple):
 def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> NormalWishart:
     """Full conditional of a factor's mean and precision given its rows, eqs. (22)-(28).
 
-    Eqs. (25) and (28) add the uncentred scatter beside the mean term, which counts the mean twice; the normal-Wishart
-    posterior has the scatter about the mean, S = sum_n (a_n - mean)(a_n - mean)^T, and only this passes a joint test.
+    Eqs. (25) and (28) add the uncentred scatter to the mean term, which counts the mean twice. The normal-Wishart
+    posterior has the scatter about the mean, S = sum_n (a_n - mean)(a_n - mean)^T; only this passes a Geweke test.
     """
     n_rows, rank = factor.shape
     dtype = factor.dtype
@@ -117,16 +114,13 @@ def cell_statistics(
     value: Float[Array, "*tile cell"],
     weight: Float[Array, "*tile cell"] | None = None,
 ) -> CellStatistics:
-    """Statistics of some observed cells of one row; a padded cell has a design of zeros.
+    """Statistics of some observed cells of one row; a padded cell has a design vector of zeros.
 
-    Parameters
-    ----------
-    design : product of the other two modes' rows at each cell
-    value : count at each cell
-    weight : the stored part of each cell's weight (see `cells.ObservedCells`); None means 1
+    The design vector of a cell is the product of the other two modes' rows; `weight` is the part of its weight that is
+    stored (see `cells.ObservedCells`), None for 1.
     """
-    # With the cells along contiguous memory the product is twice as fast on CPU. The barrier keeps the transposed
-    # design from being formed once for each of its uses.
+    # With the cells in contiguous memory the product is twice as fast on CPU. The barrier prevents XLA from transposing
+    # the design once for each use.
     design = lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
     weighted = design if weight is None else lax.optimization_barrier(design * weight[..., None, :])
     gram = jnp.einsum("...zk,...yk->...zy", weighted, design)
@@ -146,7 +140,7 @@ def row_conditional(
 ) -> GaussianPrecisionForm:
     """Full conditional of one factor row given everything else, eqs. (36)-(37), in precision form.
 
-    (Eq. (31) lacks a factor -1/2; the result (36)-(37) is right.)
+    (Eq. (31) lacks a factor -1/2; the result, eqs. (36)-(37), is right.)
 
     Examples
     --------

@@ -38,8 +38,8 @@ def sample_rows(
 ) -> Float[Array, "row rank"]:
     """One draw of every row of a factor; `conditional` has a leading row axis.
 
-    Each row has its own key, folded in by its index `rows` (by default 0, 1, ...), so that a draw does not depend on
-    how rows are batched.
+    The index of each row in `rows` (by default 0, 1, ...) is folded into its key, so that a draw does not depend on how
+    rows are batched.
     """
     n_rows, rank = conditional.linear.shape
     dtype = conditional.linear.dtype
@@ -57,7 +57,7 @@ def sample_rows(
     n_more = -n_rows % size
 
     def batched(x: Array) -> Array:
-        # Padded with the first rows, which are drawn twice: a precision of zeros would be singular.
+        # Pad with the first rows, which are then drawn twice: padding with zeros would give singular precisions.
         return jnp.concatenate([x, x[:n_more]]).reshape(-1, size, *x.shape[1:])
 
     drawn = jax.lax.map(sample_batch, jax.tree.map(batched, (conditional, noise)))

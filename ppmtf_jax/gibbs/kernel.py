@@ -1,7 +1,7 @@
 """One Gibbs sweep over all blocks of the model, Appendix H of Murakami et al. 2021.
 
-A *coupling* says which factors each tensor is the product of; tensors that name the same factor share it. The kernel
-knows nothing else about the model, so PPMTF (user and place shared) and ITF (nothing shared) are two couplings.
+A *coupling* names the factors of each tensor; tensors that name the same factor share it. The kernel knows nothing else
+about the model: PPMTF (user and place factors shared) and ITF (nothing shared) are two couplings.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Factors = dict[str, Array]
 
 @dataclass(frozen=True)
 class Coupling:
-    """Which factors each tensor is the product of.
+    """The factors of each tensor.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Coupling:
 
     @property
     def factors(self) -> tuple[str, ...]:
-        """Names of all factors in the order in which a sweep updates them: mode by mode."""
+        """Names of all factors, in the order in which a sweep updates them: mode by mode."""
         names = [modes[mode] for mode in range(N_MODES) for _, modes in self.tensors]
         return tuple(dict.fromkeys(names))
 
@@ -90,7 +90,7 @@ class GibbsSettings:
 
 
 class GibbsState(NamedTuple):
-    """All that the next sweep needs, and the priors that the last one drew."""
+    """What the next sweep needs, and the priors that the last sweep drew."""
 
     factors: Factors
     priors: dict[str, FactorPrior]
@@ -102,14 +102,14 @@ class SweepInfo(NamedTuple):
 
     Attributes
     ----------
-    square_error : dict of scalars
-        Weighted sum of squared errors over the observed cells of each tensor.
-    log_joint : float scalar
-        Log density of the tensors, the factors and their priors together.
-    square_size : dict of scalars
-        Mean square of each factor's entries (the trace of its Gram matrix over their number).
-    finite : bool, shape (factors,)
-        Whether each factor, in the coupling's order, is finite.
+    square_error
+        Weighted sum of squared errors over the observed cells of each tensor. It should fall, then fluctuate.
+    log_joint
+        Log density of the tensors, the factors and their priors together. It should rise, then fluctuate.
+    square_size
+        Mean square of the entries of each factor.
+    finite
+        Whether each factor is finite, in the coupling's order. If not, its precision matrix lost definiteness.
     """
 
     square_error: dict[str, Float[Array, ""]]
@@ -119,7 +119,7 @@ class SweepInfo(NamedTuple):
 
 
 def rows_of_factors(coupling: Coupling, counts: CountTensors) -> dict[str, int]:
-    """How many rows each factor has."""
+    """Number of rows of each factor."""
     shapes = counts._asdict()
     return {
         name: rows for tensor, modes in coupling.tensors for name, rows in zip(modes, shapes[tensor].shape, strict=True)
@@ -154,17 +154,12 @@ def step(
 
     Parameters
     ----------
-    key : typed key of the whole run; the sweep's own key is folded in from `state.sweep`, so a resumed run goes on
-        exactly as an unbroken one
-    state : GibbsState
+    key : typed key of the whole run
+        The key of the sweep is folded in from `state.sweep`, so a resumed run equals an uninterrupted one.
     cells : `ObservedCells` of each tensor of the coupling
     axis : str, optional
-        Inside `jax.shard_map`: the mesh axis over which the cells' parts are split. Everything else is the same on all
-        devices.
-
-    Returns
-    -------
-    state, info
+        Inside `jax.shard_map`: the mesh axis over which the parts of the cells are split. Everything else is the same
+        on all devices.
     """
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
@@ -198,13 +193,15 @@ def step(
 
 
 class Design(NamedTuple):
-    """What one tensor's cells are the products of, seen from one of its modes.
+    """Regression design of one mode of a tensor: a row of its factor is regressed on products of the other two factors.
 
     Attributes
     ----------
-    left, right : the other modes' factors
-    dense : Gram matrix of all cells of one user or, for the other modes, of one place or slot by the users' weights;
-        None where zeros are stored
+    left, right
+        The factors of the other two modes.
+    dense
+        Gram matrix of all cells of one user; for the other modes, of one place or slot, weighted with the users'
+        weights. None if zeros are stored as cells.
     """
 
     tiles: Tiles
@@ -216,12 +213,12 @@ class Design(NamedTuple):
 
     @classmethod
     def of(cls, cells: ObservedCells, modes: tuple[str, str, str], mode: int, factors: Factors) -> Design:
-        """The design of the rows of one mode's factor: the other two factors, and what they are multiplied with."""
+        """The design of one mode of a tensor."""
         left, right = (factors[name] for other, name in enumerate(modes) if other != mode)
         if cells.zero_weight is None:
             return cls(cells.by_mode[mode], left, right, None, None, mode == 0)
         zero_weight = cells.zero_weight.astype(left.dtype)
-        # Of the modes after the first, `left` is the user factor.
+        # For the modes after the first, `left` is the user factor.
         dense = dense_gram(left, right, None if mode == 0 else zero_weight)
         return cls(cells.by_mode[mode], left, right, zero_weight, dense, mode == 0)
 
@@ -233,15 +230,7 @@ def sample_factor(
     statistics: list[CellStatistics],
     rows: Int[Array, " row"],
 ) -> Float[Array, "row rank"]:
-    """Draw some rows of a factor given the statistics of its tensors.
-
-    Parameters
-    ----------
-    statistics : list of `CellStatistics`
-        Of these rows, one for each tensor that the factor is in.
-    rows : int array, shape (rows,)
-        Which rows they are; each is drawn with a key of its own.
-    """
+    """Draw some rows of a factor, given the statistics of these rows in each tensor; each row has its own key."""
     total = jax.tree.map(lambda *parts: sum(parts), *statistics)
     return sample_rows(key, jax.vmap(row_conditional, (None, 0, None))(prior, total, noise_precision), rows)
 
@@ -249,7 +238,7 @@ def sample_factor(
 def _sample_by_parts(
     sample: Callable[[list[CellStatistics], Array], Array], designs: list[Design], n_rows: int, axis: str | None
 ) -> Float[Array, "row rank"]:
-    """Draw all rows, a part at a time: no more than one part's statistics are ever held."""
+    """Draw all rows, one part at a time, so that the statistics of only one part are in memory."""
 
     def sample_part(tiles: list[Tiles]) -> Array:
         statistics = [_part_statistics(own, design) for own, design in zip(tiles, designs, strict=True)]
@@ -260,15 +249,9 @@ def _sample_by_parts(
 
 
 def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
-    """Statistics of every row of the mode that `design` is seen from, with a leading row axis.
-
-    Parameters
-    ----------
-    axis : str, optional
-        As for `step`.
-    """
+    """Statistics of every row of the mode of `design`, with a leading row axis; `axis` as for `step`."""
     parts = lax.map(lambda tiles: _part_statistics(tiles, design), design.tiles)
-    # Gathered before they are summed: in this order the sum is the same on any number of devices.
+    # The parts are gathered first and summed then: in this order the sum is the same on any number of devices.
     rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
     rank, dtype = design.left.shape[1], design.left.dtype
     total = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
@@ -284,12 +267,12 @@ def _gathered(parts: Array, axis: str | None) -> Array:
 def _part_statistics(tiles: Tiles, design: Design) -> CellStatistics:
     """Statistics of the rows of one part, with a leading row axis, from the cells of that part."""
     rank, dtype = design.left.shape[1], design.left.dtype
-    # The row after the last is what padded cells read.
+    # Padded cells read the row after the last.
     right = jnp.concatenate([design.right, jnp.zeros((1, rank), dtype)])
 
     def add_chunk(chunk: Array, total: CellStatistics) -> CellStatistics:
         row, left, right_index, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
-        # `_tile` made the indices: clamping them again would cost as much as reading the rows.
+        # `_tile` made the indices, so they are in bounds; clamping them would cost as much as reading the rows.
         rows = design.left.at[left].get(mode="promise_in_bounds") * right.at[right_index].get(mode="promise_in_bounds")
         weight = None
         if design.zero_weight is not None and not design.of_users:
@@ -313,7 +296,7 @@ def _log_joint(
     cells: dict[str, ObservedCells],
     settings: GibbsSettings,
 ) -> Float[Array, ""]:
-    """Log of eqs. (3), (4) and the factors' normal densities; a weighted cell counts with its weight."""
+    """Log of eqs. (3) and (4) and of the normal densities of the factors; weighted cells count with their weight."""
     alpha = settings.noise_precision
     terms = [
         0.5 * (cells[tensor].total_weight * math.log(alpha / (2 * math.pi)) - alpha * error)
@@ -327,7 +310,7 @@ def _log_joint(
 def _square_error(
     cells: ObservedCells, factor: Float[Array, "row rank"], statistics: CellStatistics
 ) -> Float[Array, ""]:
-    """Sum of w (r - x d)^2 over the tensor from the statistics of its last mode, whose factor was just drawn."""
+    """Sum of w (r - x d)^2 over a tensor, from the statistics of its last mode, whose factor was drawn just before."""
     explained = 2 * jnp.sum(factor * statistics.moment)
     fitted = jnp.sum(factor * jnp.einsum("nzy,ny->nz", statistics.gram, factor))
     return cells.square_sum.astype(factor.dtype) - explained + fitted

@@ -1,9 +1,9 @@
 """Factorizations of many small matrices, written in array operations.
 
-XLA on CPU hands Cholesky and triangular solves to LAPACK; two such calls that it runs at the same time can wait for
-each other on one thread pool for ever (seen at rank 32 on two cores). These routines never call LAPACK. They loop over
-the rank and treat all rows of the batch at once. The batch comes last, so that every operation runs over contiguous
-memory.
+On a CPU, XLA calls LAPACK for Cholesky factors and triangular solves. Two such calls that run at the same time can wait
+for each other on one thread pool for ever (seen at rank 32 on two cores). These routines never call LAPACK: they loop
+over the rank and treat all matrices of the batch at once. The batch is the last axis, so that every operation runs over
+contiguous memory.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-# Columns that one pass over the rest of a matrix eliminates: more save passes and cost compile time.
+# Columns that one pass over the rest of a matrix eliminates. More columns need fewer passes and more compile time.
 PANEL = 2
 
 
 def sample_gaussians(
     precision: Float[Array, "rank rank batch"], linear: Float[Array, "rank batch"], noise: Float[Array, "rank batch"]
 ) -> Float[Array, "rank batch"]:
-    """Draws of Gaussians in precision form: mean `precision^-1 linear`, covariance `precision^-1`.
+    """Draw from Gaussians with mean `precision^-1 linear` and covariance `precision^-1`.
 
-    With precision = L L^T the draw is L^-T (L^-1 linear + noise), noise standard normal. An indefinite precision gives
-    NaN.
+    With precision = L L^T the draw is L^-T (L^-1 linear + noise) for standard normal noise. An indefinite precision
+    gives NaN.
     """
     lower, forward = cholesky_and_solve(precision, linear)
     return back_substitute(lower, forward + noise)
@@ -32,14 +32,11 @@ def sample_gaussians(
 def cholesky_and_solve(
     matrix: Float[Array, "rank rank batch"], right: Float[Array, "rank batch"]
 ) -> tuple[Float[Array, "rank rank batch"], Float[Array, "rank batch"]]:
-    """Cholesky factor L of each matrix L L^T, and L^-1 right, in one right-looking pass over panels of columns.
-
-    What lies above the diagonal is zero.
-    """
+    """Cholesky factor L (zero above the diagonal) of each matrix L L^T, and L^-1 right, in one right-looking pass."""
     rank, _, batch = matrix.shape
     padded, n_panels = _pad_to_panels(matrix), -(-rank // PANEL)
     n = n_panels * PANEL
-    # The right-hand side is one more row of the matrix: the factor's row below is then L^-1 right.
+    # The right-hand side is appended as a row of the matrix; the same row of the factor is then L^-1 right.
     rest = jnp.concatenate([padded, jnp.zeros((1, n, batch), matrix.dtype).at[0, :rank].set(right)])
 
     def eliminate(panel: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -58,13 +55,13 @@ def cholesky_and_solve(
 def _factor_panel(
     columns: Float[Array, "row panel batch"], pivot: Float[Array, "panel panel batch"]
 ) -> Float[Array, "row panel batch"]:
-    """Columns of the Cholesky factor, given what is left of the matrix in them and in their diagonal block."""
+    """Columns of the Cholesky factor, from the remaining matrix in these columns and in their diagonal block."""
     corner: dict[tuple[int, int], Array] = {}
     for j in range(PANEL):
         for i in range(j, PANEL):
             left = pivot[i, j] - sum(corner[i, m] * corner[j, m] for m in range(j))
             corner[i, j] = lax.rsqrt(left) if i == j else left * corner[j, j]
-    # The diagonal holds reciprocals. The barrier keeps these few numbers from being found again for every row.
+    # The diagonal holds reciprocals. The barrier prevents XLA from computing these few numbers again for every row.
     corner = dict(zip(corner, lax.optimization_barrier(tuple(corner.values())), strict=True))
     factor: list[Array] = []
     for j in range(PANEL):
@@ -98,12 +95,12 @@ def back_substitute(
 
 
 def rows_at_a_time() -> int:
-    """Matrices of a batch that stays in the level-2 cache at rank 16; as many as keep an accelerator busy."""
+    """CPU: size of a batch that fits the level-2 cache at rank 16; accelerator: enough matrices to keep it busy."""
     return 128 if jax.default_backend() == "cpu" else 2**14
 
 
 def _pad_to_panels(matrix: Float[Array, "rank rank batch"]) -> Float[Array, "padded padded batch"]:
-    """Extended by rows and columns of the identity to whole panels."""
+    """Append rows and columns of the identity up to a whole number of panels."""
     n_more = -matrix.shape[0] % PANEL
     if not n_more:
         return matrix

@@ -28,11 +28,11 @@ class MTFGibbsState(NamedTuple):
     sweep : int scalar
         Sweeps done.
     log_joint : float scalar
-        Log density of the tensors, the factors and their priors; collected always. NaN before the first sweep.
+        Log density of the tensors, the factors and their priors. Always collected. NaN before the first sweep.
     rmse : dict of float scalars
-        Weighted root mean square error over the observed cells of each tensor; likewise.
+        Weighted root mean square error over the observed cells of each tensor. NaN before the first sweep.
     finite : bool scalar
-        Whether all factors are finite; collected always.
+        Whether all factors are finite. Always collected.
     rng_key : key of the whole chain; each sweep folds its number in
     """
 
@@ -50,23 +50,21 @@ class MTFGibbs(MCMCKernel):
 
     `MCMC.run` takes the observed cells of each tensor. A draw is a dict of factors, named as in the coupling and as in
     `models/mtf_numpyro.py`. `extra_fields` may name any field of `MTFGibbsState`, such as "rmse", "priors" or
-    "priors.user"; "~factors.user" leaves the user factor, the large one, out.
+    "priors.user". "~factors.user" leaves out the user factor, which is the large one.
 
-    The draws are those of `run_gibbs` (to rounding) for the same key of a chain: `run_gibbs(key, ...)` runs chain c
-    with `jax.random.fold_in(key, c)`. So give `MCMC.run` that key for one chain, or an array of such keys for several.
-    A single key for several chains is split by NumPyro instead.
+    The draws equal those of `run_gibbs` (up to rounding) for the same key of a chain: `run_gibbs(key, ...)` runs chain
+    c with `jax.random.fold_in(key, c)`. Give `MCMC.run` that key for one chain, or an array of such keys for several
+    chains. NumPyro splits a single key for several chains in another way.
 
-    Give `jit_model_args=True` to `MCMC`: else the cells become constants of a program that each run compiles anew.
-    With its progress bar, which is the default, NumPyro then compiles once for all runs; without it, once for each run.
-    All chain methods work; "parallel" needs a device for each chain and otherwise warns and takes turns.
-    NumPyro's driver does not stop when a factor is no longer finite, as `run_gibbs` does: look at the field `finite`.
+    Give `jit_model_args=True` to `MCMC`; otherwise the cells become constants of a program that each run compiles anew.
+    NumPyro then compiles once for all runs with its progress bar (the default), and once for each run without it.
+    All chain methods work; "parallel" needs one device per chain and otherwise warns and runs the chains in turn.
+    Unlike `run_gibbs`, NumPyro's driver does not stop when a factor is no longer finite: look at the field `finite`.
 
     Parameters
     ----------
-    coupling : Coupling
-    settings : GibbsSettings
     n_rows : dict
-        Rows of each factor.
+        Number of rows of each factor.
 
     Examples
     --------
@@ -85,7 +83,7 @@ class MTFGibbs(MCMCKernel):
     ((4, 5, 2), (4,))
     """
 
-    # ArviZ asks for it: there is no NumPyro program behind these draws.
+    # ArviZ reads this attribute; no NumPyro program is behind these draws.
     model = None
 
     def __init__(self, coupling: Coupling, settings: GibbsSettings, n_rows: dict[str, int]) -> None:
@@ -105,7 +103,7 @@ class MTFGibbs(MCMCKernel):
         return ("factors", "log_joint", "finite")
 
     def get_diagnostics_str(self, state: MTFGibbsState) -> str:
-        """Errors of reconstruction for the progress bar, and a warning where a factor is not finite."""
+        """Reconstruction errors for the progress bar, or a warning that a factor is not finite."""
         if not state.finite:
             return "a factor is no longer finite"
         return "rmse " + ", ".join(f"{name} {float(value):.3g}" for name, value in state.rmse.items())
@@ -118,15 +116,16 @@ class MTFGibbs(MCMCKernel):
         model_args: tuple[Any, ...],
         model_kwargs: dict[str, Any],
     ) -> MTFGibbsState:
-        """State before the first sweep, of one chain or, for an array of keys, of several.
+        """State before the first sweep, of one chain or, for an array of keys, of several chains.
 
         Parameters
         ----------
-        rng_key : key of the chain, or one for each chain
-        num_warmup : ignored, since nothing is adapted
-        init_params : factors to start from instead of uniform ones, each (rows, rank), with a leading chain axis where
-            there are several
-        model_args : the observed cells and nothing else
+        num_warmup
+            Ignored: nothing is adapted.
+        init_params
+            Initial factors in place of uniform ones, each (rows, rank), with a leading chain axis for several chains.
+        model_args
+            The observed cells and nothing else.
         """
         self._check_cells(model_args, model_kwargs)
         keys = _typed(rng_key)
@@ -179,5 +178,5 @@ class MTFGibbs(MCMCKernel):
 
 
 def _typed(key: Array) -> Array:
-    """NumPyro still takes keys that are plain integers."""
+    """A typed key: NumPyro also takes keys that are plain integers."""
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)

@@ -1,4 +1,4 @@
-"""Memory that a Gibbs run will need, told before it begins."""
+"""Estimate of the memory that a Gibbs run needs, checked before the run begins."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Literal
 from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
-# Compiling the programs, and what does not grow with the data. Programs that JAX's cache on disk has take 330 MB less.
+# Compiling the programs, and everything that does not grow with the data. Programs from JAX's disk cache need 330 MB
+# less.
 CONSTANT_BYTES = 600 * 2**20
-# A stored cell is laid out for each of three modes as three numbers of 4 bytes, with about a seventh of padding; once
+# A stored cell is laid out for each of three modes as three numbers of 4 bytes, plus about a seventh of padding; once
 # on the host and once on the devices.
 CELL_BYTES = 2 * 41
-# Of every factor entry: the sampler's state before and after a sweep, and the draw that is kept.
+# Each factor entry is held three times: in the state before and after a sweep, and in the kept draw.
 FACTOR_ENTRY_BYTES = 3 * 4
 
 
@@ -30,7 +31,7 @@ def _without_cells(counts: CountTensors, rank: int) -> int:
 
 
 def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> None:
-    """Refuse a PPMTF fit that would not fit into the memory, and name settings that would; see `require_memory`."""
+    """Refuse a PPMTF fit that needs more memory than there is, and name settings that need less."""
     require_memory("fit", bytes_to_fit(counts, zeros, n_zeros, rank), _settings_that_fit(counts, n_zeros, rank))
 
 

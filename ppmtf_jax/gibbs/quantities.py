@@ -1,4 +1,4 @@
-"""What is watched of a running sampler: numbers that do not depend on the order of the factors' columns."""
+"""Quantities that show whether a sampler has converged: they do not depend on the order of the factors' columns."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TITLES: dict[Kind, str] = {
 
 
 class Quantity(NamedTuple):
-    """A watched quantity; as text it has a short name, for columns of files.
+    """A quantity that is recorded after each sweep; `str` gives a short name, for columns of files.
 
     Attributes
     ----------
     kind : str
-        log_joint; rmse, the weighted root mean square error over the observed cells of a tensor; size, the mean square
-        of a factor's entries; held_out, the root mean square error of a draw at held-out cells of a tensor;
-        held_out_average, that of the average of all draws so far; cell, the prediction of one held-out cell.
+        log_joint; rmse: weighted root mean square error over the observed cells of a tensor; size: mean square of the
+        entries of a factor; held_out: root mean square error of a draw at the held-out cells of a tensor;
+        held_out_average: the same error of the average of all draws so far; cell: prediction of one held-out cell.
     of : str
-        The tensor or the factor; empty where it is of all.
+        The tensor or the factor; empty for log_joint.
     number : int or None
-        Which of the held-out cells.
+        Number of the held-out cell.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class Quantity(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """The quantity in words."""
         return TITLES[self.kind].format(of=self.of, number=self.number)
 
     def __str__(self) -> str:
