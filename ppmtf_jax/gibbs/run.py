@@ -347,8 +347,9 @@ def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
     for i, draw in enumerate(history.kept):
         arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
     with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
-        np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(history.kept_sweeps, np.int64), **arrays)  # type:
-        ignore[arg-type] file.flush() os.fsync(file.fileno())
+        np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(history.kept_sweeps, np.int64), **arrays)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _read_checkpoint(path: Path, fresh: _History, fingerprint: str, coupling: Coupling) -> _History:
