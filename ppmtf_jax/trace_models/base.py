@@ -1,9 +1,8 @@
-"""The one abstraction of the library: a trace model, in what can be sampled and what can be scored.
+"""The central abstraction of the library: a trace model gives each user a distribution of traces.
 
-A synthesizer ends in a trace model: for each user, a distribution of traces. All that can be sampled is a `TraceModel`.
-Most are a `MarkovModel`: a distribution of the first place and, per instant, of the next place given the current one;
-where its log-probabilities are known too it is a `ScoredTraceModel`. Generation, likelihoods and the
-plausible-deniability test are each written once against these.
+Every synthesizer fits a trace model. A `TraceModel` can be sampled. A `MarkovModel` has a distribution of the first
+place and, for each instant, of the next place given the current place. A `ScoredTraceModel` also gives their
+log-probabilities. Generation, likelihoods and the plausible-deniability test are each written once, for these classes.
 """
 
 from __future__ import annotations
@@ -21,13 +20,7 @@ from ppmtf_jax.errors import Problem, first_examples
 
 
 class Sizes(NamedTuple):
-    """How many there are of each: what the arrays of a stored model have to fit.
-
-    Attributes
-    ----------
-    users, places, slots, instants : int
-        Instants of one synthetic trace.
-    """
+    """Numbers of users, places, slots, and instants of one synthetic trace, which stored arrays must match."""
 
     users: int
     places: int
@@ -36,19 +29,18 @@ class Sizes(NamedTuple):
 
 
 class StoredArray(NamedTuple):
-    """What an array of a model folder has to be.
+    """Specification of an array in a model folder.
 
     Attributes
     ----------
     shape : tuple of int or str
-        Lengths: numbers, names of `Sizes`, or other names, which have to be the same length wherever they stand.
-    kind : "float" or "int"
+        Lengths: numbers, fields of `Sizes`, or other names; a name stands for the same length in all arrays.
     low, high : float
-        Least and greatest value allowed.
+        Smallest and largest value allowed.
     rises : bool
-        Whether no value is less than the one before it.
+        Whether every value must be at least the value before it.
     optional : bool
-        Whether it may be missing.
+        Whether the array may be missing.
     """
 
     shape: tuple[int | str, ...]
@@ -60,10 +52,10 @@ class StoredArray(NamedTuple):
 
 
 class TraceModel(abc.ABC):
-    """For each user a distribution of traces.
+    """A distribution of traces for each user.
 
-    It is a JAX pytree, and all methods that take a user can be vmapped. Users, places and instants are indices; instant
-    0 is that of the first event.
+    A trace model is a JAX pytree; all methods that take a user can be vmapped. Users, places and instants are indices;
+    the first event is at instant 0.
     """
 
     @abc.abstractmethod
@@ -71,12 +63,12 @@ class TraceModel(abc.ABC):
         """Draw the places of a trace at the first `n_instants` instants, int32."""
 
     def summary(self) -> list[str]:
-        """What a person should know of the model, a sentence each, such as what was chosen and why."""
+        """Sentences that tell a person about the model, such as what was chosen and why."""
         return []
 
     @abc.abstractmethod
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """What a model folder stores."""
+        """The arrays that a model folder stores."""
 
     @classmethod
     @abc.abstractmethod
@@ -86,14 +78,14 @@ class TraceModel(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        """What each array of `to_arrays` has to be; a folder with others is refused when it is loaded.
+        """Specification of each array of `to_arrays`; loading refuses a folder whose arrays do not match.
 
-        JAX would not notice: what is out of range is clamped, and what is not a number spreads.
+        JAX would not notice wrong arrays: it clamps indices that are out of range, and NaN spreads.
         """
 
 
 class MarkovModel(TraceModel):
-    """For each user a Markov chain over places, inhomogeneous in time."""
+    """A time-inhomogeneous Markov chain over places for each user."""
 
     @abc.abstractmethod
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
@@ -122,9 +114,9 @@ class ScoredTraceModel(MarkovModel):
 
     @abc.abstractmethod
     def tables(self, users: Int[Array, " user"]) -> Any:
-        """What the log-probabilities of some users need again and again: arrays with the users along the last axis.
+        """Arrays that the log-probabilities of some users need repeatedly, with the users along the last axis.
 
-        So that what is done for a block of users is done side by side, and moves as one piece of memory.
+        The users are the last axis so that a block of users is contiguous in memory and is computed side by side.
         """
 
     @abc.abstractmethod
@@ -137,17 +129,17 @@ class ScoredTraceModel(MarkovModel):
     ) -> Float[Array, ""]:
         """Log-probability of `next_place` at `instant`, given `place` before and the tables of one user."""
 
-    # The rest is for speed: a model that can do better than the default overrides it.
+    # The remaining methods are for speed: a model that can do better than the default overrides them.
 
     def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """A number for each user; where two users have the same, every trace is equally probable for both.
+        """A number for each user; two users have the same number if every trace is equally probable for both.
 
-        The plausible-deniability test takes a model at its word: users of one class count for each other unasked.
+        The plausible-deniability test relies on this: it counts all users of a class as plausible if one of them is.
         """
         return np.arange(n_users)
 
     def phases(self, n_instants: int) -> np.ndarray:
-        """A number for each instant; where two have the same, steps at them are equally probable for every user."""
+        """A number for each instant; two instants have the same number if they have the same step probabilities."""
         return np.arange(n_instants)
 
     def log_moves(
@@ -171,17 +163,7 @@ class ScoredTraceModel(MarkovModel):
 def array_problems(
     arrays: Mapping[str, np.ndarray], expected: Mapping[str, StoredArray], sizes: Sizes
 ) -> list[Problem]:
-    """All that is wrong with the arrays of a model folder.
-
-    Examples
-    --------
-    >>> expected = {"user": StoredArray(("users", "rank")), "slot": StoredArray(("slots", "rank"))}
-    >>> arrays = {"user": np.zeros((2, 3)), "slot": np.array([[0.0, 1.0], [np.nan, 2.0]])}
-    >>> for problem in array_problems(arrays, expected, Sizes(users=2, places=5, slots=2, instants=4)):
-    ...     print(problem)
-    expected 'slot' of shape (2, 3); found (2, 2).
-    expected finite numbers in 'slot'; found others (1 row), first: nan.
-    """
+    """All problems of the arrays of a model folder: names, kinds, shapes, values."""
     problems = []
     missing = [name for name, array in expected.items() if name not in arrays and not array.optional]
     if missing or arrays.keys() - expected.keys():

@@ -1,12 +1,13 @@
-"""Completing traces that are partly known, under any trace model whose log-probabilities are known.
+"""Completing partly known traces under any `ScoredTraceModel`.
 
-The most probable completion is Viterbi's; a random one, drawn from all completions in proportion to their
-probabilities, is made by filtering forwards and sampling backwards. Both go forwards through the instants with the
-log-probability v_t(b) of the best way to place b (max), or of all ways (log-sum-exp), that agree with what is known,
+The most probable completion is found by the Viterbi algorithm. A random completion, distributed like the traces of the
+model given the known places, is found by filtering forwards and sampling backwards. Both algorithms go forwards through
+the instants with the log-probability v_t(b) of the best path to place b (max), or of all paths to b (log-sum-exp),
 
-    v_t(b) = max or logsumexp over a of v_{t-1}(a) + log P_t(b | a),  -inf where another place is known,
+    v_t(b) = max or logsumexp over a of v_{t-1}(a) + log P_t(b | a),  -inf if another place is known at t,
 
-and choose places backwards, in proportion to exp(v_{t-1}(a) + log P_t(b | a)) or the largest.
+and then choose places backwards: the place a with the largest v_{t-1}(a) + log P_t(b | a), or a place in proportion to
+its exponential.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from ppmtf_jax.trace_models.likelihoods import in_batches, representatives
 from ppmtf_jax.trace_models.sampling import sample_index
 
 ABSENT = -1
-# Traces that a thread takes at a time, and numbers of the forward pass that it holds at most for one class of users.
+# Traces that a thread takes at a time, and the most numbers of the forward pass that it holds for one class of users.
 TRACES_AT_A_TIME = 1024
 FORWARD_NUMBERS = 2**24
-# Step matrices that a thread holds while it makes one: the last, the new one and what it is made of.
+# Step matrices that a thread holds while it computes one: the last one, the new one, and two intermediate ones.
 MATRICES_AT_A_TIME = 4
 FLOAT_BYTES = 4
-# Known places, places and peaks; then user, trace, instant and place, and indices from which they are made.
+# Bytes per event: known place, place and peak; then user, trace, instant and place, and the indices behind them.
 COMPLETED_EVENT_BYTES = 3 * 4 + 4 * 4 + 3 * 8
 SMALL_CONSTANT_BYTES = 200 * 2**20
 
@@ -46,9 +47,9 @@ class Completion(NamedTuple):
     Attributes
     ----------
     places : int32 array, shape (traces, instants)
-        The known ones as they were; -1 throughout where a trace is impossible.
+        Known places are unchanged; all places of an impossible trace are -1.
     impossible_at : int32 array, shape (traces,)
-        The first instant whose known place is impossible after those before it; -1 where the trace is possible.
+        The first instant whose known place is impossible given the known places before; -1 for a possible trace.
     """
 
     places: np.ndarray
@@ -63,30 +64,26 @@ def most_probable_places(
     *,
     progress: bool = False,
 ) -> Completion:
-    """The most probable completion of each trace, each under its own user; of equally probable ones, any.
+    """The most probable completion of each trace under its own user; any of several that are equally probable.
 
     Parameters
     ----------
-    users : int array, shape (traces,)
     known : int array, shape (traces, instants)
-        The places that are known, -1 where none is: at any instants, also at all of them or at none.
-    n_places : int
-    progress : bool
-        Show a progress bar where there is a terminal.
+        The known places, -1 where the place is unknown; all or none may be known.
 
     Raises
     ------
     InputError
-        A known place does not exist, or the memory would not suffice.
+        A known place does not exist, or there is too little memory.
     NumericalError
-        The model's log-probabilities are not numbers.
+        A log-probability of the model is NaN.
 
     Notes
     -----
-    Time: places^2 for each trace and instant, and as many log-probabilities for each class of users
-    (`ScoredTraceModel.classes`), run of instants of one phase (`ScoredTraceModel.phases`), and thousand traces or so of
-    the class. Memory: a few matrices of places x places for each thread. Measured on two cores with 400 places and 30
-    instants: 500 traces in 0.8 s where users share a chain (at random: as long), 60 ms a user where each has her own.
+    Time: places^2 operations for each trace and instant, plus places^2 log-probabilities for each class of users
+    (`ScoredTraceModel.classes`) and each run of instants of one phase (`ScoredTraceModel.phases`). Memory: a few
+    matrices of places x places for each thread. Measured on two cores with 400 places and 30 instants: 0.8 s for 500
+    traces if users share a chain (also for random completions), 60 ms per user if each user has her own.
 
     Examples
     --------
@@ -107,14 +104,10 @@ def sample_places(
     *,
     progress: bool = False,
 ) -> Completion:
-    """A random completion of each trace, drawn from its user's chain given what is known.
+    """A random completion of each trace, drawn from the chain of its user given the known places.
 
-    Parameters
-    ----------
-    keys : typed keys, shape (traces,)
-        Each trace has its own, so that what is drawn for one depends on no other, but for how sums are rounded.
-    users, known, n_places, progress
-        As for `most_probable_places`, with the same costs and errors.
+    Costs and errors are those of `most_probable_places`. Each trace has its own key, so its completion does not depend
+    on the other traces, except for the rounding of sums.
 
     Examples
     --------
@@ -143,7 +136,8 @@ def _complete(
         return Completion(places, np.full(n_traces, ABSENT, np.int32))
     require_memory_to_complete(n_traces, n_instants, n_places)
     number, asked = _rows_of_one_class(model, users, n_instants * n_places)
-    # Blocks of one size, so that one program is compiled; as many as there are threads if there is enough to do.
+    # All blocks have the same size, so that only one program is compiled; there is at least one block per thread if the
+    # traces suffice.
     size = max(1, min(TRACES_AT_A_TIME // number.shape[1], -(-len(number) // n_threads())))
     phases = jnp.asarray(model.phases(n_instants), jnp.int32)
     local_copy = on_each_device((model, phases))
@@ -159,7 +153,7 @@ def _complete(
     blocks = list(in_batches(np.arange(len(number)), size))
     with progress_bar("completing", n_traces, show=progress) as advance:
         for block, (made, peak) in zip(blocks, map_in_threads(of_block, blocks), strict=True):
-            # A row may be filled up with traces of its own, which are made twice.
+            # A row may be padded with traces of its own, which are then completed twice.
             places[number[block]], peaks[number[block]] = made, peak
             advance(len(np.unique(number[block])))
     return _checked(places, peaks, known)
@@ -168,7 +162,7 @@ def _complete(
 def _rows_of_one_class(
     model: ScoredTraceModel, users: np.ndarray, numbers_per_trace: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Traces in rows of users of one class, who share the step matrices, and the user who is asked for each row."""
+    """Traces in rows, and one user per row: all users of a row are of one class and share the step matrices."""
     of_class, class_number, count = np.unique(
         representatives(model, int(users.max()) + 1)[users], return_inverse=True, return_counts=True
     )
@@ -206,7 +200,7 @@ def _complete_rows(
     known: Int[Array, "row trace instant"],
     n_places: int,
 ) -> tuple[Int[Array, "row trace instant"], Float[Array, "row trace instant"]]:
-    """Places, and the largest log-probability of the forward pass at each instant, one row of users after another."""
+    """Places, and the largest log-probability of the forward pass at each instant, row by row."""
     every, instants = jnp.arange(n_places, dtype=jnp.int32), jnp.arange(1, known.shape[2])
     gather = _best if keys is None else _total
 
@@ -243,7 +237,7 @@ def _step_matrix(
         at = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(place, every.shape)
         return model.log_moves(tables, *at, every)[:, 0]
 
-    # One row after the other: what a model makes on the way is larger than the row.
+    # Row by row: the intermediate arrays of a model are larger than the row.
     moves = lax.map(from_place, every)
     stays = model.log_stays(tables, jnp.broadcast_to(instant, every.shape), every)[:, 0]
     return moves.at[every, every].set(stays.astype(moves.dtype))
@@ -265,7 +259,7 @@ def _chosen_backwards(
     keys: Key[Array, " trace"] | None,
     every: Int[Array, " place"],
 ) -> Int[Array, "instant trace"]:
-    """The last place by its value, and each one before it by its value and the step to the place after it."""
+    """Choose the last place by its value, then each earlier place by its value and its step to the next place."""
     n_instants = len(values)
     uniforms = None if keys is None else jax.vmap(_uniforms, (None, 0, None))(jnp.arange(n_instants), keys, values).T
 
@@ -278,7 +272,7 @@ def _chosen_backwards(
         instant, before = step
         columns = lax.map(lambda place: _steps_into(model, tables, every, instant, place), next_places)
         places = choose_at(instant - 1, before + columns)
-        # What comes before an impossible end, which is marked so, does not matter.
+        # Places before an impossible end do not matter: the whole trace is marked as impossible.
         return jnp.maximum(places, 0), places
 
     last = choose_at(jnp.int32(n_instants - 1), values[-1])
@@ -291,12 +285,12 @@ def _uniforms(instants: Array, key: Key[Array, ""], values: Array) -> Float[Arra
 
 
 def _largest(log_weight: Float[Array, " place"]) -> Int[Array, ""]:
-    """The place of largest weight; -1 where none is possible."""
+    """The place of largest weight; -1 if none is possible."""
     return jnp.where(log_weight.max() > -jnp.inf, jnp.argmax(log_weight), ABSENT).astype(jnp.int32)
 
 
 def _sampled(uniform: Float[Array, ""], log_weight: Float[Array, " place"]) -> Int[Array, ""]:
-    """A place in proportion to its weight; -1 where none is possible."""
+    """A place drawn in proportion to its weight; -1 if none is possible."""
     drawn = sample_index(uniform, jnp.exp(log_weight - _finite_peak(log_weight)))
     return jnp.where(log_weight.max() > -jnp.inf, drawn, ABSENT).astype(jnp.int32)
 
@@ -306,12 +300,12 @@ def _agreeing(values: Float[Array, "trace place"], known: Int[Array, " trace"], 
 
 
 def _normalized(values: Float[Array, "trace place"]) -> tuple[Array, Array]:
-    """Values with their largest taken out, so that they keep their digits however long the trace; and the largest."""
+    """Values minus their maximum, so that long traces lose no digits, and the maximum."""
     return values - _finite_peak(values)[..., None], values.max(axis=-1)
 
 
 def _best(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
-    """Log-probability of the best way to each next place, shape (traces, places): from one place after another."""
+    """Log-probability of the best path to each next place, shape (traces, places)."""
 
     def compare(best: Array, step: tuple[Array, Array]) -> tuple[Array, None]:
         return jnp.maximum(best, step[0][:, None] + step[1]), None
@@ -320,18 +314,18 @@ def _best(values: Float[Array, "trace place"], matrix: Float[Array, "place next_
 
 
 def _total(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
-    """The same of all ways; -inf where there is none. A product of matrices, wherever its digits suffice."""
+    """Log-probability of all paths to each next place, -inf if there is none; a matrix product where possible."""
     product = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
     total = product(jnp.exp(values), jnp.exp(matrix))
     possible = product((values > -jnp.inf).astype(total.dtype), (matrix > -jnp.inf).astype(total.dtype)) > 0
-    # What is too small for a number is missing in it: the smallest one for each place at most, since none is above 1.
+    # Underflow loses at most the smallest positive number for each place, because no factor is above 1.
     missing = len(matrix) * jnp.finfo(total.dtype).tiny
     lost = possible & (total < missing / jnp.finfo(total.dtype).eps)
     return lax.cond(lost.any(), lambda: _total_of_logs(values, matrix), lambda: jnp.log(total))
 
 
 def _total_of_logs(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
-    """The same, however small, and many times slower."""
+    """The same without underflow, but many times slower."""
     best = _best(values, matrix)
     peak = jnp.where(best == -jnp.inf, 0, best)
 
@@ -342,19 +336,19 @@ def _total_of_logs(values: Float[Array, "trace place"], matrix: Float[Array, "pl
 
 
 def _finite_peak(values: Float[Array, "*rows place"]) -> Float[Array, "*rows"]:
-    """The largest value; 0 where all are -inf, since their difference would be no number."""
+    """The largest value; 0 if all are -inf, because -inf - -inf is NaN."""
     peak = values.max(axis=-1)
     return jnp.where(peak == -jnp.inf, 0, peak)
 
 
 def bytes_to_complete(n_traces: int, n_instants: int, n_places: int) -> int:
-    """Bound on the peak of completing so many traces, bytes."""
+    """Bound on the peak memory of completing the traces, in bytes."""
     forward = 2 * max(FORWARD_NUMBERS, n_places * n_instants)
     of_threads = n_threads() * FLOAT_BYTES * (MATRICES_AT_A_TIME * n_places**2 + forward)
     return SMALL_CONSTANT_BYTES + of_threads + COMPLETED_EVENT_BYTES * n_traces * n_instants
 
 
 def require_memory_to_complete(n_traces: int, n_instants: int, n_places: int) -> None:
-    """Refuse to complete what would not fit; see `require_memory`."""
+    """Refuse a completion that needs more memory than there is."""
     needed = bytes_to_complete(n_traces, n_instants, n_places)
     require_memory("completion", needed, "Take fewer places, or fewer traces at a time")

@@ -1,4 +1,4 @@
-"""Exact likelihoods of traces under a trace model, written once for all that can be scored."""
+"""Exact likelihoods of traces under any `ScoredTraceModel`."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 
-# Users whose tables are made together, and steps looked at together: what is made in between fits a core's cache.
+# Users whose tables are computed together, and steps that are scored together: intermediate arrays fit a core's cache.
 USERS_AT_A_TIME = 64
 CHUNK = 512
-# Traces that a thread takes at a time, of users whose tables were made together.
+# Traces that a thread takes at a time, of users whose tables were computed together.
 TRACES_AT_A_TIME = 64 * USERS_AT_A_TIME
 
 
 def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
-    """For each user the first one of her class (`ScoredTraceModel.classes`), who can stand for her.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.synthesizers.uniform import Uniform
-    >>> representatives(Uniform(n_places=5), 3)
-    array([0, 0, 0])
-    """
+    """For each user the first user of the same class (`ScoredTraceModel.classes`), who represents the class."""
     _, first, number = np.unique(model.classes(n_users), return_index=True, return_inverse=True)
     return first[number]
 
@@ -37,19 +30,10 @@ def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " 
 def step_log_probabilities(
     model: ScoredTraceModel, users: np.ndarray, places: np.ndarray, *, progress: bool = False
 ) -> np.ndarray:
-    """Log-probability of each event of complete traces, each under its own user.
+    """Log-probability of each event of complete traces, each trace under its own user; shapes (traces, instants).
 
-    Parameters
-    ----------
-    users : int array, shape (traces,)
-    places : int array, shape (traces, instants)
-
-    Returns
-    -------
-    float array, shape (traces, instants)
-        Its sum over instants is the trace's log-likelihood.
+    The sum over instants is the log-likelihood of the trace.
     """
-    # One user of each class stands for all of them.
     distinct, number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
     order = np.argsort(number, kind="stable")
     tile = number[order] // USERS_AT_A_TIME
@@ -58,7 +42,7 @@ def step_log_probabilities(
         for of_tile in np.split(order, np.flatnonzero(np.diff(tile)) + 1)
         for block in in_batches(of_tile, TRACES_AT_A_TIME)
     ]
-    # All blocks of one size, so that one program is compiled.
+    # All blocks have the same size, so that only one program is compiled.
     size = padded_size(max(map(len, blocks)))
     local_copy = on_each_device(model)
 
@@ -81,15 +65,7 @@ def step_log_probabilities(
 
 
 class Steps(NamedTuple):
-    """The distinct steps of some traces: what their likelihoods under many users consist of.
-
-    Attributes
-    ----------
-    first_place : (firsts,)
-        Places at instant 0.
-    stay_instant, stay_place : (stays,), sorted by place
-    move_instant, move_place, move_next_place : (moves,)
-    """
+    """The distinct steps of some traces: first places, stays (sorted by place), moves."""
 
     first_place: np.ndarray
     stay_instant: np.ndarray
@@ -100,21 +76,12 @@ class Steps(NamedTuple):
 
 
 def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
-    """The distinct steps of complete traces, and which of them a trace consists of.
+    """The distinct steps of complete traces, padded to few sizes, and the row of each event among them.
 
-    Parameters
-    ----------
-    places : int array, shape (traces, instants)
-
-    Returns
-    -------
-    steps : Steps
-        Padded by repetition to few sizes, so that few programs are compiled.
-    rows : int array, shape (traces, instants)
-        Where each event is in the firsts, stays and moves, one after another.
+    Rows count first places, then stays, then moves. Few sizes mean few compiled programs.
     """
     n_places = int(places.max()) + 1
-    # The first instant of each phase stands for all of them.
+    # The first instant of each phase represents the phase.
     _, representative, phase = np.unique(model.phases(places.shape[1])[1:], return_index=True, return_inverse=True)
     instant = (representative + 1)[phase]
     first, first_row = np.unique(places[:, 0], return_inverse=True)
@@ -138,16 +105,16 @@ def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, 
 def log_step_table(
     model: ScoredTraceModel, users: Int[Array, " user"], steps: Steps, table: Float[Array, "row user"]
 ) -> Float[Array, "row user"]:
-    """Log-probability of every step under every user, in the order that `distinct_steps` counts them.
+    """Log-probability of every step under every user, in the order of `distinct_steps`.
 
-    `table`, which `empty_step_table` makes, is written over: a large table costs more to allocate than to fill.
+    The result overwrites `table`, from `empty_step_table`: a large table costs more to allocate than to fill.
     """
     tables = model.tables(users)
     first = _log_firsts(model, tables, steps)
     stays = model.log_stays(tables, steps.stay_instant, steps.stay_place)
     n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
     table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
-    # In chunks, so that what is made in between stays in the cache, and each into its place, which saves a copy.
+    # In chunks, so that intermediate arrays stay in the cache; writing each chunk in place saves a copy.
     chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
 
     def write(number: Array, table: Array) -> Array:
@@ -163,7 +130,7 @@ def log_step_table(
 
 
 def empty_step_table(model: ScoredTraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
-    """Room for `log_step_table`."""
+    """An empty table for `log_step_table`."""
     n_rows = len(steps.first_place) + len(steps.stay_place) + len(steps.move_place)
     first = jax.eval_shape(lambda users: _log_firsts(model, model.tables(users), steps), jnp.zeros(n_users, jnp.int32))
     return jnp.zeros((n_rows, n_users), first.dtype)
@@ -174,7 +141,7 @@ def _log_firsts(model: ScoredTraceModel, tables: Any, steps: Steps) -> Float[Arr
 
 
 def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
-    """Log-likelihood of traces from the table of their steps, added up in the order of time."""
+    """Log-likelihood of traces from the table of their steps, summed in the order of time."""
     total = table[rows[:, 0]]
     for instant in range(1, rows.shape[1]):
         total = total + table[rows[:, instant]]
@@ -220,7 +187,7 @@ def _own_steps(
 
 
 def padded_size(size: int) -> int:
-    """The next of 0, 16, 24, 32, 48, 64, 96, ...: few sizes, and at most half as much again."""
+    """The next larger of 0, 16, 24, 32, 48, 64, 96, ...: few sizes, at most half larger than needed."""
     if not size:
         return 0
     power = 1 << max(4, (size - 1).bit_length())
@@ -228,11 +195,11 @@ def padded_size(size: int) -> int:
 
 
 def _padded(keys: np.ndarray) -> np.ndarray:
-    """Sorted keys with the last one repeated."""
+    """Keys padded to `padded_size` with their last value."""
     return np.pad(keys, (0, padded_size(len(keys)) - len(keys)), mode="edge") if len(keys) else keys
 
 
 def in_batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """Consecutive parts of `rows`, each but the last of the same size."""
+    """Consecutive parts of `rows`; all but the last have the same size."""
     for first in range(0, len(rows), size):
         yield rows[first : first + size]

@@ -1,8 +1,8 @@
 """Traces from reconstructed count tensors by Metropolis-Hastings (Murakami et al. 2021, section 3.4).
 
-The proposal of user n is the reconstructed transitions r_n(a, .), floored and normalized; the target of a slot is the
-reconstructed visits, floored. Drawing from the chain's row Q_{n,i}(a, .) is proposing from Q*_n(a, .) and accepting
-with eq. (5), so a step needs one row of the proposal and two row sums, and no transition matrix is built.
+The proposal of user n is the row of reconstructed transitions r_n(a, .), floored and normalized. The target of a slot
+is the reconstructed visits, floored. A draw from the row Q_{n,i}(a, .) of the chain is a proposal from Q*_n(a, .) that
+is accepted with eq. (5). So a step needs two rows of the proposal and their sums; no transition matrix is built.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
-# With these, what a step divides and multiplies stays within single precision (1e-38 to 1e38), for ranks and numbers of
-# places up to a million: reconstructed counts lie between the least floor and 1e18 * rank, so their ratio is at most
-# 1e36. What is less probable than 1e-38 is never drawn, and its log-probability is -inf.
+# With these bounds, all products and quotients of a step stay within single precision (1e-38 to 1e38), for ranks and
+# numbers of places up to a million: reconstructed counts lie between the smallest floor and 1e18 * rank, so their ratio
+# is at most 1e36. A step that is less probable than 1e-38 is never drawn, and its log-probability is -inf.
 SMALLEST_FLOOR = 1e-12
 LARGEST_FACTOR = 1e6
 
 
 class UserTables(NamedTuple):
-    """What the log-probabilities of some users, or of one, need again and again.
+    """Arrays that the log-probabilities of some users, or of one user, need repeatedly.
 
     Attributes
     ----------
-    transition_row : (rank, users)
-        The users' rows of the transitions' user factor.
-    row_sum : (places, users)
+    transition_row
+        The rows of the users in the user factor of the transitions.
+    row_sum
         Sum of each row of the floored transitions: the normalizers of the personal proposal.
-    visits : (slots, places, users)
+    visits
         Floored visits: the target of each slot up to its normalizer.
     """
 
@@ -56,8 +56,8 @@ class MetropolisHastings(ScoredTraceModel):
         In PPMTF the user and place factors are those of the transitions.
     slot_of_instant : int array, shape (instants,)
     floor : float
-        phi: transitions below it become it, and so do visits below zero (as in the published program; the paper's text
-        floors visits below phi).
+        phi: transitions below phi become phi, and so do visits below or at zero (as in the published program; the
+        text of the paper floors visits below phi).
     population : array, shape (places, places), optional
         Transition matrix of the population, every entry positive.
     proposal_mix : float
@@ -91,8 +91,8 @@ class MetropolisHastings(ScoredTraceModel):
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)
         here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
-        # Ratios, as in `log_next`: a product of visits, proposal and sum can leave single precision, and would then be
-        # refused, whatever its log-probability says.
+        # Ratios, as in `log_next`: a product of visits, proposal and sum can leave the range of single precision and
+        # would then be refused, in contradiction to its log-probability.
         forth = row[proposed] / row.sum()
         back = (back_row[place] / back_row.sum()) * (there / here)
         return jnp.where(uniform[1] * forth < back, proposed, place)
@@ -102,10 +102,10 @@ class MetropolisHastings(ScoredTraceModel):
         return np.asarray(self.slot_of_instant)[:n_instants]
 
     def tables(self, users: Int[Array, " user"]) -> UserTables:
-        """Row sums and targets: O(places^2 rank) for each user."""
+        """Row sums and targets; the cost is O(places^2 rank) for each user."""
         rows, visit_rows = self.user[users].T, self.visit_user[users]
         ones = jnp.ones(len(self.next_place), rows.dtype)
-        # A product with ones, since a sum along an axis is slower.
+        # A product with ones is faster than a sum along an axis.
         row_sum = jax.lax.map(lambda place_row: ones @ self._floored((self.next_place * place_row) @ rows), self.place)
         visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
         return UserTables(rows, row_sum, self._floored_visits(visits))
@@ -124,17 +124,17 @@ class MetropolisHastings(ScoredTraceModel):
         return jnp.log(jnp.where(place == next_place, self._stay(tables, target, place), move))
 
     def _stay(self, tables: UserTables, target: Float[Array, " place"], place: Int[Array, ""]) -> Float[Array, ""]:
-        """Probability of staying: what is proposed, and what is refused of all that is proposed.
+        """Probability of staying: the probability of proposing the same place, plus that of all refusals.
 
-        Of the flow a -> b, target(a) proposal(a, b), what exceeds the flow b -> a is refused. A sum of refusals, none
-        negative, keeps the digits that 1 - sum would lose.
+        The part of the flow a -> b, target(a) proposal(a, b), that exceeds the flow b -> a is refused. The sum of these
+        non-negative refusals keeps the digits that 1 - (sum of moves) would lose.
         """
         row = tables.transition_row
         out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / tables.row_sum[place], (place,))
         back = self._mixed(
             self._floored(self.place @ (row * self.next_place[place])) / tables.row_sum, (slice(None), place)
         )
-        # A product with ones is a vector operation, a sum along the last axis is not.
+        # A product with ones is a vector operation; a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
 
     def log_moves(
@@ -157,7 +157,7 @@ class MetropolisHastings(ScoredTraceModel):
     def log_stays(
         self, tables: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
-        """One place after the other, with two rows of the proposal for all its slots."""
+        """Place by place: two rows of the proposal serve all slots of a place."""
         rows, row_sum, visits = tables
         n_places, n_users = row_sum.shape
         if not len(places):  # JAX cannot index an empty array
@@ -165,7 +165,7 @@ class MetropolisHastings(ScoredTraceModel):
         slots = self.slot_of_instant[instants]
         distinct = jnp.unique(places, size=n_places, fill_value=n_places)
         begin, end = (jnp.searchsorted(places, distinct, side=side) for side in ("left", "right"))
-        # Places along contiguous memory here: they are what is added up, by a product with ones.
+        # Here the places are contiguous in memory, because a product with ones sums over them.
         ones = jnp.ones(n_places, rows.dtype)
         factors, row_sums, targets = rows.T, row_sum.T, visits.swapaxes(1, 2)
 
@@ -208,7 +208,7 @@ class MetropolisHastings(ScoredTraceModel):
 
     @classmethod
     def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        """Factors may be negative: reconstructed counts are floored, they are not."""
+        """Factors may be negative: reconstructed counts are floored, factors are not."""
 
         def factor(rows: str, rank: str = "rank", *, optional: bool = False) -> StoredArray:
             return StoredArray((rows, rank), low=-LARGEST_FACTOR, high=LARGEST_FACTOR, optional=optional)
@@ -230,13 +230,13 @@ class MetropolisHastings(ScoredTraceModel):
         return jnp.maximum(transitions, self.floor)
 
     def _mixed(self, personal: Array, entries: tuple[Any, ...]) -> Array:
-        """Some of the proposal: the user's own with the same entries of the population's, if there is one."""
+        """Mix entries of the personal proposal with the same entries of the population's, if there is one."""
         if self.population is None:
             return personal
         return (1 - self.proposal_mix) * personal + self.proposal_mix * self.population[entries]
 
     def _proposal_from(self, user_row: Float[Array, " rank"], place: Int[Array, ""]) -> Float[Array, " place"]:
-        """The proposal from a place; up to its normalizer where it is the user's own alone."""
+        """A row of the proposal; not normalized if there is no population."""
         row = self._floored(self.next_place @ (user_row * self.place[place]))
         return row if self.population is None else self._mixed(row / row.sum(), (place,))
 
@@ -252,5 +252,5 @@ class MetropolisHastings(ScoredTraceModel):
         return self._floored_visits(self.visit_place[places] @ (self.visit_user[user] * self.slot[slot]))
 
     def _floored_visits(self, visits: Array) -> Array:
-        # A visit of exactly 0 would forbid the place for ever; it is floored with the negative ones.
+        # A target of exactly 0 would forbid the place for ever, so it is floored like the negative ones.
         return jnp.where(visits > 0, visits, self.floor)

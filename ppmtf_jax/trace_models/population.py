@@ -1,4 +1,4 @@
-"""The population's transition matrix: what a proposal is mixed with, see `MetropolisHastings`."""
+"""The transition matrix of the population, which `MetropolisHastings` mixes into its proposals."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ppmtf_jax.data.tensors import SparseCounts, Trimming
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
 
-# An entry of the population's transitions while they are made; with noise, each is a Python number for a while.
+# Bytes per matrix entry while the matrix is computed. With noise, entries are Python numbers for a while.
 POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
 
 
@@ -18,10 +18,11 @@ def population_transitions(
 ) -> Float[np.ndarray, "place next_place"]:
     """Transition matrix of all users together, every entry positive.
 
-    P(a, b) = (N(a, b) + v(b)) / (N(a) + 1), with N the counts of all users and v(b) = (N(., b) + 1) / (N + places) the
-    smoothed share of the steps that go to b: each place has one step more than was seen, spread like all steps. A place
-    that nobody left goes where people go. A place that few left goes where those few went: without `epsilon` the matrix
-    tells of them, and the privacy test, which compares users, does not see what is in the traces of all.
+    P(a, b) = (N(a, b) + v(b)) / (N(a) + 1), where N are the counts of all users and v(b) = (N(., b) + 1) / (N + places)
+    is the smoothed share of the steps that go to b. Each place thus gets one additional step, distributed like all
+    steps. From a place that nobody left, the next place is distributed like all steps. From a place that few people
+    left, the matrix follows these few: without `epsilon` it reveals them, and the plausible-deniability test, which
+    compares users, does not detect what is in the traces of everybody.
 
     Parameters
     ----------
@@ -37,8 +38,8 @@ def population_transitions(
     Neighbours: two data sets of which one has one user more, with all her traces; places are public.
 
     Mechanism: discrete Laplace noise of scale max_transitions * max_count / epsilon on each of the places x places
-    counts N, see `add_laplace`, which has no seed. Then, of the noisy counts alone, what no cell without a step would
-    have is kept, and smoothed.
+    counts N, see `add_laplace`, which has no seed. Noisy counts that noise alone could have produced are then set to
+    zero, and the rest is smoothed; both use the noisy counts only.
 
     Sensitivity of N: max_transitions * max_count in L1. Proof: N is the sum over users of their trimmed counts. Which
     cells of a user are kept is a function of the seed, her id and her own traces (`count_tensors` draws it from a
@@ -46,8 +47,8 @@ def population_transitions(
     her, and N changes by her own alone: at most max_transitions cells of at most max_count each. As this holds for
     every seed, it does not matter who knows the seed.
 
-    Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and what is computed
-    of it is so too. This covers the matrix, and not the users' own factors.
+    Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and so is everything
+    computed from it. This covers the matrix, not the factors of the users.
 
     Examples
     --------
@@ -63,14 +64,14 @@ def population_transitions(
     if epsilon is not None:
         sensitivity = (trimming.max_transitions or 0) * (trimming.max_count or 0)
         noisy = add_laplace(count, sensitivity, epsilon)
-        # Of n Laplace variables any is larger than this with a probability below 1 in 200.
+        # The probability that any of n Laplace variables exceeds this is below 1 in 200.
         largest = sensitivity / epsilon * np.log(100 * len(noisy))
         count = np.where(noisy > largest, noisy, 0)
     return one_step_more(count.reshape(n_places, n_places))
 
 
 def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarray, "place next_place"]:
-    """Transition matrix of counts, each place having one step more than was counted, spread like all steps.
+    """Transition matrix of counts, with one additional step from each place, distributed like all steps.
 
     Examples
     --------
@@ -82,6 +83,6 @@ def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarra
 
 
 def require_memory_for_population(n_places: int, *, private: bool) -> None:
-    """Refuse a matrix of the population's transitions that would not fit; see `require_memory`."""
+    """Refuse a transition matrix of the population that needs more memory than there is."""
     needed = (PRIVATE_POPULATION_BYTES if private else POPULATION_BYTES) * n_places**2
     require_memory("the population's transitions", needed, "Set proposal_mix=0, or take fewer places")

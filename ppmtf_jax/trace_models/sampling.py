@@ -1,4 +1,4 @@
-"""Drawing traces from a trace model, written once for all of them."""
+"""Drawing traces from any trace model."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import TraceModel
 
-# Users are generated in tiles of this size whatever the batch, so that the products have one shape and the traces do
-# not depend on how users are batched.
+# Traces are drawn for tiles of this many users, whatever the batch size, so that all products have the same shape and
+# the traces do not depend on the batches.
 TILE = 64
 
 
@@ -27,7 +27,7 @@ def sample_tiles(
     numbers: Int[Array, " tile"],
     n_instants: int,
 ) -> Int[Array, "tile user instant"]:
-    """Draw one trace, of the number that its tile has, of each user of some tiles, one tile after the other."""
+    """Draw one trace of each user of some tiles, tile by tile; `numbers` are the trace numbers of the tiles."""
 
     def sample_tile(tile: tuple[Array, Array]) -> Array:
         users, number = tile
@@ -50,38 +50,23 @@ def sample_traces(
     batch_users: int,
     progress: bool = False,
 ) -> Int[np.ndarray, "trace instant"]:
-    """Draw some traces of each user.
+    """Draw traces: the places of `traces_of_user[n]` traces of each user n, in the order of users and trace numbers.
 
-    A trace depends on the key, its user and its number alone. Several processes share the traces, and all get the same.
-
-    Parameters
-    ----------
-    traces_of_user : int array, shape (users,)
-        How many of each user, numbered from 0; at least one in all.
-    n_instants : int
-        Events of each.
-    batch_users : int
-        Users at a time.
-    progress : bool
-        Show a progress bar where there is a terminal.
-
-    Returns
-    -------
-    int32 array, shape (traces, instants)
-        Places; traces in the order of their users and numbers.
+    A trace depends only on the key, its user and its number. Several processes share the work; all get all traces.
+    `batch_users` is the number of users that are processed at a time.
     """
     n_users, n_traces = len(traces_of_user), int(traces_of_user.sum())
     share = own_share(n_traces)
     user = np.repeat(np.arange(n_users), traces_of_user)[share]
     first = np.cumsum(traces_of_user) - traces_of_user
     number = np.arange(n_traces)[share] - first[user]
-    # What is drawn at once is a whole tile, whoever of it is wanted: how a user's numbers are rounded can depend on her
-    # place in the tile.
+    # A whole tile is drawn at once, even if only some of its users are wanted: rounding can depend on a user's position
+    # in the tile.
     tile_and_number = user // TILE * (1 + int(number.max())) + number
     order = np.argsort(tile_and_number, kind="stable")
     draw_of_trace = np.cumsum(np.diff(tile_and_number[order], prepend=-1) != 0) - 1
     n_draws = 1 + int(draw_of_trace[-1])
-    # Batches of one size, so that one program is compiled.
+    # All batches have the same size, so that only one program is compiled.
     n_tiles = -(-n_users // TILE)
     n_batches = -(-n_users // batch_users)
     batch = -(-n_tiles // n_batches)
@@ -91,7 +76,7 @@ def sample_traces(
     def draw(begin: int) -> tuple[np.ndarray, np.ndarray]:
         rows = slice(*np.searchsorted(draw_of_trace, [begin, begin + batch]))
         wanted, drawn_as = order[rows], draw_of_trace[rows] - begin
-        # The last batch draws its last tile several times.
+        # The last batch repeats its last tile.
         last = np.searchsorted(drawn_as, np.minimum(np.arange(batch), drawn_as[-1]))
         tiles = user[wanted[last]] // TILE
         users = np.minimum(tiles[:, None] * TILE + np.arange(TILE), n_users - 1)
@@ -108,10 +93,10 @@ def sample_traces(
 
 
 def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:
-    """Draw an index with probability proportional to `weight` from one uniform number.
+    """Draw an index with probability proportional to `weight`, from one uniform number.
 
-    Two levels of about sqrt(places) each: the sums of blocks, then the chosen block, so that no cumulative sum of the
-    whole row is formed.
+    The search has two levels of about sqrt(places) each (sums of blocks, then the chosen block), so that no cumulative
+    sum of the whole row is needed.
     """
     n = weight.shape[0]
     width = max(1, int(np.ceil(np.sqrt(n))))
@@ -122,8 +107,8 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     block = jnp.minimum(jnp.sum(ends <= target), n_blocks - 1)
     before = jnp.where(block > 0, ends[block - 1], 0)
     within = jnp.cumsum(blocks[block])
-    # A compiler may fuse product and difference, and round what was just at the boundary to below it.
+    # A compiler may fuse the product and the difference; a number just at the boundary is then rounded to below it.
     rest = jnp.maximum(target - before, 0)
-    # Where rounding carries the target past the end, the last place of positive weight is meant.
+    # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)
     return (block * width + jnp.minimum(jnp.sum(within <= rest), last)).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""One chain for everybody, with a transition matrix for each slot, after events copied from the input user."""
+"""One Markov chain for all users, with a transition matrix per slot, after events copied from the input user (SGD)."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ ABSENT = -1
 class SharedChain(ScoredTraceModel):
     """Maximum-likelihood chain shared by all users, after the events copied from the input user.
 
-    Transition matrices are sparse: only transitions that were seen are stored, slot by slot. From a place that nobody
-    left in a slot, every place is equally probable, as in the published program.
+    Transition matrices are sparse: only observed transitions are stored, slot by slot. If nobody left a place in a
+    slot, every next place is equally probable, as in the published program.
 
     Parameters
     ----------
     row_start : int array, shape (slots * places + 1,)
         Where the row of (slot, place) begins in `next_place`.
-    next_place : int array, shape (seen transitions + 1,), sorted within a row; the last entry is of no row
-    count_before : int array, shape (seen transitions + 1,)
-        Running sum of their counts: sampling is exact integer arithmetic.
+    next_place : int array, shape (observed transitions + 1,)
+        Sorted within a row; the last entry belongs to no row.
+    count_before : int array, shape (observed transitions + 1,)
+        Cumulative transition counts: sampling is exact integer arithmetic.
     first_count_before : int array, shape (places + 1,)
-        Running sum of the events in the first slot.
+        Cumulative number of events in the first slot.
     copied : int array, shape (users, n_copied)
-        The input user's own place at the first instants, -1 where there is none.
+        Place of the input user at the first instants, -1 where there is none.
     slot_of_instant : int array, shape (instants,)
     """
 
@@ -64,7 +65,7 @@ class SharedChain(ScoredTraceModel):
         return self._copied_or(user, instant, drawn)
 
     def tables(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
-        """The users' copied events: all that distinguishes them."""
+        """The copied events of the users, which are all that distinguishes users."""
         return self.copied[users].T
 
     def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
@@ -89,7 +90,7 @@ class SharedChain(ScoredTraceModel):
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        """What all users share is looked up once."""
+        """Look up once what all users share."""
         shared = jax.vmap(self._log_shared)(instants, places, next_places)
         over_users = jax.vmap(self._certain_if_copied, (-1, None, None, None))
         return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, next_places, shared)

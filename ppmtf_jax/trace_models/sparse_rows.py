@@ -1,4 +1,4 @@
-"""Rows of a sparse matrix on a device: sorted columns, one row after another."""
+"""Lookup in a sparse matrix on a device, stored row after row with sorted columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Int
 def find_in_row(
     column: Int[Array, " entry"], begin: Int[Array, ""], end: Int[Array, ""], wanted: Int[Array, ""]
 ) -> tuple[Int[Array, ""], Bool[Array, ""]]:
-    """The first entry in [begin, end) whose column is not below `wanted`, and whether it is that column.
+    """The first entry in [begin, end) whose column is at least `wanted`, and whether its column equals `wanted`.
 
-    Where there is none, the entry is one that exists, of whatever row.
+    If there is no such entry, the index of any existing entry is returned.
 
     Examples
     --------
