@@ -115,7 +115,31 @@ model = fit(train, "ppmtf", settings)
 user_clusters(model.trace_model, synthesize(model), train)
 
 # %% [markdown]
-# ## 5. So which?
+# ## 5. PPMTF's sampler in NumPyro
+#
+# `fit` keeps one draw of the factors, as published. To look at the posterior itself, give the same Gibbs sampler to
+# NumPyro's own `MCMC`: it runs several chains, collects the draws and hands them to ArviZ. Column order and signs of
+# the factors are arbitrary, so compare chains on the error of the count tensors, or on predicted counts.
+
+# %%
+import jax
+from numpyro.infer import MCMC
+
+from ppmtf_jax.data.tensors import count_tensors
+from ppmtf_jax.gibbs.cells import observe
+from ppmtf_jax.gibbs.kernel import SHARED, GibbsSettings, rows_of_factors
+from ppmtf_jax.gibbs.mcmc_kernel import MTFGibbs
+
+counts = count_tensors(train, seed=0)
+kernel = MTFGibbs(SHARED, GibbsSettings(rank=4), rows_of_factors(SHARED, counts))
+mcmc = MCMC(kernel, num_warmup=20, num_samples=20, num_chains=2, chain_method="sequential", jit_model_args=True)
+mcmc.run(jax.random.key(0), observe(counts, "weighted", 300, seed=0), extra_fields=["rmse"])
+draws, errors = mcmc.get_samples(group_by_chain=True), mcmc.get_extra_fields(group_by_chain=True)["rmse"]
+print({name: rows.shape for name, rows in draws.items()})
+print({tensor: error.mean(axis=1).round(3).tolist() for tensor, error in errors.items()}, "mean error of each chain")
+
+# %% [markdown]
+# ## 6. So which?
 #
 # * **Traces to use**, for what people have in common: the bridge.
 # * **A guarantee that holds whatever an attacker knows**: `tpm`, and more data than here; its table row says what the
