@@ -25,7 +25,7 @@ from ppmtf_jax.evaluation.metrics.transitions import tm_emd
 from ppmtf_jax.evaluation.metrics.visits import vf_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Settings, build_settings
 from tests import support
 
 PLACES = support.places_in_line(6)
@@ -285,7 +285,7 @@ def test_every_quantity_is_explained(quantity: Quantity) -> None:
 
 
 @dataclass(frozen=True)
-class StaySettings:
+class StaySettings(Settings):
     offset: float = 0.0
 
 
