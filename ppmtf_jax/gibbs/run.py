@@ -26,6 +26,7 @@ from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.settings import Count, Settings
 
 # Sweeps of one jitted call: enough to hide the cost of the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5
@@ -52,7 +53,7 @@ def keep_every(n: int, burn_in: int = 0) -> Keep:
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class Checkpoints(Settings, subject="checkpoints"):
     """Where, and after how many sweeps, to write the state of a run, so that a stopped run can go on.
 
     A run that finds a checkpoint of the same run continues from that checkpoint. It refuses a checkpoint of another
@@ -60,11 +61,7 @@ class Checkpoints:
     """
 
     path: Path
-    every: int = 10
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise InputError("checkpoints", [Problem("at least one sweep between two", repr(self.every))])
+    every: Count = 10
 
 
 class GibbsResult(NamedTuple):
