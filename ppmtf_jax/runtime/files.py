@@ -15,7 +15,7 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -226,22 +226,20 @@ def _locked(path: Path) -> int:
         os.close(lock)
 
 
-def clear_leftovers(folder: Path, names: Iterable[str]) -> None:
-    """Remove the unfinished outputs that a killed process left in a folder, for outputs of these names.
+def clear_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
+    """Remove the unfinished outputs that a killed process left in a folder, for outputs of these names or of all names.
 
     Removes only names that `leftover` gives. An earlier output that was moved aside gets its name back if the new one
     never took its place. No other process may be writing to the folder.
     """
-    if not folder.is_dir():
-        return
-    for name in names:
-        ours = re.compile(rf"\.{re.escape(name)}\.(partial|old)-[0-9a-f]{{{LEFTOVER_DIGITS}}}")
-        for entry in list(folder.iterdir()):
-            found = ours.fullmatch(entry.name)
-            if found and found[1] == "old" and not os.path.lexists(folder / name):
-                entry.rename(folder / name)
-            elif found:
-                remove(entry)
+    for entry in list(folder.iterdir()) if folder.is_dir() else ():
+        found = re.fullmatch(rf"\.(.+)\.(partial|old)-[0-9a-f]{{{LEFTOVER_DIGITS}}}", entry.name)
+        if found is None or (names is not None and found[1] not in names):
+            continue
+        if found[2] == "old" and not os.path.lexists(folder / found[1]):
+            entry.rename(folder / found[1])
+        else:
+            remove(entry)
 
 
 def leftover(final: Path, kind: str) -> Path:

@@ -31,6 +31,7 @@ from ppmtf_jax.runtime.files import (
     write_text,
     writing_to,
 )
+from ppmtf_jax.runtime.lineage import digest_of
 
 MARKER_FORMAT = 1
 # 2000-01-01: the modification time of the files of a public folder. Zip archives know no time before 1980.
@@ -159,6 +160,13 @@ def checksum(file: Path) -> str:
     """SHA-256 of a file, in hexadecimal digits."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file, or of all files below a folder with their names; empty if there is nothing at `path`."""
+    if path.is_dir():
+        return digest_of({name: checksum(path / name) for name in files_below(path)})
+    return checksum(path) if path.is_file() else ""
 
 
 def files_below(folder: Path) -> list[str]:

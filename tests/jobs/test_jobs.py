@@ -21,9 +21,10 @@ import pytest
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import plots
-from ppmtf_jax.jobs import resume, steps
+from ppmtf_jax.jobs import runner, steps
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.jobs.resume import JobResult, fit_resumably, kept_seed, run
+from ppmtf_jax.jobs.resumable_fit import fit_resumably, kept_seed
+from ppmtf_jax.jobs.runner import JobResult, run
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -73,7 +74,7 @@ def count(event, arguments):
             os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(count)
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.jobs.resume import run
+from ppmtf_jax.jobs.runner import run
 run(JobConfig.load(job))
 print(changes)
 """
@@ -89,7 +90,7 @@ def configured(
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files but the log, which has times in it."""
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != resume.LOG_FILE]
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != runner.LOG_FILE]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
@@ -180,7 +181,7 @@ def test_the_log_has_a_line_for_each_step_and_its_seconds(tmp_path, no_drawing, 
     def fail(*arguments, **options):
         raise InputError("traces", [Problem("others", "these")])
 
-    monkeypatch.setattr(resume, "evaluate", fail)
+    monkeypatch.setattr(runner, "evaluate", fail)
     with pytest.raises(InputError, match="found these"):
         run(configured(tmp_path, k=3))
     added = log.read_text().splitlines()[len(lines) :]
@@ -283,7 +284,7 @@ def test_only_what_depends_on_a_change_is_done_again(done, change, kept):
 
 
 def test_another_version_does_all_again(done, monkeypatch):
-    monkeypatch.setattr(resume, "version", lambda _: "99.0")
+    monkeypatch.setattr(runner, "version", lambda _: "99.0")
     assert run(configured(done)).skipped == []
 
 
@@ -345,7 +346,7 @@ def test_an_error_keeps_finished_steps_and_leaves_nothing_half_written(tmp_path,
         run(configured(tmp_path))
     assert contents(tmp_path / "job") == {}
     with monkeypatch.context() as patch:
-        patch.setattr(resume, "evaluate", lambda *_, **__: 1 / 0)
+        patch.setattr(runner, "evaluate", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(configured(tmp_path))
     assert run(configured(tmp_path)).skipped == STEPS[:5]
@@ -453,7 +454,7 @@ def test_a_killed_job_equals_an_unbroken_one(unbroken, tmp_path, at):
 
 def test_the_checkpoint_of_a_fit_outlives_the_model(tmp_path, monkeypatch, no_drawing):
     """At no moment does a job know neither that the fit is done nor where it was."""
-    quick_fit, write_text = steps.fit, resume.write_text
+    quick_fit, write_text = steps.fit, runner.write_text
     found = []
 
     def fit(*args, checkpoints, **kwargs):
@@ -468,7 +469,7 @@ def test_the_checkpoint_of_a_fit_outlives_the_model(tmp_path, monkeypatch, no_dr
 
     monkeypatch.setattr(steps, "fit", fit)
     with monkeypatch.context() as patch:
-        patch.setattr(resume, "write_text", stop_at_the_stamp_of_fit)
+        patch.setattr(runner, "write_text", stop_at_the_stamp_of_fit)
         with pytest.raises(KeyboardInterrupt):
             run(configured(tmp_path))
     assert (tmp_path / "job" / "private" / "model").is_dir()
@@ -489,7 +490,7 @@ def without_seed(folder: Path, k: int = 2) -> JobConfig:
 
 def test_a_job_draws_its_seed_once_and_goes_on_with_it(tmp_path, monkeypatch, no_drawing):
     with monkeypatch.context() as patch:
-        patch.setattr(resume, "evaluate", lambda *_, **__: 1 / 0)
+        patch.setattr(runner, "evaluate", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             run(without_seed(tmp_path))
     seed_file = tmp_path / "job" / "private" / "seed.json"
@@ -611,7 +612,7 @@ def kill(event, arguments):
         os.kill(os.getpid(), signal.SIGKILL)
 sys.addaudithook(kill)
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.jobs.resume import run
+from ppmtf_jax.jobs.runner import run
 run(JobConfig.load(sys.argv[1]))
 """
     killed = subprocess.run(
