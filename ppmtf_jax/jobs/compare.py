@@ -6,8 +6,6 @@ and computes none twice: a stopped comparison continues, and more synthesizers o
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,6 +24,7 @@ from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, Evalu
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
 from ppmtf_jax.runtime.folders import content_digest
+from ppmtf_jax.runtime.lineage import digest_of
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.settings import chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -45,6 +44,8 @@ COSTS = (
     Quantity("peak_mb", "Memory, MB", "Peak of the whole process, with what it loaded earlier.", "MB", "lower", ""),
 )
 Result = TypeVar("Result")
+Numbers = dict[tuple[str, str], float]
+"""Numbers of a cell, by metric and column."""
 
 
 @dataclass(frozen=True)
@@ -152,14 +153,15 @@ class Compared:
         return self._over_seeds(traces, lambda values: np.std(values, ddof=1) if len(values) > 1 else np.nan)
 
     def _over_seeds(self, traces: str, statistic: Callable[[list[float]], float]) -> Evaluation:
-        of_name: dict[str, list[Evaluation]] = {}
+        numbers: dict[str, list[Numbers]] = {}
         for (name, _), cell in self.cells.items():
-            of_name.setdefault(name, []).append(cell)
-        first = next(iter(of_name.values()))
-        columns = [(name, cells, traces) for name, cells in of_name.items()]
-        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in of_name]
+            by_metric = cell.table.set_index(["metric", "column"])["value"]
+            numbers.setdefault(name, []).append(by_metric.to_dict())
+        first = next(iter(numbers.values()))
+        columns = [(name, cells, traces) for name, cells in numbers.items()]
+        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in numbers]
         rows = []
-        for row in first[0].rows():
+        for row in next(iter(self.cells.values())).rows():
             found = [[_number(cell, row.quantity.name, which) for cell in cells] for _, cells, which in columns]
             finite = [[each for each in values if np.isfinite(each)] for values in found]
             rows.append(row._replace(values=[float(statistic(values)) if values else np.nan for values in finite]))
@@ -226,48 +228,41 @@ def compare_systems(
     """
     folder = Path(out)
     if folder.exists() and not (folder / CELLS).is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        way_out = "Choose another name, or remove it"
-        raise InputError(
-            str(out), [Problem("a new folder, or one of an earlier comparison", "another", way_out=way_out)]
-        )
+        expected = "a new folder, or one of an earlier comparison"
+        raise InputError(str(out), [Problem(expected, "another", way_out="Choose another name, or remove it")])
     training, testing = (Traces.load(each, progress=progress) for each in (train, test))
     data = content_digest(Path(train)) + content_digest(Path(test))
     make_private(folder)
     make_private(folder / CELLS)
     with exclusive_use(folder / CELLS / "lock"):
         clear_leftovers(folder, [TABLE_FILE])
+        clear_leftovers(folder / CELLS)
         found = _compare(training, testing, candidates, settings, _Cells(folder / CELLS, data), progress, say)
         write_text(folder / TABLE_FILE, found.table.to_csv(index=False))
     return found
 
 
-class _Cells:
-    """Finished cells in a folder, if there is one; a file name has a digest of everything that its cell depends on."""
+class _Cells(NamedTuple):
+    """Where finished cells are kept, if anywhere, and a digest of the data that they are about."""
 
-    def __init__(self, folder: Path | None, data: str):
-        self.folder, self.data = folder, data
+    folder: Path | None
+    data: str
 
-    def load(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Evaluation | None:
-        """The cell, if it is finished and undamaged."""
-        file = self._file(candidate, seed, settings)
-        try:
-            return None if file is None else Evaluation.from_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-
-    def save(self, cell: Evaluation, candidate: Candidate, seed: int, settings: CompareSettings) -> None:
-        file = self._file(candidate, seed, settings)
-        if file is not None:
-            clear_leftovers(file.parent, [file.name])
-            write_text(file, cell.to_json())
-
-    def _file(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Path | None:
+    def file(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Path | None:
+        """The file of a cell; its name has a digest of everything that the cell depends on."""
         if self.folder is None:
             return None
         # The number of seeds does not change a cell.
-        content = [version("ppmtf_jax"), self.data, repr(candidate), seed, repr(replace(settings, n_seeds=1))]
-        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        digest = digest_of(version("ppmtf_jax"), self.data, repr(candidate), seed, repr(replace(settings, n_seeds=1)))
         return self.folder / f"{candidate.system}-{digest[:16]}.json"
+
+
+def _finished(file: Path | None) -> Evaluation | None:
+    """The cell in a file, if it is complete and undamaged."""
+    try:
+        return None if file is None else Evaluation.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _compare(
@@ -288,7 +283,8 @@ def _compare(
     refused: dict[str, str] = {}
     for candidate in chosen:
         for seed in range(settings.n_seeds):
-            cell = cells.load(candidate, seed, settings)
+            file = cells.file(candidate, seed, settings)
+            cell = _finished(file)
             if cell is not None:
                 say(f"{candidate.name}, seed {seed}: done before")
                 found[candidate.name, seed] = cell
@@ -302,7 +298,8 @@ def _compare(
                 refused[candidate.name] = str(error)
                 say(f"  refused: {error}")
                 break
-            cells.save(cell, candidate, seed, settings)
+            if file is not None:
+                write_text(file, cell.to_json())
             found[candidate.name, seed] = cell
             say(f"  done in {time.perf_counter() - begin:.1f} s")
     if not found:
@@ -367,9 +364,9 @@ def _distinct(candidates: Sequence[str | Candidate]) -> list[Candidate]:
     return list(chosen.values())
 
 
-def _number(cell: Evaluation, metric: str, column: str) -> float:
-    """A number of a cell; a cell without the column "passed" has it as `Compared.mean` says."""
-    if column == PASSED and PASSED not in cell.columns:
-        nothing = cell.value("share_passed", ALL) == 0 and metric != "share_passed"
-        return np.nan if nothing else cell.value(metric, ALL)
-    return cell.value(metric, column)
+def _number(cell: Numbers, metric: str, column: str) -> float:
+    """A number of a cell; `Compared.mean` says what "passed" is in a cell without that column."""
+    if column == PASSED and (metric, PASSED) not in cell:
+        nothing = cell["share_passed", ALL] == 0 and metric != "share_passed"
+        return np.nan if nothing else cell[metric, ALL]
+    return cell[metric, column]
