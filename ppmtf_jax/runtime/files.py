@@ -19,8 +19,6 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import lock_descriptor
-
 from ppmtf_jax.errors import InputError, Problem
 
 PathLike = str | os.PathLike[str]
@@ -204,6 +202,8 @@ def exclusive_use(path: PathLike) -> Iterator[None]:
 
 def _locked(path: Path) -> int:
     """Descriptor of the locked file `path`, which then says who holds the lock."""
+    from filelock import lock_descriptor  # late, because only few programs need a lock
+
     while True:
         try:
             lock = open_own(path, os.O_RDWR | os.O_CREAT)

@@ -112,7 +112,7 @@ def check_output_folder(path: PathLike, kind: str, *, overwrite: bool = False, i
 
 
 def read_marker(folder: PathLike) -> Marker | None:
-    """The marker of a folder; None where there is none. Refuses a marker that cannot be read."""
+    """The marker of a folder, or None if it has none; a marker that cannot be read is refused."""
     file = Path(folder) / MARKER
     if not file.is_file():
         return None
