@@ -18,7 +18,7 @@ import pytest
 os.environ.setdefault("MPLBACKEND", "agg")
 
 # Keep compiled modules even if PYTHONDONTWRITEBYTECODE is set, as it is in many containers: without them each worker
-# compiles all modules and tests again, which takes 6 s, and each program that a test starts takes 3 s more.
+# compiles all modules and tests again, which takes 6 s of processor time.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
