@@ -17,6 +17,11 @@ import pytest
 # Pictures are drawn into files, whatever display the developer has.
 os.environ.setdefault("MPLBACKEND", "agg")
 
+# Keep compiled modules even if PYTHONDONTWRITEBYTECODE is set, as it is in many containers: without them each worker
+# compiles all modules and tests again, which takes 6 s of processor time.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # Most of the time of the fast tests is compilation of programs that run once, on little data. Slow tests, notebooks and
 # benchmarks run what users do.
 if "slow" not in os.environ.get("PYTEST_ADDOPTS", "") + " ".join(sys.argv):

@@ -28,7 +28,7 @@ from ppmtf_jax.evaluation import Evaluation, format_table, plots
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.jobs.resume import run
+from ppmtf_jax.jobs.runner import run
 from ppmtf_jax.settings import help_of_fields
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from tests.support import minutes, places_in_line, to_traces

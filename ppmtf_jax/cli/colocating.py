@@ -14,7 +14,8 @@ from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.jobs.colocate import STATEMENT_JSON, STATEMENT_TEXT, colocate_traces, ledger_of
+from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
+from ppmtf_jax.runtime.folders import STATEMENT_JSON, STATEMENT_TEXT
 
 
 def add_to(app: typer.Typer) -> None:

@@ -22,7 +22,7 @@ from ppmtf_jax.cli.options import (
     with_settings,
 )
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
-from ppmtf_jax.jobs.resume import fit_resumably
+from ppmtf_jax.jobs.resumable_fit import fit_resumably
 from ppmtf_jax.jobs.steps import complete_traces, diagnose_fit, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments

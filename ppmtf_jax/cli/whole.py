@@ -17,7 +17,7 @@ from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
-from ppmtf_jax.jobs.resume import run as run_job
+from ppmtf_jax.jobs.runner import run as run_job
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS

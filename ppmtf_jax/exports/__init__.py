@@ -1,11 +1,12 @@
 """Traces and populations for maps and for other libraries.
 
-A layer is a table of points in time: the events of traces (`trace_layer`), or how many people are where at each hour
-(`population_layer`). `write_layer` writes it as GeoJSON, GeoParquet, CSV or OGC Moving Features JSON, none of which
-needs another library. The extra `interop` installs what the others need: `to_geodataframe`, `to_trackintel` and
-`to_movingpandas`, and `from_trackintel` and `from_movingpandas`, whose tables `read_checkins` turns into traces.
+A layer is a table of points in time: the events of traces (`trace_layer`), or the number of events at each place in
+each hour (`population_layer`). `write_layer` writes a layer as GeoJSON, GeoParquet, CSV, OGC Moving Features JSON or
+trips of kepler.gl without further libraries. The conversions `to_geodataframe`, `to_trackintel`, `to_movingpandas`,
+`from_trackintel` and `from_movingpandas` need the extra `interop`; `read_checkins` turns the tables of the last two
+into traces.
 
-A format is a file of this folder that registers itself.
+Each format is a file of this folder that registers itself.
 """
 
 from ppmtf_jax.exports.geodataframe import to_geodataframe

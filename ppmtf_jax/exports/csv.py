@@ -1,4 +1,4 @@
-"""CSV: a row for each point, with time and coordinates, for everything else."""
+"""CSV: a row for each point, with time and coordinates."""
 
 from __future__ import annotations
 
@@ -14,29 +14,19 @@ from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.exports.nominal_times import iso_texts
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
-# What a spreadsheet takes for a formula, or for a mark before one; wide ones too, as Japanese keyboards have them.
+# A spreadsheet takes a text that begins so for a formula. The last four are wide forms from Japanese keyboards.
 RUNS = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 
 
 def write_csv(layer: Layer, path: Path) -> None:
-    """Write the rows under a line of names; a CSV has no room for what the layer is about.
+    """Write a line of names and the rows; a CSV has no room for `layer.about`.
 
-    Times are ISO 8601 with the offset of their zone. Texts, such as ids and categories, that a spreadsheet would run as
-    a formula (they begin with = + - @, a TAB or a line break) get an apostrophe before them, which stops it.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.exports.layers import trace_layer
-    >>> file = Path(tempfile.mkdtemp()) / "traces.csv"
-    >>> write_csv(trace_layer(toy_city(n_users=5, seed=0).traces), file)
-    >>> file.read_text(encoding="utf-8").splitlines()[0]
-    'time,latitude,longitude,user,trace,place,category'
+    Times are ISO 8601 with the offset of their zone. A text that a spreadsheet would run as a formula (it begins with =
+    + - @, a TAB or a line break) gets an apostrophe before it, which prevents that.
     """
     names = io.StringIO(newline="")
     csv.writer(names, lineterminator="\n").writerow(harmless(pa.array(list(layer.rows))).to_pylist())
-    # The writer of Arrow is many times as fast as that of pandas, but puts all names in quotation marks.
+    # Arrow writes many times as fast as pandas, but puts all column names in quotation marks.
     how = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
     with path.open("wb") as stream:
         stream.write(names.getvalue().encode())
@@ -47,7 +37,7 @@ def write_csv(layer: Layer, path: Path) -> None:
 
 
 def harmless(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """A column of which a spreadsheet runs no text; numbers and times stay what they are.
+    """A column without texts that a spreadsheet would run; numbers and times stay unchanged.
 
     Examples
     --------
@@ -68,7 +58,7 @@ EXPORT_FORMATS.register(
         "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
         (".csv",),
         write_csv,
-        # Without what it is about the line of names has to do; others begin theirs in the same way.
+        # The line of names, because a CSV has no `about`; its beginning alone is common in files of others.
         mark=rb"\Atime,latitude,longitude,(user,trace,place|place,(category,)?[^,\n]+_events,)",
     )
 )

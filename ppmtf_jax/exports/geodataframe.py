@@ -1,15 +1,16 @@
-"""Layers as tables of GeoPandas, and positions out of such tables."""
+"""Layers as tables of GeoPandas, and coordinates from such tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer
-from ppmtf_jax.exports.libraries import load_library
 
 if TYPE_CHECKING:
     import geopandas
@@ -17,8 +18,19 @@ if TYPE_CHECKING:
 WGS_84 = "EPSG:4326"
 
 
+def load_library(name: str) -> Any:
+    """Import a library of the extra `interop`; the error says how to install it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # parts that are not used here warn that they need more
+            return importlib.import_module(name)
+    except ImportError as error:
+        way_out = "Install it with: pip install 'ppmtf_jax[interop]'"
+        raise InputError(name, [Problem("the library to be installed", str(error), way_out=way_out)]) from error
+
+
 def to_geodataframe(layer: Layer) -> geopandas.GeoDataFrame:
-    """The rows of a layer with a column of points, in WGS 84; what the layer is about is in `attrs["about"]`.
+    """The rows of a layer with a column of points in WGS 84; `attrs["about"]` has `layer.about`.
 
     Raises
     ------
@@ -38,20 +50,14 @@ def to_geodataframe(layer: Layer) -> geopandas.GeoDataFrame:
 
 
 def with_points(rows: pd.DataFrame, name: str = "geometry") -> geopandas.GeoDataFrame:
-    """A table with columns latitude and longitude (degrees) and with points made of them."""
+    """Add a column of points to a table with columns latitude and longitude (degrees)."""
     geopandas = load_library("geopandas")
     points = geopandas.points_from_xy(rows["longitude"], rows["latitude"], crs=WGS_84)
     return geopandas.GeoDataFrame(rows.assign(**{name: points}), geometry=name)
 
 
 def degrees_of(table: geopandas.GeoDataFrame, subject: str) -> tuple[np.ndarray, np.ndarray]:
-    """Latitude and longitude of the points of a table, in WGS 84, which is taken for granted where no system is told.
-
-    Raises
-    ------
-    InputError
-        Some are no points, or empty.
-    """
+    """Latitude and longitude of the points of a table in WGS 84, which is also assumed if the table has no CRS."""
     points = table.geometry
     is_point = ((points.geom_type == "Point") & ~points.is_empty).to_numpy()
     if not is_point.all():

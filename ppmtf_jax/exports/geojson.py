@@ -1,4 +1,4 @@
-"""GeoJSON (RFC 7946): a point for each row, for kepler.gl, QGIS and most others."""
+"""GeoJSON (RFC 7946): a point for each row."""
 
 from __future__ import annotations
 
@@ -13,21 +13,10 @@ from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
 
 def write_geojson(layer: Layer, path: Path) -> None:
-    """Write a feature collection of points; what the layer is about is its member "about".
+    """Write a feature collection of points, with `layer.about` as its member "about".
 
-    The property time has the offset of its zone, and makes the time slider of kepler.gl and the temporal controller of
-    QGIS work.
-
-    Examples
-    --------
-    >>> import json, tempfile
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.exports.layers import trace_layer
-    >>> file = Path(tempfile.mkdtemp()) / "traces.geojson"
-    >>> write_geojson(trace_layer(toy_city(n_users=5, seed=0).traces), file)
-    >>> feature = json.loads(file.read_text(encoding="utf-8"))["features"][0]
-    >>> feature["geometry"]["type"], feature["properties"]["time"]
-    ('Point', '2024-03-04T01:00:00+00:00')
+    The property time has the offset of its zone; the time slider of kepler.gl and the temporal controller of QGIS use
+    it.
     """
     write_collection(path, {"about": layer.about}, _features(layer))
 

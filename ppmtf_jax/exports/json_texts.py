@@ -1,4 +1,4 @@
-"""JSON of whole columns: every value as its JSON text, joined without a step for each row."""
+"""JSON texts of whole columns, without a Python step for each row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import compute as arrow
 
-from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.exports.nominal_times import iso_texts
 
 
@@ -33,12 +32,12 @@ def json_texts(column: pd.Series) -> pa.Array:
 
 
 def joined(*parts: pa.Array | str) -> pa.Array:
-    """Texts put one behind the other, row by row; a single text is that of every row."""
+    """Concatenate texts row by row; a single text is added to every row."""
     return arrow.binary_join_element_wise(*parts, "")  # type: ignore[attr-defined]
 
 
 def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
-    """An object for each row, of columns of JSON texts.
+    """A JSON object for each row, from columns of JSON texts.
 
     Examples
     --------
@@ -52,7 +51,7 @@ def json_objects(columns: Mapping[str, pa.Array]) -> pa.Array:
 
 
 def json_arrays(texts: pa.Array, first: np.ndarray) -> pa.Array:
-    """An array for each group of rows, of which the first rows are given.
+    """A JSON array for each group of rows; `first` has the first row of each group.
 
     Examples
     --------
@@ -63,13 +62,8 @@ def json_arrays(texts: pa.Array, first: np.ndarray) -> pa.Array:
     return joined("[", arrow.binary_join(groups, ","), "]")  # type: ignore[attr-defined]
 
 
-def first_rows(layer: Layer) -> np.ndarray:
-    """First row of each trace of a layer of traces, shape (traces,)."""
-    return np.flatnonzero(np.diff(layer.trace_of_row, prepend=-1))  # type: ignore[arg-type]
-
-
 def write_collection(path: Path, members: Mapping[str, object], features: Iterable[pa.Array]) -> None:
-    """Write a feature collection, with other members before the features, which come in pieces."""
+    """Write a feature collection: other members first, then the pieces of features."""
     head = ",\n".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in members.items())
     with path.open("w", encoding="utf-8", newline="\n") as stream:
         stream.write(f'{{"type": "FeatureCollection",\n{head},\n"features": [')

@@ -1,4 +1,4 @@
-"""Trips of kepler.gl: GeoJSON lines whose points have a fourth number, the time, so that traces are seen moving."""
+"""Trips of kepler.gl: GeoJSON lines whose points have the time as a fourth number, so that traces move on the map."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ppmtf_jax.exports.json_texts import first_rows, joined, json_arrays, json_objects, json_texts, write_collection
+from ppmtf_jax.exports.json_texts import joined, json_arrays, json_objects, json_texts, write_collection
 from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
@@ -17,33 +17,18 @@ from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 def write_kepler_trips(layer: Layer, path: Path) -> None:
     """Write a line for each trace, of points [longitude, latitude, 0, seconds since 1970-01-01 UTC].
 
-    A line is straight from event to event, over gaps too. It ends where its last event does, a step later, so that a
-    trace of one event is a line as well. Longitudes go on beyond 180 degrees where a trace crosses that meridian: else
-    the line would go round the globe.
-
-    References
-    ----------
-    .. [1] kepler.gl user guides, Trip layer.
-
-    Examples
-    --------
-    >>> import json, tempfile
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.exports.layers import trace_layer
-    >>> file = Path(tempfile.mkdtemp()) / "trips.geojson"
-    >>> write_kepler_trips(trace_layer(toy_city(n_users=5, n_days=1, seed=0).traces), file)
-    >>> line = json.loads(file.read_text(encoding="utf-8"))["features"][0]["geometry"]
-    >>> line["type"], line["coordinates"][-1][3] - line["coordinates"][-2][3]
-    ('LineString', 3600)
+    A line is straight between events, also over gaps. It ends one step after its last event begins, so that a trace of
+    one event is a line too. Longitudes continue beyond 180 degrees if a trace crosses that meridian; otherwise the line
+    would go round the globe. See the user guide of kepler.gl on the trip layer.
     """
     write_collection(path, {"about": layer.about}, _features(layer))
 
 
 def _features(layer: Layer) -> Iterator[pa.Array]:
     for piece in layer.in_pieces():
-        rows, first = piece.rows, first_rows(piece)
+        rows, first = piece.rows, piece.first_rows()
         last = np.append(first[1:], len(rows)) - 1
-        # The end of each trace is its last row once more, a step later.
+        # Each trace ends with its last row again, one step later.
         again = np.sort(np.concatenate([np.arange(len(rows)), last]))
         is_end = np.diff(again, prepend=-1) == 0
         second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + piece.step_s * is_end
@@ -58,7 +43,7 @@ def _features(layer: Layer) -> Iterator[pa.Array]:
 
 
 def _unwrapped(longitude: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Longitudes of traces without a jump where they begin anew; the first of each trace stays as it is."""
+    """Longitudes of traces without jumps of 360 degrees; the first longitude of each trace is unchanged."""
     turns = -np.round(np.diff(longitude, prepend=longitude[:1]) / 360)
     turns[first] = 0
     turns = np.cumsum(turns)

@@ -1,8 +1,8 @@
-"""What a map shows: the events of traces, or how many people are where at each hour, as a table of points in time.
+"""Tables of points in time for maps: the events of traces, or the number of events at each place in each hour.
 
-Times are nominal. Traces know a grid of instants, and one synthetic trace is one period of it, such as a day; the table
-has the moments that the grid gives its instants, in its time zone. So all synthetic traces are of the same day, and
-nothing but its hour, and perhaps its day of the week, has a meaning.
+Times are nominal. Traces have a grid of instants, and one synthetic trace is one period of the grid, such as a day; the
+table has the times of the grid's instants, in its time zone. So all synthetic traces are on the same day, and only the
+hour, and perhaps the day of the week, has a meaning.
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ ROWS_AT_A_TIME = 2**18
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A table of points in time.
-
-    Build it with `trace_layer` or `population_layer`.
+    """A table of points in time; `trace_layer` and `population_layer` build it.
 
     Parameters
     ----------
     rows : DataFrame
-        Columns time (with zone), latitude, longitude (degrees, WGS 84) and others, which are the points' properties.
+        Columns time (with zone), latitude, longitude (degrees, WGS 84), and others: the properties of the points.
     about : dict
-        What the table is, and what its times mean; values as in JSON.
+        What the table is and what its times mean; values as in JSON.
     trace_of_row : int array, shape (rows,), or None
-        Number of the trace of each row, from 0, in rising order; None where rows are no events of traces.
+        Number of the trace of each row, from 0, ascending; None for a population.
     step_s : int
         Seconds that a row stands for.
     """
@@ -54,7 +52,7 @@ class Layer:
         return 0 if self.trace_of_row is None else int(self.trace_of_row[-1]) + 1
 
     def in_pieces(self) -> Iterator[Layer]:
-        """The rows in pieces of whole traces, to bound what is made of them."""
+        """The rows in pieces of whole traces, to bound the memory of a writer."""
         first = 0
         while first < len(self.rows):
             stop = min(first + ROWS_AT_A_TIME, len(self.rows))
@@ -62,35 +60,27 @@ class Layer:
             if trace is not None and stop < len(self.rows):
                 begin = int(np.searchsorted(trace, trace[stop]))
                 stop = begin if begin > first else int(np.searchsorted(trace, trace[stop], side="right"))
-            yield Layer(
-                self.rows.iloc[first:stop],
-                self.about,
-                None if trace is None else trace[first:stop] - trace[first],
-                self.step_s,
-            )
+            own_trace = None if trace is None else trace[first:stop] - trace[first]
+            yield Layer(self.rows.iloc[first:stop], self.about, own_trace, self.step_s)
             first = stop
+
+    def first_rows(self) -> np.ndarray:
+        """First row of each trace, shape (traces,)."""
+        return np.flatnonzero(np.diff(self.trace_of_row, prepend=-1))  # type: ignore[arg-type]
 
 
 def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -> Layer:
-    """Every event of some traces, in their order.
-
-    Parameters
-    ----------
-    traces : Traces
-    n_traces : int, optional
-        How many, drawn at random; all where there are no more than that, and by default.
-    seed : int
-        The same seed draws the same traces.
+    """Every event of all traces, or of `n_traces` traces drawn at random by `seed`, in the order of the traces.
 
     Returns
     -------
     Layer
-        With columns time, latitude, longitude, user, trace, place and, where known, category.
+        With columns time, latitude, longitude, user, trace, place and, if known, category.
 
     Raises
     ------
     InputError
-        The number is none, or a place has no coordinates.
+        The number is less than 1, or a place with events has no coordinates.
 
     Examples
     --------
@@ -98,8 +88,6 @@ def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -
     >>> layer = trace_layer(toy_city(n_users=5, n_days=1, seed=0).traces, 2)
     >>> layer.n_traces, list(layer.rows)
     (2, ['time', 'latitude', 'longitude', 'user', 'trace', 'place', 'category'])
-    >>> layer.rows["time"].iloc[0].isoformat()
-    '2024-03-04T00:00:00+00:00'
     """
     n_all = len(traces.trace_table()[0])
     if n_traces is not None and n_traces < 1:
@@ -117,54 +105,46 @@ def trace_layer(traces: Traces, n_traces: int | None = None, *, seed: int = 0) -
 
 
 def event_rows(traces: Traces) -> pd.DataFrame:
-    """Every event with the position of its place.
+    """Every event: columns latitude, longitude, user, trace, place and, if known, category."""
+    rows = _place_rows(traces.places, traces.place)
+    rows.insert(2, "user", traces.user_ids[traces.user])
+    rows.insert(3, "trace", traces.trace)
+    return rows
 
-    Returns
-    -------
-    DataFrame
-        Columns latitude, longitude, user, trace, place and, where known, category.
 
-    Raises
-    ------
-    InputError
-        A place where somebody is has no coordinates.
-    """
-    places = traces.places
-    _check_coordinates(places, np.unique(traces.place))
+def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
+    """Coordinates, id and, if known, category of each place index."""
+    _check_coordinates(places, np.unique(place))
     columns = {
-        "latitude": places.latitude[traces.place],
-        "longitude": places.longitude[traces.place],
-        "user": traces.user_ids[traces.user],
-        "trace": traces.trace,
-        "place": places.ids[traces.place],
+        "latitude": places.latitude[place],
+        "longitude": places.longitude[place],
+        "place": places.ids[place],
     }
-    if places.category is not None:
-        columns["category"] = places.category[traces.place]
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns if places.category is None else columns | {"category": places.category[place]})
 
 
 def population_layer(sets: Mapping[str, Traces]) -> Layer:
-    """How many events are at each place in each hour of a period, in one trace set or in several side by side.
+    """Number of events at each place in each hour of a period, in one trace set or in several side by side.
 
-    All traces are taken together, and so are all periods of a grid that has several: the hour from 9 is that of all
-    days. Of a step longer than an hour there is a row where it begins. Places where nobody is in an hour have no row.
+    Counts all traces and all periods together: the hour from 9:00 is that of all days. A step longer than an hour has
+    one row, at its beginning. A place without events in an hour has no row.
 
     Parameters
     ----------
     sets : mapping of names to Traces
-        With the same places in the same order, and grids of the same period, by the same clocks.
+        With the same places in the same order, and time grids of the same period and clock times.
 
     Returns
     -------
     Layer
-        With columns time (at which the hour begins in the first period of the first set), latitude, longitude, place,
-        where known category, and for each set its events and its share of its events of the hour, missing where it has
-        none in that hour. Of two sets there is the difference too, the first share less the second.
+        With columns time (the beginning of the hour in the first period of the first set), latitude, longitude, place,
+        category if known, and for each set its number of events and their share of the set's events in the hour (NaN
+        if it has none). For two sets also the difference: the first share minus the second.
 
     Raises
     ------
     InputError
-        Places or grids differ, or a place has no coordinates.
+        Places or grids differ, or a place with events has no coordinates.
 
     Examples
     --------
@@ -181,30 +161,17 @@ def population_layer(sets: Mapping[str, Traces]) -> Layer:
     first = next(iter(sets.values()))
     grid, places = first.time_grid.one_period(), first.places
     hours, hour = np.unique(wall_clock(grid, np.arange(grid.n_instants)).astype("datetime64[h]"), return_inverse=True)
-    counted = {
-        name: np.unique(hour[each.instant % grid.period] * len(places) + each.place, return_counts=True)
-        for name, each in sets.items()
-    }
-    cell = np.unique(np.concatenate([cells for cells, _ in counted.values()]))
-    hour_of_cell, place = np.divmod(cell, len(places))
-    _check_coordinates(places, np.unique(place))
+    cells = {name: hour[each.instant % grid.period] * len(places) + each.place for name, each in sets.items()}
+    counts = pd.DataFrame({name: pd.Series(each).value_counts() for name, each in cells.items()}).fillna(0).sort_index()
+    hour_of_cell, place = np.divmod(counts.index.to_numpy(), len(places))
     local = hours.astype("datetime64[ms]")[hour_of_cell]
-    rows = pd.DataFrame(
-        {
-            "time": zoned_times(local, grid.time_zone),
-            "latitude": places.latitude[place],
-            "longitude": places.longitude[place],
-            "place": places.ids[place],
-        }
-    )
-    if places.category is not None:
-        rows["category"] = places.category[place]
-    for name, (cells, n_events) in counted.items():
-        count = np.zeros(len(cell), np.int64)
-        count[np.searchsorted(cell, cells)] = n_events
+    rows = _place_rows(places, place)
+    rows.insert(0, "time", zoned_times(local, grid.time_zone))
+    for name in sets:
+        count = counts[name].to_numpy(np.int64)
         total = np.bincount(hour_of_cell, weights=count)[hour_of_cell]
         rows[f"{name}_events"] = count
-        rows[f"{name}_share"] = np.divide(count, total, out=np.full(len(cell), np.nan), where=total > 0)
+        rows[f"{name}_share"] = np.divide(count, total, out=np.full(len(count), np.nan), where=total > 0)
     if len(sets) == 2:
         one, other = sets
         rows["difference"] = rows[f"{one}_share"] - rows[f"{other}_share"]
@@ -238,7 +205,7 @@ def _check_coordinates(places: PlaceTable, used: np.ndarray) -> None:
 
 
 def _check_same_clocks(sets: Mapping[str, Traces]) -> None:
-    """The instants of a period have to mean the same: else an hour would be compared with another."""
+    """The instants of a period must have the same clock times; otherwise different hours would be compared."""
     told = {name: _clock(traces.time_grid) for name, traces in sets.items()}
     if len(set(told.values())) > 1:
         found = "; ".join(f"{name}: {clock}" for name, clock in told.items())
@@ -247,7 +214,7 @@ def _check_same_clocks(sets: Mapping[str, Traces]) -> None:
 
 
 def _clock(grid: TimeGrid) -> str:
-    # The day of the week has a meaning only where a period is of several days.
+    # The day of the week has a meaning only if a period has several days.
     form = "%A %H:%M:%S" if grid.period * grid.step_s > DAY_S else "%H:%M:%S"
     start = grid.time_of(0).strftime(form)
     return f"{grid.period} instants of {grid.step_s} s from {start} in {grid.time_zone}"

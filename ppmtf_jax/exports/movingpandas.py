@@ -1,4 +1,4 @@
-"""Traces as trajectories of MovingPandas, and check-ins out of such."""
+"""Traces as trajectories of MovingPandas, and check-ins from such trajectories."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.exports.geodataframe import degrees_of, with_points
+from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows
-from ppmtf_jax.exports.libraries import load_library
 from ppmtf_jax.exports.nominal_times import wall_clock
 
 if TYPE_CHECKING:
@@ -20,22 +19,21 @@ if TYPE_CHECKING:
 
 
 def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
-    """Traces as trajectories, one each, of a point for each event.
+    """One trajectory for each trace, with a point for each event.
 
-    Times are what the clocks of the time grid's zone show, without the zone, which MovingPandas does not keep. They are
-    nominal, see `layers`. Between events trajectories are straight, over gaps too: `ObservationGapSplitter` of
-    MovingPandas cuts them there.
+    Times are local clock times without the zone, which MovingPandas does not keep; they are nominal, see `layers`.
+    Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts them there.
 
     Returns
     -------
     movingpandas.TrajectoryCollection
-        Of trajectories with the ids 0, 1, ... in the order of the traces, objects with the users' ids, and columns
-        user, trace, place and, where known, category.
+        Trajectory ids are 0, 1, ... in the order of the traces, and object ids are the users' ids. Columns: user,
+        trace, place and, if known, category.
 
     Raises
     ------
     InputError
-        MovingPandas is not installed, a place has no coordinates, or traces have one event, which makes no trajectory.
+        MovingPandas is not installed, a place has no coordinates, or a trace has only one event.
 
     Examples
     --------
@@ -50,7 +48,7 @@ def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     rows.index = pd.DatetimeIndex(wall_clock(traces.time_grid, traces.instant), name="time")
     points = with_points(rows).drop(columns=["latitude", "longitude"])
     with warnings.catch_warnings():
-        # Of each trajectory anew, for a way to sort that its authors have to change.
+        # MovingPandas sorts every trajectory in a way that pandas will remove.
         warnings.filterwarnings("ignore", "The inplace keyword", module="movingpandas")
         return library.TrajectoryCollection(points, traj_id_col="trajectory", obj_id_col="user")
 
@@ -60,22 +58,19 @@ def from_movingpandas(
 ) -> pd.DataFrame:
     """Trajectories of MovingPandas as a table of check-ins, for `read_checkins`.
 
-    Parameters
-    ----------
-    trajectories : TrajectoryCollection or Trajectory
-        Of another coordinate reference system than WGS 84 they are converted.
+    Coordinates of another reference system are converted to WGS 84.
 
     Returns
     -------
     DataFrame
-        Columns user (the id of the object or, where there is none, of the trajectory), time (without zone, as
-        MovingPandas has it: tell `read_checkins` the zone), latitude, longitude, trace (the id of the trajectory) and,
-        where there is such a column, place.
+        Columns user (the id of the object, or of the trajectory if it has no object), time (without zone, as in
+        MovingPandas: give `read_checkins` the zone), latitude, longitude, trace (the id of the trajectory) and, if the
+        trajectories have it, place.
 
     Raises
     ------
     InputError
-        There is no trajectory, or not all of its rows are points.
+        There is no trajectory, or a row is not a point.
 
     Examples
     --------
@@ -99,7 +94,7 @@ def _checkins_of(trajectory: movingpandas.Trajectory) -> pd.DataFrame:
 
 
 def _check_lengths(traces: Traces, n_events: np.ndarray) -> None:
-    """MovingPandas would drop traces of one event without a word."""
+    """MovingPandas drops traces of one event without a warning."""
     short = np.flatnonzero(n_events < 2)
     if not len(short):
         return

@@ -1,40 +1,35 @@
-"""The formats that layers can be written in: each is registered by its own module."""
+"""The file formats of layers; the module of each format registers it."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.registry import Registry
-from ppmtf_jax.runtime.files import atomic_file, check_output_file
-
-# A mark is looked for in so many bytes at the beginning and at the end of a file.
-SEARCHED_BYTES = 2**16
+from ppmtf_jax.runtime.files import PathLike, atomic_file, check_output_file, has_mark
 
 
 @dataclass(frozen=True)
 class ExportFormat:
-    """A format of files.
+    """A file format of layers.
 
     Parameters
     ----------
     name : str
-        By which it is asked for, such as "geojson".
     title : str
-        What it is and who reads it, in one sentence.
+        What it is and which programs read it, in one sentence.
     suffixes : tuple of str
-        Endings of names of such files, such as ".geojson".
+        Endings of file names, such as ".geojson".
     write : function of a Layer and a Path
         Writes the file.
     of_traces_alone : bool
-        Whether it is for what moves, and holds no population.
+        Whether the format is for traces only and not for populations.
     mark : bytes
-        Regular expression by which a file that `write` made is known: it fits near the beginning or the end of each.
+        Regular expression that recognizes a file from `write`; see `runtime.files.has_mark`.
 
     Examples
     --------
@@ -57,29 +52,29 @@ EXPORT_FORMATS: Registry[ExportFormat] = Registry(
 
 def write_layer(
     layer: Layer,
-    path: str | os.PathLike[str],
+    path: PathLike,
     format_name: str | None = None,
     *,
     public: bool = False,
     overwrite: bool = False,
 ) -> None:
-    """Write a layer into a file, in one step.
+    """Write a layer to a file, in one step.
 
     Parameters
     ----------
     path : path
     format_name : str, optional
-        Of `EXPORT_FORMATS`. By default the first whose files have names that end like this one.
+        One of `EXPORT_FORMATS`. By default the first with this ending of the file name.
     public : bool
-        Whether others may read it: right only for what was released. Otherwise only its owner may.
+        Whether others than the owner may read the file: right only for released traces.
     overwrite : bool
         Whether to replace an earlier export.
 
     Raises
     ------
     InputError
-        The name ends in that of no format, or of another; the format holds no population; or the file cannot be
-        written, or exists.
+        The ending does not fit the format, the format cannot contain a population, or the file exists or cannot be
+        written.
 
     Examples
     --------
@@ -96,31 +91,14 @@ def write_layer(
         entry.write(layer, partial)
 
 
-def check_export(
-    path: str | os.PathLike[str], format_name: str | None, *, of_traces: bool, overwrite: bool = False
-) -> ExportFormat:
-    """Refuse at once, and not after the work, a file that could not be written; gives its format.
-
-    Raises
-    ------
-    InputError
-        See `write_layer`.
-
-    Examples
-    --------
-    >>> check_export("somewhere/traces.parquet", None, of_traces=True).name
-    'geoparquet'
-    """
+def check_export(path: PathLike, format_name: str | None, *, of_traces: bool, overwrite: bool = False) -> ExportFormat:
+    """The format of an output file; refuses before the work what `write_layer` would refuse after it."""
     entry = _format_of(Path(path), format_name)
     if entry.of_traces_alone and not of_traces:
         others = ", ".join(name for name, other in EXPORT_FORMATS.items() if not other.of_traces_alone)
         raise InputError(entry.name, [Problem("traces", "a population", way_out=f"Choose one of {others}")])
-    check_output_file(
-        path,
-        overwrite=overwrite,
-        is_ours=lambda file: _has_mark(file, entry.mark),
-        what=f"an earlier {entry.name} export",
-    )
+    is_ours = partial(has_mark, mark=entry.mark)
+    check_output_file(path, overwrite=overwrite, is_ours=is_ours, what=f"an earlier {entry.name} export")
     return entry
 
 
@@ -133,14 +111,7 @@ def _format_of(path: Path, name: str | None) -> ExportFormat:
         raise InputError(str(path), [Problem(f"a name that ends in {', '.join(known)}", path.suffix or "none of them")])
     entry = EXPORT_FORMATS[name]
     if entry not in fits:
-        # Programs that read it go by the ending.
+        # Other programs recognize the format by the ending.
         expected = f"a name that ends in {' or '.join(entry.suffixes)} for {name}"
         raise InputError(str(path), [Problem(expected, path.suffix or "another")])
     return entry
-
-
-def _has_mark(path: Path, mark: bytes) -> bool:
-    with path.open("rb") as stream:
-        begin = stream.read(SEARCHED_BYTES)
-        stream.seek(max(0, path.stat().st_size - SEARCHED_BYTES))
-        return any(re.search(mark, part) for part in (begin, stream.read()))

@@ -1,4 +1,4 @@
-"""Traces as staypoints of trackintel, and check-ins out of its staypoints and position fixes."""
+"""Traces as staypoints of trackintel, and check-ins from its staypoints and position fixes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pandas as pd
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.stay_points import begun_instants
 from ppmtf_jax.errors import InputError, Problem, missing_columns
-from ppmtf_jax.exports.geodataframe import degrees_of, with_points
+from ppmtf_jax.exports.geodataframe import degrees_of, load_library, with_points
 from ppmtf_jax.exports.layers import event_rows
-from ppmtf_jax.exports.libraries import load_library
 from ppmtf_jax.exports.nominal_times import wall_clock, zoned_times
 
 if TYPE_CHECKING:
@@ -25,18 +24,16 @@ STEP_S = 3600
 def to_trackintel(traces: Traces) -> trackintel.Staypoints:
     """Traces as staypoints: one for each run of events at a place, from its first instant to the end of its last.
 
-    Staypoints, and no position fixes, since an event says at which place somebody was during a step, and not where
-    somebody passed by: what trackintel derives from staypoints (locations, home and work, entropy) can be had at once,
-    where its search for stays would find nothing in fixes hours apart. Places are its locations.
-
-    Times are nominal, see `layers`.
+    Staypoints fit better than position fixes, because an event says where a user stayed during a step. trackintel
+    derives locations, home and work, and entropy from staypoints; its search for stays would find nothing in fixes that
+    are hours apart. Times are nominal, see `layers`.
 
     Returns
     -------
     trackintel.Staypoints
-        With columns user_id, started_at, finished_at, location_id (the place), geom; and user, trace. Where a user's
-        traces are at the same times, as several synthetic ones of one day are, each trace is a user of trackintel, by
-        an id such as "7 trace 0": nobody can be at two places.
+        With columns user_id, started_at, finished_at, location_id (the place), geom, user and trace. If traces of a
+        user overlap in time, as several synthetic traces of one day do, each trace is a user of trackintel with an id
+        such as "7 trace 0", because nobody can be at two places.
 
     Raises
     ------
@@ -55,20 +52,15 @@ def to_trackintel(traces: Traces) -> trackintel.Staypoints:
     first = np.flatnonzero(~goes_on)
     last = np.append(first[1:], traces.n_events) - 1
     grid = traces.time_grid
-    rows = event_rows(traces).iloc[first].reset_index(drop=True)
+    rows = event_rows(traces).iloc[first].reset_index(drop=True).rename(columns={"place": "location_id"})
     times = zoned_times(wall_clock(grid, traces.instant), grid.time_zone)
-    table = pd.DataFrame(
-        {
-            "user_id": _movers(traces)[first],
-            "started_at": times[first],
-            "finished_at": times[last] + pd.Timedelta(seconds=grid.step_s),
-            "location_id": rows["place"],
-            "user": rows["user"],
-            "trace": rows["trace"],
-            "latitude": rows["latitude"],
-            "longitude": rows["longitude"],
-        }
-    )
+    new = {
+        "user_id": _movers(traces)[first],
+        "started_at": times[first],
+        "finished_at": times[last] + pd.Timedelta(seconds=grid.step_s),
+    }
+    kept = ["location_id", "user", "trace", "latitude", "longitude"]
+    table = pd.concat([pd.DataFrame(new), rows[kept]], axis=1)
     points = with_points(table, "geom").drop(columns=["latitude", "longitude"])
     points.index.name = "id"
     return library.Staypoints(points)
@@ -80,16 +72,16 @@ def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> p
     Parameters
     ----------
     table : trackintel.Staypoints or trackintel.Positionfixes
-        Or any GeoDataFrame with points and their columns. Of another coordinate reference system than WGS 84 points are
-        converted.
+        Or any GeoDataFrame of points with the same columns. Coordinates of another reference system are converted to
+        WGS 84.
     step_s : int
-        The step of the discretization that follows: a staypoint is a check-in when it starts, and whenever an instant
-        begins before it finishes, by the clocks of the times' zone. Position fixes are one each.
+        The step of the discretization that follows, in local time: a staypoint gives a check-in when it starts and at
+        every instant that begins before it finishes. A position fix gives one check-in.
 
     Returns
     -------
     DataFrame
-        Columns user, time (with zone), latitude, longitude and, where the table has them, place (its location_id) and
+        Columns user, time (with zone), latitude, longitude and, if the table has them, place (its location_id) and
         trace.
 
     Raises
@@ -124,12 +116,12 @@ def from_trackintel(table: geopandas.GeoDataFrame, *, step_s: int = STEP_S) -> p
     checkins = pd.DataFrame(columns).reset_index(drop=True)
     if stays:
         checkins = _repeated(checkins, table["finished_at"].reset_index(drop=True), step_s)
-    # Rows of one trace have to be in the order of time.
+    # The rows of a trace must be in the order of time.
     return checkins.sort_values(["user", "trace", "time"] if ours else ["user", "time"], ignore_index=True)
 
 
 def _movers(traces: Traces) -> np.ndarray:
-    """Who each event is of: its user, or its trace where traces of one user are at the same times, shape (events,)."""
+    """The trackintel user of each event: its user, or its trace if traces of a user overlap; shape (events,)."""
     user, trace = traces.trace_table()
     of_event = traces.trace_of_event()
     first = np.searchsorted(of_event, np.arange(len(user)))
@@ -143,16 +135,14 @@ def _movers(traces: Traces) -> np.ndarray:
 
 
 def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.DataFrame:
-    """A check-in for each instant that stays cover, at least one."""
+    """A check-in for each instant that a stay covers, and at least one."""
     duration_s = (finished - checkins["time"]).dt.total_seconds().to_numpy()
-    bad = ~(duration_s >= 0)  # with a missing time there is none
+    bad = ~(duration_s >= 0)  # also a missing time
     if bad.any():
-        found = "others"
-        raise InputError(
-            "trackintel table", [Problem("staypoints that finish after they start", found, int(bad.sum()))]
-        )
+        problem = Problem("staypoints that finish after they start", "others", int(bad.sum()))
+        raise InputError("trackintel table", [problem])
     clock = checkins["time"].dt.tz_localize(None) if checkins["time"].dt.tz is not None else checkins["time"]
-    # Whole seconds; who leaves when an instant begins is not there in it.
+    # In whole seconds; a stay that ends when an instant begins does not cover that instant.
     start_s = clock.to_numpy("datetime64[s]").astype(np.int64)
     stay, later_s = begun_instants(start_s, np.ceil(duration_s).astype(np.int64) - 1, step_s)
     repeated = checkins.loc[stay].reset_index(drop=True)

@@ -1,12 +1,11 @@
 """The step that synthesizes traces of friends.
 
-What it spends of the privacy budget is written down before it is drawn, beside the output and not in it: a file that
-stays when a run fails, and to which the next run adds.
+A ledger beside the output records what each draw spends of the privacy budget, before the draw. The ledger stays when a
+run fails, and the next run adds to it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
@@ -20,26 +19,17 @@ from ppmtf_jax.colocation.synthesizer import (
 from ppmtf_jax.data.traces import OF_NOBODY, Traces
 from ppmtf_jax.noise.kept_ledger import KeptLedger
 from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
-from ppmtf_jax.runtime.files import write_text
-from ppmtf_jax.runtime.folders import check_output_folder, output_folder
+from ppmtf_jax.runtime.files import PathLike
+from ppmtf_jax.runtime.folders import check_output_folder, output_folder, write_statement
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
-# A kind of its own, so that none is ever written over recorded traces.
+# A separate kind of folder, so that synthetic traces never replace recorded traces.
 FRIENDS = "traces of synthetic friends"
-STATEMENT_JSON, STATEMENT_TEXT = "privacy.json", "PRIVACY.txt"
-
-PathLike = str | os.PathLike[str]
 
 
 def ledger_of(out: PathLike) -> Path:
-    """Where the ledger of an output is: beside it, and secret, for it has the seeds too.
-
-    Examples
-    --------
-    >>> ledger_of("made/friends").name
-    'friends.ledger.jsonl'
-    """
+    """The ledger beside an output; it is secret, because it also has the seeds."""
     final = Path(os.path.abspath(out))
     return final.with_name(f"{final.name}.ledger.jsonl")
 
@@ -55,10 +45,10 @@ def colocate_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> ColocationSynthesis:
-    """Synthesize traces of friends who meet, and write them with a statement of what they protect and what not.
+    """Synthesize traces of friends who meet, and write them with a statement of what they protect.
 
-    What was drawn is spent, even if nothing comes of it: a ledger beside the output, see `ledger_of`, has every loss
-    before its noise is drawn. It stays, a repeated run adds to it, and the statement counts all of it.
+    A draw spends privacy budget even if the run fails: the ledger (see `ledger_of`) records every loss before its noise
+    is drawn, a repeated run adds to it, and the statement counts everything in it.
 
     Parameters
     ----------
@@ -70,9 +60,9 @@ def colocate_traces(
     model : path, optional
         Model to complete traces with, in place of TPM under differential privacy.
     noise : NoiseSource, optional
-        By default `SecureNoise`. With any other the statement says that the traces are not private.
+        By default `SecureNoise`. With any other noise the statement says that the traces are not private.
     seed : int or Seed, optional
-        Of all draws but the noise.
+        For all draws except the noise.
     """
     inputs = [train] if model is None else [train, model]
     check_output_folder(out, FRIENDS, overwrite=overwrite, inputs=inputs)
@@ -87,6 +77,5 @@ def colocate_traces(
     about = {OF_NOBODY: made.traces.of_nobody}
     with output_folder(out, FRIENDS, about=about, overwrite=overwrite, inputs=inputs) as partial:
         made.traces.write_into(partial)
-        write_text(partial / STATEMENT_JSON, json.dumps(statement, indent=1) + "\n")
-        write_text(partial / STATEMENT_TEXT, statement_text(statement) + "\n")
+        write_statement(partial, statement, statement_text(statement))
     return made

@@ -1,14 +1,11 @@
-"""Several synthesizers side by side on the same data: each fitted, its traces tested and measured, for several seeds.
+"""Compare several synthesizers on the same data: fit each with several seeds, test its traces and measure them.
 
-What is measured of one synthesizer with one seed is a cell. With a folder, every cell is written there when it is
-finished, and none is computed twice: a comparison that was stopped goes on, and one with more synthesizers or seeds
-adds to what is there.
+The measurements of one synthesizer with one seed are a cell. `compare_systems` writes every finished cell to a folder
+and computes none twice: a stopped comparison continues, and more synthesizers or seeds add cells.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -24,10 +21,10 @@ from ppmtf_jax.data.measurement import Quantity
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, EvaluationSettings, Row, evaluate
-from ppmtf_jax.jobs.resume import content_hash
-from ppmtf_jax.jobs.steps import PathLike
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
-from ppmtf_jax.runtime.files import clear_leftovers, exclusive_use, make_private, write_text
+from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
+from ppmtf_jax.runtime.folders import content_digest
+from ppmtf_jax.runtime.lineage import digest_of
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -36,33 +33,35 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel
 
 ALL, PASSED = "all", "passed"
 COMPARED = (DEFAULT_SYSTEM, "ppmtf", "sgd")
-"""Synthesizers that are compared where none is named."""
+"""The synthesizers to compare by default."""
 TABLE_FILE, CELLS = "compare.csv", "cells"
 COST = "cost"
 COSTS = (
     Quantity("share_passed", "Passed the test", "Traces that passed the privacy test.", "share of traces", "none", ""),
-    Quantity("fit_s", "Fit, s", "Time of learning, compilation included.", "s", "lower", ""),
-    Quantity("synthesize_s", "Synthesis, s", "Time of synthesis, compilation included.", "s", "lower", ""),
-    Quantity("test_s", "Test, s", "Time of the privacy test, compilation included.", "s", "lower", ""),
-    Quantity("peak_mb", "Memory, MB", "Peak of the process, with all it loaded before.", "MB", "lower", ""),
+    Quantity("fit_s", "Fit, s", "Time of the fit with compilation.", "s", "lower", ""),
+    Quantity("synthesize_s", "Synthesis, s", "Time of synthesis with compilation.", "s", "lower", ""),
+    Quantity("test_s", "Test, s", "Time of the privacy test with compilation.", "s", "lower", ""),
+    Quantity("peak_mb", "Memory, MB", "Peak of the whole process, with what it loaded earlier.", "MB", "lower", ""),
 )
 Result = TypeVar("Result")
+Numbers = dict[tuple[str, str], float]
+"""Numbers of a cell, by metric and column."""
 
 
 @dataclass(frozen=True)
 class CompareSettings(Settings, subject="compare"):
-    """What is done with every synthesizer.
+    """What `compare` does with every synthesizer.
 
     Parameters
     ----------
     n_seeds : int
-        How often each is fitted, with the seeds 0, 1, ....
+        Number of fits of each synthesizer, with the seeds 0, 1, ....
     traces_per_user : int
-        How many traces from each user.
+        Number of synthetic traces from each user.
     k : int
-        Of the privacy test: how many users a trace must be as plausible for.
+        Privacy test: number of users for whom a trace must be about equally plausible.
     eta : float
-        Of the privacy test: width of a bin of log-likelihood.
+        Privacy test: width of a bin of log-likelihood.
     attacks : bool
         Also attack the traces.
     """
@@ -74,7 +73,7 @@ class CompareSettings(Settings, subject="compare"):
     attacks: bool = True
 
     def problems(self) -> list[Problem | str]:
-        """What the privacy test refuses."""
+        """Problems with the settings of the privacy test."""
         try:
             PrivacyTestSettings(self.k, self.eta)
         except InputError as error:
@@ -83,21 +82,14 @@ class CompareSettings(Settings, subject="compare"):
 
 
 class Candidate(NamedTuple):
-    """A synthesizer at some settings.
-
-    Attributes
-    ----------
-    system : str
-        Its name in `SYNTHESIZERS`.
-    settings : the system's settings
-    """
+    """A synthesizer, by its name in `SYNTHESIZERS`, with settings."""
 
     system: str
     settings: Any
 
     @classmethod
     def parse(cls, text: str) -> Candidate:
-        """From its name, and settings as name=value with spaces between.
+        """From a name, followed by settings as name=value separated by spaces.
 
         Examples
         --------
@@ -109,13 +101,7 @@ class Candidate(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The system, and those of its settings that are not the default.
-
-        Examples
-        --------
-        >>> Candidate.parse("ppmtf rank=16 zeros=weighted").name
-        'ppmtf zeros=weighted'
-        """
+        """The system and its settings that differ from the default."""
         usual = {each.name: each.default for each in fields(self.settings)}
         chosen = {name: value for name, value in vars(self.settings).items() if value != usual[name]}
         return " ".join([self.system, *(f"{name}={value}" for name, value in chosen.items())])
@@ -123,13 +109,13 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """What `compare` found.
+    """The results of `compare`.
 
     Parameters
     ----------
     cells : dict of (str, int) to Evaluation
-        By name of the candidate and seed. Columns are "all" traces; "passed" where some, but not all, passed the test;
-        training and uniform. Beside the metrics they have `COSTS`.
+        By name of the candidate and seed. Columns: "all" traces; "passed" if some, but not all, passed the test;
+        training and uniform. The rows are metrics and `COSTS`.
     refused : dict of str to str
         Candidates that cannot be fitted to these data, and why.
     """
@@ -141,7 +127,7 @@ class Compared:
     def table(self) -> pd.DataFrame:
         """A row for each number: candidate, seed, traces ("all" or "passed"), metric, value.
 
-        What training and uniform traces give stands beside, unless they are candidates themselves.
+        Training and uniform traces have rows too, unless they are candidates.
         """
         parts = []
         names = {name for name, _ in self.cells}
@@ -152,33 +138,31 @@ class Compared:
             candidate, traces = part["column"].where(~ours, name), part["column"].where(ours, ALL)
             parts.append(part.assign(candidate=candidate, seed=seed, traces=traces))
         found = pd.concat(parts)[["candidate", "seed", "traces", "metric", "value"]].dropna(subset="value")
-        # Those of the first candidate stand for all: they are of the real sets alone, but for attacks on uniform.
+        # Numbers of training and uniform traces do not depend on the candidate, except for attacks on uniform traces:
+        # the first candidate's are kept.
         return found.drop_duplicates(["candidate", "seed", "traces", "metric"], ignore_index=True)
 
     def mean(self, traces: str = ALL) -> Evaluation:
-        """Means over seeds, a column for each candidate.
+        """Means over seeds of all traces, or of the traces that passed the test; a column for each candidate.
 
-        Parameters
-        ----------
-        traces : {"all", "passed"}
-            Where all passed, or none can be tested, these are the same. A candidate none of whose traces passed has no
-            numbers.
+        The two are equal if all traces passed or the system cannot be tested. If no trace passed, "passed" is NaN.
         """
         return self._over_seeds(traces, np.mean)
 
     def spread(self, traces: str = ALL) -> Evaluation:
-        """Standard deviations over seeds; NaN for one seed."""
+        """Standard deviations over seeds; NaN for a single seed."""
         return self._over_seeds(traces, lambda values: np.std(values, ddof=1) if len(values) > 1 else np.nan)
 
     def _over_seeds(self, traces: str, statistic: Callable[[list[float]], float]) -> Evaluation:
-        of_name: dict[str, list[Evaluation]] = {}
+        numbers: dict[str, list[Numbers]] = {}
         for (name, _), cell in self.cells.items():
-            of_name.setdefault(name, []).append(cell)
-        first = next(iter(of_name.values()))
-        columns = [(name, cells, traces) for name, cells in of_name.items()]
-        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in of_name]
+            by_metric = cell.table.set_index(["metric", "column"])["value"]
+            numbers.setdefault(name, []).append(by_metric.to_dict())
+        first = next(iter(numbers.values()))
+        columns = [(name, cells, traces) for name, cells in numbers.items()]
+        columns += [(name, first, name) for name in (TRAINING, UNIFORM) if name not in numbers]
         rows = []
-        for row in first[0].rows():
+        for row in next(iter(self.cells.values())).rows():
             found = [[_number(cell, row.quantity.name, which) for cell in cells] for _, cells, which in columns]
             finite = [[each for each in values if np.isfinite(each)] for values in found]
             rows.append(row._replace(values=[float(statistic(values)) if values else np.nan for values in finite]))
@@ -206,24 +190,24 @@ def compare(
         A name, such as "bridge", or a name and settings, such as "sgd n_copied=2".
     settings : CompareSettings, optional
     progress : bool
-        Show progress bars where there is a terminal.
+        Show progress bars on a terminal.
     say : function of a str
-        Is told what happens.
+        Is called with a line for each cell.
     **named_settings
         Settings by name, in place of `settings`.
 
     Raises
     ------
     InputError
-        There are no candidates, two of them are the same, or these data suit none of them.
+        There are no candidates, two of them are the same, or none can be fitted to these data.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, n_days=2, seed=0).traces.split_users(0.5, seed=0)
-    >>> found = compare(train, test, ["uniform", "sgd n_copied=2"], n_seeds=2, attacks=False)
+    >>> train, test = toy_city(n_users=10, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    >>> found = compare(train, test, ["uniform"], n_seeds=1, attacks=False)
     >>> found.mean().columns
-    ['uniform', 'sgd n_copied=2', 'training']
+    ['uniform', 'training']
     """
     chosen = chosen_settings(CompareSettings, settings, named_settings, "compare")
     return _compare(train, test, candidates, chosen, _Cells(None, ""), progress, say)
@@ -239,57 +223,47 @@ def compare_systems(
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Compared:
-    """`compare` of trace sets in folders, which writes `compare.csv` and goes on where it was stopped.
+    """Compare as `compare` does, with trace sets in folders; a stopped comparison continues.
 
-    Parameters
-    ----------
-    out : path
-        A folder of its own: new, or of an earlier comparison. Only its owner can read it.
+    The folder `out` must be new or from an earlier comparison; it gets `compare.csv`, and only its owner can read it.
     """
     folder = Path(out)
     if folder.exists() and not (folder / CELLS).is_dir() and (not folder.is_dir() or any(folder.iterdir())):
-        way_out = "Choose another name, or remove it"
-        raise InputError(
-            str(out), [Problem("a new folder, or one of an earlier comparison", "another", way_out=way_out)]
-        )
+        expected = "a new folder, or one of an earlier comparison"
+        raise InputError(str(out), [Problem(expected, "another", way_out="Choose another name, or remove it")])
     training, testing = (Traces.load(each, progress=progress) for each in (train, test))
-    data = content_hash(Path(train)) + content_hash(Path(test))
+    data = content_digest(Path(train)) + content_digest(Path(test))
     make_private(folder)
     make_private(folder / CELLS)
     with exclusive_use(folder / CELLS / "lock"):
         clear_leftovers(folder, [TABLE_FILE])
+        clear_leftovers(folder / CELLS)
         found = _compare(training, testing, candidates, settings, _Cells(folder / CELLS, data), progress, say)
         write_text(folder / TABLE_FILE, found.table.to_csv(index=False))
     return found
 
 
-class _Cells:
-    """Finished cells, in a folder if there is one; their names tell all that they depend on."""
+class _Cells(NamedTuple):
+    """Where finished cells are kept, if anywhere, and a digest of the data that they are about."""
 
-    def __init__(self, folder: Path | None, data: str):
-        self.folder, self.data = folder, data
+    folder: Path | None
+    data: str
 
-    def load(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Evaluation | None:
-        """A cell that is finished and undamaged."""
-        file = self._file(candidate, seed, settings)
-        try:
-            return None if file is None else Evaluation.from_json(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return None
-
-    def save(self, cell: Evaluation, candidate: Candidate, seed: int, settings: CompareSettings) -> None:
-        file = self._file(candidate, seed, settings)
-        if file is not None:
-            clear_leftovers(file.parent, [file.name])
-            write_text(file, cell.to_json())
-
-    def _file(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Path | None:
+    def file(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Path | None:
+        """The file of a cell; its name has a digest of everything that the cell depends on."""
         if self.folder is None:
             return None
-        # More seeds are more cells, and leave those that are there.
-        content = [version("ppmtf_jax"), self.data, repr(candidate), seed, repr(replace(settings, n_seeds=1))]
-        digest = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        # The number of seeds does not change a cell.
+        digest = digest_of(version("ppmtf_jax"), self.data, repr(candidate), seed, repr(replace(settings, n_seeds=1)))
         return self.folder / f"{candidate.system}-{digest[:16]}.json"
+
+
+def _finished(file: Path | None) -> Evaluation | None:
+    """The cell in a file, if it is complete and undamaged."""
+    try:
+        return None if file is None else Evaluation.from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def _compare(
@@ -302,7 +276,7 @@ def _compare(
     say: Callable[[str], None],
 ) -> Compared:
     chosen = _distinct(candidates)
-    # What is wrong with the data is told before hours of work.
+    # Check the data before hours of work.
     check_comparable(train=train, test=test)
     if settings.attacks:
         check_disjoint_users(train, test)
@@ -310,7 +284,8 @@ def _compare(
     refused: dict[str, str] = {}
     for candidate in chosen:
         for seed in range(settings.n_seeds):
-            cell = cells.load(candidate, seed, settings)
+            file = cells.file(candidate, seed, settings)
+            cell = _finished(file)
             if cell is not None:
                 say(f"{candidate.name}, seed {seed}: done before")
                 found[candidate.name, seed] = cell
@@ -320,11 +295,12 @@ def _compare(
             try:
                 cell = measure(candidate, train, test, settings, seed, progress=progress)
             except InputError as error:
-                # The others are worth having.
+                # Continue with the other candidates.
                 refused[candidate.name] = str(error)
                 say(f"  refused: {error}")
                 break
-            cells.save(cell, candidate, seed, settings)
+            if file is not None:
+                write_text(file, cell.to_json())
             found[candidate.name, seed] = cell
             say(f"  done in {time.perf_counter() - begin:.1f} s")
     if not found:
@@ -341,7 +317,7 @@ def measure(
     *,
     progress: bool = False,
 ) -> Evaluation:
-    """Fit one candidate with one seed, and test and measure its traces: see `Compared.cells`."""
+    """Fit one candidate with one seed, and test and measure its traces; see `Compared.cells`."""
     peak = PeakMemory()
     fit_s, model = _timed(fit, train, candidate.system, candidate.settings, seed=seed, progress=progress)
     synthesize_s, made = _timed(
@@ -389,10 +365,9 @@ def _distinct(candidates: Sequence[str | Candidate]) -> list[Candidate]:
     return list(chosen.values())
 
 
-def _number(cell: Evaluation, metric: str, column: str) -> float:
-    """Of all or passed traces, or of a column of the cell."""
-    if column == PASSED and PASSED not in cell.columns:
-        # Where none passed, there is nothing to measure; where all did, or no test is known, all are meant.
-        nothing = cell.value("share_passed", ALL) == 0 and metric != "share_passed"
-        return np.nan if nothing else cell.value(metric, ALL)
-    return cell.value(metric, column)
+def _number(cell: Numbers, metric: str, column: str) -> float:
+    """A number of a cell; `Compared.mean` says what "passed" is in a cell without that column."""
+    if column == PASSED and (metric, PASSED) not in cell:
+        nothing = cell["share_passed", ALL] == 0 and metric != "share_passed"
+        return np.nan if nothing else cell[metric, ALL]
+    return cell[metric, column]

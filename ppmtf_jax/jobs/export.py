@@ -1,8 +1,7 @@
-"""The steps that write traces and populations for maps: who may read the file depends on whose traces they are."""
+"""The steps that export traces and populations for maps; only exports of a release alone may be read by others."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from ppmtf_jax.data.traces import Traces
@@ -11,29 +10,21 @@ from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
 from ppmtf_jax.exports.registry import check_export, write_layer
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.release import is_release
+from ppmtf_jax.runtime.files import PathLike
 
 RELEASED, UNTESTED, OF_NOBODY, REAL = "released", "synthetic", "of nobody", "real"
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
 class Exported:
-    """What was written.
-
-    Parameters
-    ----------
-    layer : Layer
-    whose : tuple of str
-        Whose traces it is made of: "released" to anyone, "synthetic" and not tested, "of nobody", or "real" people's.
-    """
+    """What was written, and the kinds of traces that it was made from: "released", "synthetic", "of nobody", "real"."""
 
     layer: Layer
     whose: tuple[str, ...]
 
     @property
     def public(self) -> bool:
-        """Whether others than the owner of the file may read it."""
+        """Whether others may read the file."""
         return set(self.whose) == {RELEASED}
 
 
@@ -48,21 +39,9 @@ def export_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Exported:
-    """Write the events of traces, or of a sample of them.
+    """Write the events of all traces or of a sample (see `trace_layer`).
 
-    Parameters
-    ----------
-    traces : path
-        Released, synthetic or, if that is said, real traces.
-    n_traces, seed
-        See `trace_layer`.
-    of_real_people : bool
-        Whether traces of real people may be written.
-
-    Raises
-    ------
-    InputError
-        The traces are those of real people, and it was not said; or see `write_layer`.
+    Traces of real people are refused unless the caller asks for them with `of_real_people`.
     """
     check_export(out, format_name, of_traces=True, overwrite=overwrite)
     loaded, whose = _load(traces, progress)
@@ -86,23 +65,10 @@ def export_population(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Exported:
-    """Write how many events are at each place in each hour.
-
-    Parameters
-    ----------
-    traces : path
-        Released, synthetic or real traces.
-    real : path, optional
-        Trace set of real users to compare them with, with the same places.
-
-    Raises
-    ------
-    InputError
-        Places or grids differ; or see `write_layer`.
-    """
+    """Write the number of events at each place in each hour, beside those of `real` traces with the same places."""
     check_export(out, format_name, of_traces=False, overwrite=overwrite)
     loaded, whose = _load(traces, progress)
-    # Real traces alone are not to be taken for synthetic ones.
+    # Nobody should take real traces for synthetic traces.
     sets, of_whom = {"real" if whose == REAL and real is None else "synthetic": loaded}, (whose,)
     if real is not None:
         compared = Traces.load(real, progress=progress)
@@ -114,7 +80,6 @@ def export_population(
 
 
 def _load(folder: PathLike, progress: bool) -> tuple[Traces, str]:
-    """Traces, and whose they are."""
     traces = Traces.load(folder, progress=progress)
     if is_release(folder):
         return traces, RELEASED

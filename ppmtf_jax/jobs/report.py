@@ -17,7 +17,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.report import Material, Report, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.jobs.attack import shadows_of_release
-from ppmtf_jax.jobs.resume import METRICS_FILE
+from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import STATEMENT_JSON, lineage_of_key

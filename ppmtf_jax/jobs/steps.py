@@ -1,14 +1,15 @@
-"""The steps of the line, each as one function that loads, works and saves.
+"""The steps from data to an evaluated release, each as one function that loads, works and saves.
 
-The command line calls them one by one, a job one after the other, and a program may do either. What a step will write
-is checked before it works. All that steps write is secret, readable by its owner alone, but the release, and what is
-exported of one.
+The command line calls single steps and a job calls all of them. A step checks its outputs before it works. Only the
+owner may read the outputs, except for a release and exports of a release.
+
+Several processes may run a step together; then the first process alone writes.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ from ppmtf_jax.privacy.release import (
     save_release,
 )
 from ppmtf_jax.runtime.devices import is_first_process
-from ppmtf_jax.runtime.files import check_output_file, write_text
+from ppmtf_jax.runtime.files import PathLike, check_output_file, has_mark, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
 from ppmtf_jax.runtime.progress import spinner
@@ -53,12 +54,12 @@ from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 
 IMPORTED, DIAGNOSIS, PICTURES = "imported data", "diagnosis", "pictures"
-# A kind of its own, so that none is ever written over recorded traces.
+# A separate kind of folder, so that completed traces never replace recorded traces.
 COMPLETED = "completed traces"
-# As far as Fig. 16 of Murakami et al. 2021 goes.
+# The largest k in Fig. 16 of Murakami et al. 2021.
 MAX_PLOTTED_K = 200
+is_evaluation = partial(has_mark, mark=rb'\A\{\s*"kind": "evaluation",\s*"made_by": "ppmtf_jax ')
 
-PathLike = str | os.PathLike[str]
 AnySeed = int | Seed | None
 
 
@@ -71,15 +72,9 @@ def import_data(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Imported:
-    """Read a data set and write its trace sets, such as train and test, into one folder.
+    """Read the data set named `source` and write its trace sets, such as train and test, into one folder.
 
-    Parameters
-    ----------
-    source : str
-        Name of the data set.
-    settings : the data set's settings
-    seed : int or Seed, optional
-        Of the split into training and test users. Who was in the training data is part of the secret.
+    The seed decides the split into training and test users; who is in the training data is part of the secret.
     """
     inputs = list(input_paths(settings).values())
     check_output_folder(out, IMPORTED, overwrite=overwrite, inputs=inputs)
@@ -87,9 +82,13 @@ def import_data(
     imported = DATA_SETS[source].read(settings, own_seed.value, progress)
     if imported.refusal is not None:
         raise imported.refusal
-    # Beside the data, so that a report can say what they lack.
-    told = {"summary": imported.report, "losses": imported.losses}
-    about = {"source": source, "seed": own_seed._asdict(), **told}
+    # A report later says what the import left out.
+    about = {
+        "source": source,
+        "seed": own_seed._asdict(),
+        "summary": imported.report,
+        "losses": imported.losses,
+    }
     with (
         spinner("writing", show=progress),
         output_folder(out, IMPORTED, about=about, overwrite=overwrite, inputs=inputs) as partial,
@@ -101,7 +100,7 @@ def import_data(
 
 
 def check_data(source: str, settings: Any, *, seed: AnySeed = None, progress: bool = False) -> DataCheck:
-    """Read a data set and say what an import would give; nothing is written."""
+    """Read a data set and report what an import would give; writes nothing."""
     return check_imported(DATA_SETS[source].read(settings, draw_seed(seed).value, progress))
 
 
@@ -118,17 +117,13 @@ def fit_model(
 ) -> FittedModel:
     """Learn a model of a trace set.
 
-    Parameters
-    ----------
-    checkpoint : Path, optional
-        Where to write the state of a long fit, and to go on from. It is left to be removed.
+    A long fit continues from the state in the file `checkpoint` and stores its state there; the caller removes it.
     """
     _check_output(out, MODEL, overwrite, [train])
     checkpoints = None if checkpoint is None else Checkpoints(checkpoint)
     traces = Traces.load(train, progress=progress)
     model = fit(traces, system, settings, seed=seed, progress=progress, checkpoints=checkpoints)
-    if is_first_process():
-        model.save(out, overwrite=overwrite, inputs=[train])
+    _save(model, out, overwrite, [train])
     return model
 
 
@@ -143,14 +138,14 @@ def diagnose_fit(
     overwrite: bool = False,
     progress: bool = False,
 ) -> tuple[FittedModel, Diagnosis]:
-    """See whether the chains of a model ran long enough: summary.csv, sweeps.csv and traces.png."""
+    """Check whether the chains of a model ran long enough: summary.csv, sweeps.csv and traces.png."""
     check_output_folder(out, DIAGNOSIS, overwrite=overwrite, inputs=[model, train])
     own_seed = draw_seed(seed)
     fitted, traces = FittedModel.load(model), Traces.load(train, progress=progress)
     diagnosis = diagnose_model(
         fitted, traces, n_sweeps=n_sweeps, n_chains=n_chains, seed=own_seed.value, progress=progress
     )
-    # Drawing needs Matplotlib, which nothing else does.
+    # Only drawing needs Matplotlib.
     from ppmtf_jax.evaluation.plots import save_figure, trace_plots
 
     about = {"seed": own_seed._asdict()}
@@ -171,7 +166,7 @@ def complete_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Traces:
-    """Fill the gaps of a trace set; what is written holds real events, and is as private as the traces given."""
+    """Fill the gaps of a trace set; the result contains real events and is as private as the input."""
     inputs, chosen, own_seed = [model, traces], settings or CompletionSettings(), draw_seed(seed)
     check_output_folder(out, COMPLETED, overwrite=overwrite, inputs=inputs)
     fitted, given = FittedModel.load(model), Traces.load(traces, progress=progress)
@@ -191,11 +186,10 @@ def synthesize_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Traces:
-    """Synthesize traces from every user of a model; they are not yet fit for release."""
+    """Synthesize traces from every user of a model; they are not ready for release."""
     _check_output(out, SYNTHETIC, overwrite, [model])
     traces = synthesize(FittedModel.load(model), settings, seed=seed, progress=progress)
-    if is_first_process():
-        traces.save(out, overwrite=overwrite, inputs=[model])
+    _save(traces, out, overwrite, [model])
     return traces
 
 
@@ -212,10 +206,7 @@ def run_privacy_test(
 ) -> PlausibleDeniability:
     """Test synthetic traces for plausible deniability and write the verdicts.
 
-    Parameters
-    ----------
-    picture : path, optional
-        Where to draw how many traces pass for each k.
+    The file `picture` shows how many traces pass for each k.
     """
     chosen = settings or PrivacyTestSettings()
     inputs = [model, synthetic]
@@ -224,10 +215,9 @@ def run_privacy_test(
         _check_pass_rates(chosen, Path(picture), overwrite)
     fitted, traces = FittedModel.load(model), Traces.load(synthetic, progress=progress)
     verdicts = plausible_deniability_test(fitted, traces, chosen, seed=seed, progress=progress)
-    if is_first_process():
-        verdicts.save(out, overwrite=overwrite, inputs=inputs)
-        if picture is not None:
-            _draw_pass_rates(verdicts, Path(picture))
+    _save(verdicts, out, overwrite, inputs)
+    if picture is not None and is_first_process():
+        _draw_pass_rates(verdicts, Path(picture))
     return verdicts
 
 
@@ -242,13 +232,7 @@ def release_traces(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Release:
-    """Write the traces that passed as a release, which can be handed to anyone, and its key, which stays.
-
-    Parameters
-    ----------
-    out, key : path
-        Folders of the release and of the key.
-    """
+    """Write the traces that passed as a release, which can be handed to anyone, and its key, which stays private."""
     inputs = [synthetic, verdicts]
     check_output_folder(key, RELEASE_KEY, overwrite=overwrite, inputs=inputs)
     check_output_folder(out, RELEASE, overwrite=overwrite, inputs=inputs)
@@ -278,16 +262,15 @@ def evaluate_traces(
     synthetic : path
         Synthetic traces, or a release.
     train, test : paths
-        Trace sets of the users that the model was learned from, and of others. Where the traces, or the key of the
-        release, say that they were made from others, they are refused.
+        Trace sets of the model's users and of other users. Traces that were made from another training set are refused.
     key : path, optional
-        Of the release: the attacks need to know whose the traces are.
+        The key of the release: the attacks need to know the user of each trace.
     verdicts : path, optional
-        Of synthetic traces: those that passed are then a column of their own, beside all.
+        Verdicts on synthetic traces: adds a column with the traces that passed.
     json_file : path, optional
-        Where to write the numbers too.
+        Where to write the numbers as well.
     show : function of an Evaluation
-        Is called before the file is written: a full disk must not cost the numbers.
+        Is called before the file is written, so that a full disk does not lose the numbers.
     """
     chosen = settings or EvaluationSettings()
     if json_file is not None:
@@ -312,8 +295,8 @@ def draw_pictures(
     overwrite: bool = False,
     progress: bool = False,
 ) -> None:
-    """Draw what the traces keep."""
-    # Drawing needs Matplotlib, which nothing else does.
+    """Draw pictures that compare the synthetic with the real traces."""
+    # Only drawing needs Matplotlib.
     from ppmtf_jax.evaluation.plots import Factors, save_pictures
 
     factors = model.trace_model if isinstance(model.trace_model, Factors) else None
@@ -321,33 +304,12 @@ def draw_pictures(
         save_pictures(partial, synthetic=synthetic, train=train, test=test, evaluation=evaluation, factors=factors)
 
 
-def is_evaluation(path: Path) -> bool:
-    """Whether a file holds an evaluation that this program wrote."""
-    try:
-        Evaluation.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def load_released(
     folder: PathLike, train: Traces, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
 ) -> Traces:
-    """Synthetic traces, or a release on the places of the training traces: with their users' ids if there is a key.
+    """Synthetic traces, or a release on the places of the training traces: with the users' ids if there is a key.
 
-    Parameters
-    ----------
-    folder : path
-    train : Traces
-    key : path, optional
-        Of the release.
-    key_needed : str, optional
-        Why a release without its key will not do, or what to do instead; none if it will.
-
-    Raises
-    ------
-    InputError
-        There is a key, but no release; or a release without the key that is needed.
+    A release without its key is refused if `key_needed` says what to do instead. Other traces with a key are refused.
     """
     released = is_release(folder)
     if key is not None and not released:
@@ -357,7 +319,7 @@ def load_released(
     traces = Traces.load(folder, progress=progress)
     if released and key_needed is not None:
         raise InputError(str(folder), [Problem("the key of the release", "none", way_out=key_needed)])
-    # A release has its places in an order of its own.
+    # A release has its own order of places.
     return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if released else traces
 
 
@@ -393,10 +355,16 @@ def _check_learned_from(train: Traces, name: PathLike, lineage: Lineage) -> None
     check_belong_together("evaluation", lineages, way_out=way_out)
 
 
-def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: list[PathLike]) -> None:
-    """Of several processes only the first writes."""
+def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:
     if is_first_process():
         check_output_folder(out, kind, overwrite=overwrite, inputs=inputs)
+
+
+def _save(
+    made: FittedModel | Traces | PlausibleDeniability, out: PathLike, overwrite: bool, inputs: Sequence[PathLike]
+) -> None:
+    if is_first_process():
+        made.save(out, overwrite=overwrite, inputs=inputs)
 
 
 def _check_pass_rates(settings: PrivacyTestSettings, picture: Path, overwrite: bool) -> None:

@@ -1,4 +1,4 @@
-"""Stored arrays (npz): names and sizes are looked at before any content, so that none takes more than its file."""
+"""Stored arrays (npz), checked before they are read, so that no array takes more memory than its file."""
 
 from __future__ import annotations
 
@@ -13,30 +13,19 @@ from numpy.lib import format as npy
 
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
-SUFFIX = ".npy"
-
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
-    """Arrays that `numpy.savez` wrote, of some names; some of these may be missing.
+    """The arrays of a file of `numpy.savez`, of the given names; some may be missing.
+
+    Refuses arrays of other names, compressed arrays, and arrays longer or shorter than their header says.
 
     Raises
     ------
-    InputError
-        There are arrays of other names, or some that are compressed, or longer or shorter than their header says.
     OSError, ValueError, zipfile.BadZipFile
-        It is no such file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "arrays.npz"
-    >>> np.savez(path, user=np.zeros(3), more=np.zeros(10**6))
-    >>> read_arrays(path, ["user", "place"])
-    Traceback (most recent call last):
-    ppmtf_jax.errors.InputError: ...: expected arrays place, user; found more, user.
+        The file is no such file.
     """
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
-        members = {member.filename.removesuffix(SUFFIX): member for member in archive.infolist()}
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
         if members.keys() - set(names) or len(members) < len(archive.infolist()):
             found = ", ".join(first_examples(sorted(members)))
             raise InputError(str(path), [Problem(f"arrays {', '.join(sorted(names))}", found)])
@@ -44,7 +33,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
         problems = [
             Problem("arrays as NumPy stores them, uncompressed", repr(name))
             for name, member in members.items()
-            # The lowest flag says that it is encrypted; or a member that claims to be longer than the file.
+            # The lowest flag marks encryption. A member may also claim to be longer than the file.
             if member.compress_type != zipfile.ZIP_STORED
             or member.flag_bits & 1
             or max(member.file_size, member.compress_size) > file_bytes
@@ -64,7 +53,6 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
 
 
 def _bytes_by_header(stream: io.BufferedIOBase) -> int:
-    """How long a stored array is, header included."""
     read_header = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}[npy.read_magic(stream)]
     shape, _, dtype = read_header(stream)
     return stream.tell() + math.prod(shape) * dtype.itemsize

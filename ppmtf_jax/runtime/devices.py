@@ -1,16 +1,14 @@
-"""Which devices share the work, and how arrays lie on them.
+"""The devices and processes that share the work, and how arrays are placed on them.
 
-Work is split over users, or over other rows that do not need each other, along one mesh axis. On a CPU, JAX sees one
-device however many cores there are, and one device makes little use of more than one core here: `use_all_cores` gives
-it a device for each.
+Work is split over users, or over other rows that are independent of each other, along one mesh axis. On a CPU, JAX sees
+a single device and makes little use of more than one core here: `use_all_cores` gives it one device per core.
 
-Several processes run the same program. What all devices compute together, as in a fit, is spread over a mesh. Where no
-row needs another, each process computes `own_share` of the rows by itself, and `gather_rows` brings them together.
+Several processes run the same program. What all devices compute together, as in a fit, is spread over a mesh. Where
+rows are independent, each process computes `own_share` of the rows, and `gather_rows` collects them.
 """
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -23,7 +21,6 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Shaped
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.memory import CONTROL_GROUP, told
 from ppmtf_jax.streams import SEED_BITS, Seed
 
 AXIS = "devices"
@@ -31,35 +28,28 @@ SAME = PartitionSpec()
 SPLIT = PartitionSpec(AXIS)
 
 
-def n_cores() -> int:
-    """Cores that this process may use: those of the machine, of its own share of them, and of its container's time.
-
-    A container that may use a core and a half of the time has two.
-    """
-    n_own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min([n_own, *(max(1, math.ceil(share)) for share in cores_of_group())])
-
-
 @cache
-def cores_of_group() -> list[float]:
-    """Of the control group, as a container sees its own, in the newer or older form; none where it has no limit."""
-    newer = told(CONTROL_GROUP / "cpu.max").split()
-    older = [told(CONTROL_GROUP / "cpu" / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-    # No limit is "max" in the newer form, and -1 in the older one.
-    limits = [each for each in (newer, older) if len(each) == 2 and all(number.isdecimal() for number in each)]
-    return [int(quota) / int(period) for quota, period in limits if int(quota) and int(period)]
+def n_cores() -> int:
+    """Cores that this process may use: the least of the machine's, its affinity and its container's CPU limit.
+
+    A container that may use 1.5 cores has two.
+    """
+    # Imported late: joblib takes as long to import as the whole package.
+    from joblib import cpu_count
+
+    return cpu_count()
 
 
 def use_all_cores() -> None:
-    """Let JAX see every core that this process may use as a device of its own; about twice as fast on two cores.
+    """Let JAX use every core that this process may use as a separate device: about twice as fast on two cores.
 
-    Call it before anything else of JAX. The command line does. A number of CPU devices that was already chosen, by
-    `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, is left as it is.
+    Call it before anything else of JAX; the command line does. If the number of CPU devices was already chosen, by
+    `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, it stays.
 
     Raises
     ------
     InputError
-        JAX has already been used, so that its devices can no longer be changed.
+        JAX has already been used, so its devices can no longer be changed.
 
     Examples
     --------
@@ -67,10 +57,8 @@ def use_all_cores() -> None:
     >>> jax.device_count()  # doctest: +SKIP
     2
     """
-    chosen = jax.config.values["jax_num_cpu_devices"] != -1 or "host_platform_device_count" in os.environ.get(
-        "XLA_FLAGS", ""
-    )
-    if chosen:
+    flags = os.environ.get("XLA_FLAGS", "")
+    if jax.config.values["jax_num_cpu_devices"] != -1 or "host_platform_device_count" in flags:
         return
     try:
         jax.config.update("jax_num_cpu_devices", n_cores())
@@ -82,20 +70,21 @@ def use_all_cores() -> None:
 def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     """Work together with the same program in other processes, on this machine or others: see `jax.distributed`.
 
-    Call it before anything else of JAX but `use_all_cores`, with the same data, settings and seed in every process.
-    `fit`, `synthesize` and `plausible_deniability_test` then share their work, and return the same in every process.
-    One of them, see `is_first_process`, should write it.
+    Call it before anything else of JAX except `use_all_cores`, with the same data, settings and seed in every process.
+    `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
+    Only the first process should write the results; see `is_first_process`.
 
     Parameters
     ----------
     coordinator : str
-        HOST:PORT at which process 0 can be reached.
-    n_processes, process : how many there are, and which of them, from 0, this one is
+        HOST:PORT of process 0.
+    n_processes, process : int
+        The number of processes, and the number of this one, from 0.
 
     Raises
     ------
     InputError
-        The numbers do not fit, JAX has already been used, or the others were not reached.
+        The numbers do not fit, JAX has already been used, or the other processes were not reached.
 
     Examples
     --------
@@ -108,7 +97,7 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     jax.config.update("jax_enable_preemption_service", False)  # with it a process ignores SIGTERM
     try:
         jax.distributed.initialize(coordinator, n_processes, process)
-        # Processes connect when they first exchange something. Later, one that is 30 s behind would be given up.
+        # Processes connect at their first exchange. Later, a process that is 30 s behind would be given up.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
     except (RuntimeError, ValueError) as error:
@@ -117,18 +106,12 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
 
 
 def mesh_of(devices: Sequence[Any] | None = None) -> Mesh:
-    """A mesh of one axis over some JAX devices; by default all, of every process where there are several."""
+    """A mesh of one axis over some JAX devices; by default all devices of all processes."""
     return Mesh(np.array(jax.devices() if devices is None else devices), (AXIS,))
 
 
 def put(tree: Any, specs: Any, mesh: Mesh) -> Any:
-    """Place host arrays on the devices of a mesh; of several processes each one gives what its own devices hold.
-
-    Parameters
-    ----------
-    tree : pytree of arrays, the same in every process
-    specs : pytree of `PartitionSpec` of the same structure
-    """
+    """Place host arrays, the same in every process, on a mesh; `specs` is the same tree of `PartitionSpec`."""
 
     def put_leaf(leaf: np.ndarray | np.generic | Array, spec: PartitionSpec) -> Array:
         return jax.make_array_from_callback(np.shape(leaf), NamedSharding(mesh, spec), lambda i: np.asarray(leaf)[i])
@@ -137,20 +120,15 @@ def put(tree: Any, specs: Any, mesh: Mesh) -> Any:
 
 
 def is_first_process() -> bool:
-    """Whether this process writes what all processes have found together."""
+    """Whether this process writes what all processes computed together."""
     return jax.process_index() == 0
 
 
 def own_share(n_rows: int, block: int = 1) -> slice:
-    """The rows that this process works on, all of them where it is the only one.
+    """The rows that this process works on; all rows if there is one process.
 
-    Shares are contiguous and begin with a whole block of rows. All but the last are equal, and none is empty: with more
-    processes than blocks, the last block is in several shares.
-
-    Examples
-    --------
-    >>> own_share(5)
-    slice(0, 5, None)
+    Shares are contiguous and begin with a whole block of rows. All shares but the last are equal, and none is empty:
+    with more processes than blocks, several shares have the last block.
     """
     size = _share_size(n_rows, block)
     first = min(jax.process_index() * size, (n_rows - 1) // block * block)
@@ -158,9 +136,7 @@ def own_share(n_rows: int, block: int = 1) -> slice:
 
 
 def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int = 1) -> Shaped[np.ndarray, "row ..."]:
-    """All rows, in every process, from the shares that `own_share` gave them; to be called in each of them.
-
-    Every bit stays as it is.
+    """All rows, bit for bit, from the shares of `own_share`; every process must call it.
 
     Examples
     --------
@@ -174,12 +150,12 @@ def gather_rows(share: Shaped[np.ndarray, "share ..."], n_rows: int, block: int 
 
 
 def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
-    """The first process's array, in every process, for what differs, as noise does; to be called in each of them."""
+    """The first process's array, for values that differ between processes, such as noise; every process calls it."""
     return array if jax.process_count() == 1 else of_each_process(array)[0]
 
 
 def seed_of_first_process(seed: Seed) -> Seed:
-    """The first process's seed, in every process: one that was drawn differs from process to process."""
+    """The first process's seed: a seed that was drawn differs from process to process."""
     if jax.process_count() == 1:
         return seed
     content = seed.value.to_bytes(SEED_BITS // 8, "little") + bytes([seed.given])
@@ -188,23 +164,29 @@ def seed_of_first_process(seed: Seed) -> Seed:
 
 
 def wait_for_processes() -> None:
-    """Wait until every process has come here, the first too, which may have to write; to be called before the end.
+    """Wait until every process calls this, at the end of the program; the first process may still have to write.
 
-    JAX itself waits, but gives up after five minutes, and ends processes that still work.
+    JAX waits by itself, but gives up after five minutes and ends processes that still work.
     """
     if jax.distributed.is_initialized():
         of_each_process(np.zeros(1))
 
 
 def leave_processes(exit_code: int) -> None:
-    """After an error: end this process if it is one of several, without waiting for the others, so that they end too.
-
-    Otherwise they would wait for its part of the work, and it for their end.
-    """
+    """End this process after an error without waiting for the others, which would wait for its share of the work."""
     if jax.distributed.is_initialized():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(exit_code)
+
+
+def of_each_process(array: np.ndarray) -> np.ndarray:
+    """The arrays of all processes, one after another along a new first axis."""
+    mesh = _first_devices()
+    # As bytes, because JAX would narrow numbers of 64 bits.
+    row = np.ascontiguousarray(array).view(np.uint8).reshape(1, -1)
+    rows = jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), row, (mesh.size, row.shape[1]))
+    return np.array(_on_every_device(rows, mesh)).view(array.dtype).reshape(mesh.size, *array.shape)
 
 
 def _share_size(n_rows: int, block: int) -> int:
@@ -219,12 +201,3 @@ def _first_devices() -> Mesh:
 
 def _on_every_device(array: Array, mesh: Mesh) -> Array:
     return jax.block_until_ready(jax.device_put(array, NamedSharding(mesh, SAME)))
-
-
-def of_each_process(array: np.ndarray) -> np.ndarray:
-    """The arrays of all processes, one after another along a new first axis."""
-    mesh = _first_devices()
-    # As bytes, since JAX would narrow numbers of 64 bits.
-    row = np.ascontiguousarray(array).view(np.uint8).reshape(1, -1)
-    rows = jax.make_array_from_process_local_data(NamedSharding(mesh, SPLIT), row, (mesh.size, row.shape[1]))
-    return np.array(_on_every_device(rows, mesh)).view(array.dtype).reshape(mesh.size, *array.shape)

@@ -1,9 +1,9 @@
-"""Writing files and folders so that nothing half-written is ever seen under the final name.
+"""Write files so that nobody ever sees a half-written file under its final name, and so that they stay secret.
 
-**Secret unless it is said to be public.** A file has the mode 0600 from its first moment, a folder 0700; whoever writes
-something for others says so (`public`). Nothing is ever put into a folder that this program wrote before: what lies in
-a release is handed out with it. And what is kept to go on from, or shared with other processes, is taken up only if
-this user made it: anybody may put a link or a file beside an output, in a folder that others may write to.
+A file has the mode 0600 from its creation and a folder 0700, unless the caller asks for `public`. Nothing is ever
+added to a folder that this program wrote earlier, because a release is handed out with everything in it. Files that a
+later run continues from, and locks, are used only if the current user made them: in a folder that others may write to,
+somebody else can create a link or a file beside an output.
 """
 
 from __future__ import annotations
@@ -15,62 +15,47 @@ import re
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ppmtf_jax.errors import InputError, Problem
 
+PathLike = str | os.PathLike[str]
 LEFTOVER_DIGITS = 8
 MARKER = "ppmtf.json"
-"""In every folder that this program wrote, see `folders`."""
-# What Windows lacks is 0 there.
+"""The file in every folder that this program wrote; see `folders`."""
+# `has_mark` searches this many bytes at the beginning and at the end of a file.
+SEARCHED_BYTES = 2**16
+# Windows does not have these flags.
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 AS_IT_IS = getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None
-
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str], *, public: bool = False) -> Iterator[Path]:
+def atomic_file(path: PathLike, *, public: bool = False) -> Iterator[Path]:
     """Give a temporary file to write; it replaces `path` when the block ends without an error.
 
-    Only its owner may read it, at any moment; a public one may be read as the user's mask lets files be, once it is
-    complete.
-
-    Raises
-    ------
-    InputError
-        It would be in a folder that this program wrote, or cannot be written.
+    Only the owner may read it; a public file gets the permissions of the user's mask once it is complete.
     """
     final = Path(path)
     check_apart(final)
     partial = leftover(final, "partial")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | NO_LINK, 0o600))
-        yield partial
-        if public:
-            make_public(partial)
-        os.replace(partial, final)
-    except OSError as error:
-        raise as_input_error(final, error) from error
-    finally:
-        remove(partial)
+    with writing_to(final):
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | NO_LINK, 0o600))
+            yield partial
+            if public:
+                make_public(partial)
+            os.replace(partial, final)
+        finally:
+            remove(partial)
 
 
-def check_apart(path: str | os.PathLike[str]) -> None:
-    """Refuse to put something into a folder that this program wrote, such as a release.
-
-    Raises
-    ------
-    InputError
-        `path` would be in one, or in a folder in one, by whatever name.
-    """
+def check_apart(path: PathLike) -> None:
+    """Refuse a path inside a folder that this program wrote, such as a release; links are followed."""
     parent = Path(os.path.realpath(Path(path).parent))
     for folder in (parent, *parent.parents):
         if os.path.isfile(folder / MARKER):
@@ -82,88 +67,80 @@ def check_apart(path: str | os.PathLike[str]) -> None:
             raise InputError(str(path), [Problem(expected, f"one in {folder}", way_out=way_out)])
 
 
-def check_output_file(
-    path: str | os.PathLike[str], *, overwrite: bool, is_ours: Callable[[Path], bool], what: str
-) -> None:
-    """Refuse at once, and not after the work, a file that may not be written.
+def check_output_file(path: PathLike, *, overwrite: bool, is_ours: Callable[[Path], bool], what: str) -> None:
+    """Refuse an output file that cannot be written, before the work and not after it.
 
-    Parameters
-    ----------
-    overwrite : bool
-        Whether an earlier one, by `is_ours`, may be replaced.
-    what : str
-        What such a file is, for the message.
-
-    Raises
-    ------
-    InputError
-        There is a file that is not ours, or one of ours that may not be replaced, or no file can be there; or it would
-        be in a folder that this program wrote.
+    With `overwrite` an earlier file of ours may be replaced: `is_ours` recognizes it (see `has_mark`), and `what` is
+    its name in the message.
     """
     path = Path(path)
     check_apart(path)
     if os.path.lexists(path):
-        way_out = "Nothing was changed: choose another name"
         if not (path.is_file() and not path.is_symlink() and is_ours(path)):
             found = "a folder" if path.is_dir() else "a file that this program did not write"
+            way_out = "Nothing was changed: choose another name"
             raise InputError(str(path), [Problem(f"a free name, or that of {what}", found, way_out=way_out)])
         if not overwrite:
-            way_out = "Choose another name, or ask for it to be overwritten (--overwrite)"
-            raise InputError(str(path), [Problem("a name that is free", "an existing one", way_out=way_out)])
-    parent = next(folder for folder in path.absolute().parents if folder.exists())
+            raise name_taken(path)
+    check_parent(path.absolute())
+
+
+def has_mark(path: Path, mark: bytes) -> bool:
+    r"""Whether a regular expression matches near the beginning or the end of a file: a sign that this program wrote it.
+
+    Start the expression with ``\A`` where a file of somebody else could contain the same text further on.
+    """
+    with path.open("rb") as stream:
+        begin = stream.read(SEARCHED_BYTES)
+        stream.seek(max(0, path.stat().st_size - SEARCHED_BYTES))
+        return any(re.search(mark, part) for part in (begin, stream.read()))
+
+
+def name_taken(path: Path) -> InputError:
+    """The error for an output that exists and may not be replaced."""
+    way_out = "Choose another name, or ask for it to be overwritten (--overwrite)"
+    return InputError(str(path), [Problem("a name that is free", "an existing one", way_out=way_out)])
+
+
+def check_parent(path: Path) -> None:
+    """Refuse an absolute path whose folder, or the nearest folder that exists, cannot be written to."""
+    parent = next(folder for folder in path.parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         found = f"{parent}, which is {'write-protected' if parent.is_dir() else 'a file'}"
         raise InputError(str(path), [Problem("a folder to write into", found)])
 
 
-def write_text(path: str | os.PathLike[str], text: str, *, public: bool = False) -> None:
-    """Write `text` to `path` in one step; only its owner may read it unless it is public."""
+def write_text(path: PathLike, text: str, *, public: bool = False) -> None:
+    """Write `text` to `path` in one step; only the owner may read the file unless it is public."""
     with atomic_file(path, public=public) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def append_text(path: str | os.PathLike[str], text: str) -> None:
-    """Add `text` to a file of ours, which only its owner may read; what returns is on the disk.
-
-    Raises
-    ------
-    InputError
-        See `open_own`; or it cannot be written.
-    """
+def append_text(path: PathLike, text: str) -> None:
+    """Append `text` to a file of ours (see `open_own`); when this returns, the text is on the disk."""
     path = Path(path)
-    try:
-        with open(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise as_input_error(path, error) from error
+    with writing_to(path), open(open_own(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def read_own(path: str | os.PathLike[str]) -> bytes:
-    """The content of a file of ours, see `open_own`."""
+def read_own(path: PathLike) -> bytes:
+    """The content of a file of ours; see `open_own`."""
     with open(open_own(Path(path), os.O_RDONLY), "rb") as file:
         return file.read()
 
 
 def open_own(path: Path, flags: int) -> int:
-    """Descriptor of a file that this user made, for something that only he may have a say in.
+    """Descriptor of a file that this user made; with O_CREAT in `flags` a missing file is created.
 
-    Parameters
-    ----------
-    flags : int
-        As of `os.open`. With O_CREAT a missing file is made.
-
-    Raises
-    ------
-    InputError
-        It is a link, another name of some file, no file, somebody else's, or, to be read, one that others may write to:
-        whoever may write to the folder could have put it there.
+    Refuses a link, a second name of a file, another user's file and, for reading, a file that others may write to:
+    somebody who may write to the folder could have put it there.
     """
     flags |= NO_LINK | AS_IT_IS
     if flags & os.O_CREAT:
         check_apart(path)
-        # Of what is made here the owner is whoever the file system says.
+        # A new file needs no check: its owner is this user.
         with suppress(FileExistsError):
             return os.open(path, flags | os.O_EXCL, 0o600)
     try:
@@ -200,80 +177,87 @@ def _why_not_own(status: os.stat_result, *, to_be_read: bool = False) -> str | N
 
 
 def _is_own(status: os.stat_result) -> bool:
-    """Windows does not say whose a file is."""
+    # Windows does not say who owns a file.
     return not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
 
 
 @contextmanager
-def exclusive_use(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the lock file `path`, so that only one process at a time works on what it stands for.
+def exclusive_use(path: PathLike) -> Iterator[None]:
+    """Hold the lock file `path`, so that only one process at a time works on an output.
 
-    The system frees the lock of a process that ends, however it ends; the file is removed only for tidiness. Where the
-    system has no such locks, as on Windows, none is held.
-
-    Raises
-    ------
-    InputError
-        Another process holds it: says which. Or it is not ours, see `open_own`.
+    The system frees the lock of a process that ends, however it ends. The error names the process that holds the lock.
     """
     path = Path(path)
     check_apart(path)
-    if fcntl is None:
-        yield
-        return
-    try:
+    with writing_to(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = _locked(path)
-    except OSError as error:
-        raise as_input_error(path, error) from error
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # Windows removes no open file; the next process takes the lock of the file that stays
+            path.unlink()
         os.close(lock)
 
 
-def clear_leftovers(folder: Path, names: Iterable[str]) -> None:
-    """Remove what a killed process had not finished writing or removing in a folder, of outputs of some names.
+def _locked(path: Path) -> int:
+    """Descriptor of the locked file `path`, which then says who holds the lock."""
+    from filelock import lock_descriptor  # late, because only few programs need a lock
 
-    Only what has exactly a name that `leftover` gives. An earlier output that was moved aside, and whose successor did
-    not come to take its place, gets its name back. Nobody else may be writing there now.
+    while True:
+        try:
+            lock = open_own(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            # The previous holder removed the file just now.
+            continue
+        if not lock_descriptor(lock, blocking=False):
+            holder = b""
+            with suppress(OSError):  # Windows lets nobody else read a locked file
+                holder = os.read(lock, 200)
+            os.close(lock)
+            found = f"{holder.decode(errors='replace') or 'another process'} at work"
+            problem = Problem("work of one process at a time", found, way_out="Wait for it, or stop it")
+            raise InputError(str(path.parent), [problem])
+        # The previous holder may have removed the file after it was opened here.
+        if os.path.lexists(path) and os.path.samestat(os.fstat(lock), path.lstat()):
+            os.ftruncate(lock, 0)
+            os.write(lock, f"process {os.getpid()} on {platform.node()}".encode())
+            return lock
+        os.close(lock)
+
+
+def clear_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
+    """Remove the unfinished outputs that a killed process left in a folder, for outputs of these names or of all names.
+
+    Removes only names that `leftover` gives. An earlier output that was moved aside gets its name back if the new one
+    never took its place. No other process may be writing to the folder.
     """
-    if not folder.is_dir():
-        return
-    for name in names:
-        ours = re.compile(rf"\.{re.escape(name)}\.(partial|old)-[0-9a-f]{{{LEFTOVER_DIGITS}}}")
-        for entry in list(folder.iterdir()):
-            found = ours.fullmatch(entry.name)
-            if found and found[1] == "old" and not os.path.lexists(folder / name):
-                entry.rename(folder / name)
-            elif found:
-                remove(entry)
+    for entry in list(folder.iterdir()) if folder.is_dir() else ():
+        found = re.fullmatch(rf"\.(.+)\.(partial|old)-[0-9a-f]{{{LEFTOVER_DIGITS}}}", entry.name)
+        if found is None or (names is not None and found[1] not in names):
+            continue
+        if found[2] == "old" and not os.path.lexists(folder / found[1]):
+            entry.rename(folder / found[1])
+        else:
+            remove(entry)
 
 
 def leftover(final: Path, kind: str) -> Path:
-    """A name, beside an output, for what is to become it (partial) or was it before (old)."""
+    """A temporary name beside an output: "partial" for the new one, "old" for the one that it replaces."""
     return final.with_name(f".{final.name}.{kind}-{uuid.uuid4().hex[:LEFTOVER_DIGITS]}")
 
 
 def create_private(folder: Path) -> None:
-    """Make a folder that only its owner may look into."""
+    """Create a folder that only its owner may look into."""
     folder.mkdir(mode=0o700)
-    # The mode of `mkdir` is what the mask leaves of it.
+    # The user's mask may have removed bits of the mode of `mkdir`.
     folder.chmod(0o700)
 
 
 def make_private(folder: Path) -> None:
-    """A folder that only its owner may look into, be it new or not.
-
-    Raises
-    ------
-    InputError
-        It is somebody else's, or a link that somebody else made; it would be in a folder that this program wrote, or
-        cannot be made.
-    """
+    """Create a folder that only its owner may look into, or make an existing folder so; refuse another user's."""
     check_apart(folder)
-    try:
+    with writing_to(folder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             create_private(folder)
@@ -285,43 +269,17 @@ def make_private(folder: Path) -> None:
                 found = "one of another user"
                 raise InputError(str(folder), [Problem("a folder of yours", found, way_out=way_out)]) from None
             folder.chmod(0o700)
-    except OSError as error:
-        raise as_input_error(folder, error) from error
 
 
 def make_public(path: Path) -> None:
-    """Let others read a file or folder, as far as the user's mask lets them, and nobody but its owner change it."""
+    """Let others read a file or folder, as far as the user's mask allows; only the owner may change it."""
     mask = os.umask(0)
     os.umask(mask)
     path.chmod((0o755 if path.is_dir() else 0o644) & ~mask)
 
 
-def _locked(path: Path) -> int:
-    """Descriptor of the locked file of that name."""
-    while True:
-        try:
-            lock = open_own(path, os.O_RDWR | os.O_CREAT)
-        except FileNotFoundError:
-            # Whoever held the lock removed the file just now.
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[union-attr]
-        except BlockingIOError:
-            holder = os.pread(lock, 200, 0).decode(errors="replace") or "another process"
-            os.close(lock)
-            problem = Problem("work of one process at a time", f"{holder} at work", way_out="Wait for it, or stop it")
-            raise InputError(str(path.parent), [problem]) from None
-        # Whoever held the lock before may have removed the file since it was opened.
-        if os.path.lexists(path) and os.path.samestat(os.fstat(lock), path.lstat()):
-            os.fchmod(lock, 0o600)
-            os.ftruncate(lock, 0)
-            os.pwrite(lock, f"process {os.getpid()} on {platform.node()}".encode(), 0)
-            return lock
-        os.close(lock)
-
-
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it is there."""
+    """Remove a file, or a folder with its content, if it exists."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     elif os.path.lexists(path):
@@ -329,21 +287,18 @@ def remove(path: Path) -> None:
 
 
 _CANNOT_WRITE = {
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.ENOTDIR,
-    errno.EEXIST,
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.ENOTDIR, errno.EEXIST,
     errno.EISDIR,
-}
+}  # fmt: skip
 
 
-def as_input_error(path: Path, error: OSError) -> Exception:
-    """What the user can mend (permissions, a full disk) becomes an `InputError`; anything else stays as it is."""
-    if error.errno not in _CANNOT_WRITE:
-        return error
-    problem = Problem("a place that can be written to", str(error), way_out="Check permissions and free space")
-    return InputError(str(path), [problem])
+@contextmanager
+def writing_to(path: Path) -> Iterator[None]:
+    """Turn errors that the user can mend (permissions, a full disk) into an `InputError` about `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _CANNOT_WRITE:
+            raise
+        problem = Problem("a place that can be written to", str(error), way_out="Check permissions and free space")
+        raise InputError(str(path), [problem]) from error

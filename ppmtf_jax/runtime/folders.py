@@ -1,8 +1,8 @@
 """Output folders: each has a marker that says what kind it is, what made it, and what its files are.
 
-A folder appears complete or not at all. One that exists is replaced only on request, and only if this program wrote it,
-it is of the same kind, holds nothing else, and is not among what the new one is made from. Nothing is put into one.
-Only its owner may look into it and read its files, unless it is public.
+A folder appears complete or not at all. An existing folder is replaced only on request, and only if this program wrote
+it, it is of the same kind, contains nothing else, and is not an input of the new one. Only its owner may look into a
+folder and read its files, unless it is public.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -20,34 +20,31 @@ from typing import Any
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.runtime.files import (
     MARKER,
-    as_input_error,
+    PathLike,
     check_apart,
+    check_parent,
     create_private,
     leftover,
     make_public,
+    name_taken,
     remove,
     write_text,
+    writing_to,
 )
+from ppmtf_jax.runtime.lineage import digest_of
 
 MARKER_FORMAT = 1
-# 2000-01-01: what the files of a public folder say of their time. Zip archives know none before 1980.
+# 2000-01-01: the modification time of the files of a public folder. Zip archives know no time before 1980.
 NO_TIME_S = 946_684_800
-Paths = Sequence[str | os.PathLike[str]]
+STATEMENT_JSON, STATEMENT_TEXT = "privacy.json", "PRIVACY.txt"
+Paths = Sequence[PathLike]
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What a folder says of itself.
+    """What a folder says of itself: its kind, such as "model", what its stage recorded about it, and its files.
 
-    Parameters
-    ----------
-    kind : str
-        Such as "model" or "release".
-    about : dict
-        What the stage that made it has to say; values as in JSON.
-    files : dict
-        SHA-256 of every file below the folder but the marker, by its path with slashes.
-    made_by : str
+    `files` has the SHA-256 of every file below the folder but the marker, by its path with slashes.
     """
 
     kind: str
@@ -56,11 +53,12 @@ class Marker:
     made_by: str = ""
 
     def changed_files(self, folder: Path) -> list[str]:
-        """Files that are no longer as they were written."""
-        return [name for name, checksum in self.files.items() if _checksum_or_none(folder / name) != checksum]
+        """Files that were changed or removed since the folder was written."""
+        files = {name: folder / name for name in self.files}
+        return [name for name, file in files.items() if not file.is_file() or checksum(file) != self.files[name]]
 
     def foreign_files(self, folder: Path) -> list[str]:
-        """What is in the folder beside them; folders without a file of ours, which end in a slash, too."""
+        """Files that this program did not write there, and folders (with a slash) that contain none of its files."""
         files = [name for name in files_below(folder) if name != MARKER and name not in self.files]
         folders = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if _is_folder(path)]
         return files + [f"{name}/" for name in folders if not any(file.startswith(f"{name}/") for file in self.files)]
@@ -68,7 +66,7 @@ class Marker:
 
 @contextmanager
 def output_folder(
-    path: str | os.PathLike[str],
+    path: PathLike,
     kind: str,
     *,
     about: dict[str, Any] | None = None,
@@ -78,53 +76,29 @@ def output_folder(
 ) -> Iterator[Path]:
     """Give a temporary folder to fill; it gets its marker and the name `path` when the block ends without an error.
 
-    Parameters
-    ----------
-    about : dict, optional
-        For the marker. It may be filled until the block ends.
-    overwrite : bool
-        Whether to replace an earlier one, see `check_output_folder`.
-    public : bool
-        Whether it may be handed to anyone: others may read it, and no file tells when it was made. Otherwise only its
-        owner may read it.
-    inputs : paths
-        What it is made from.
-
-    Raises
-    ------
-    InputError
-        `path` exists and may not be replaced, or its parent cannot be written to.
+    `about` is for the marker and may be filled until the block ends. A public folder can be handed to anyone: others
+    may read it, and no file tells when it was made. See `check_output_folder` for `overwrite` and `inputs`.
     """
     final = Path(os.path.abspath(path))
     check_output_folder(final, kind, overwrite=overwrite, inputs=inputs)
     partial = leftover(final, "partial")
-    try:
-        final.parent.mkdir(parents=True, exist_ok=True)
-        create_private(partial)
-    except OSError as error:
-        raise as_input_error(final, error) from error
-    try:
-        yield partial
-        _write_marker(partial, Marker(kind, about or {}))
-        _set_modes(partial, public)
-        _put_in_place(partial, final, kind, inputs)
-    except OSError as error:
-        raise as_input_error(final, error) from error
-    finally:
-        remove(partial)
+    with writing_to(final):
+        try:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            create_private(partial)
+            yield partial
+            _write_marker(partial, Marker(kind, about or {}))
+            _set_modes(partial, public)
+            _put_in_place(partial, final, kind, inputs)
+        finally:
+            remove(partial)
 
 
-def check_output_folder(
-    path: str | os.PathLike[str], kind: str, *, overwrite: bool = False, inputs: Paths = ()
-) -> None:
-    """Refuse at once, and not after the work, a folder that could not be written.
+def check_output_folder(path: PathLike, kind: str, *, overwrite: bool = False, inputs: Paths = ()) -> None:
+    """Refuse an output folder that cannot be written, before the work and not after it.
 
-    Raises
-    ------
-    InputError
-        It exists and `overwrite` is false; it is not an earlier one of the same kind, or holds other things too; it is
-        or holds an input or the current folder; it would be in a folder that this program wrote; or its parent cannot
-        be written to.
+    With `overwrite` an earlier folder of the same kind may be replaced if it contains nothing else. A folder that is or
+    contains an input or the current folder is never replaced.
     """
     final = Path(os.path.abspath(path))
     real = Path(os.path.realpath(path))
@@ -134,47 +108,32 @@ def check_output_folder(
     check_apart(final)
     if os.path.lexists(final):
         _check_replaceable(final, kind, overwrite)
-    parent = next(folder for folder in final.parents if folder.exists())
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        found = f"{parent}, which is {'write-protected' if parent.is_dir() else 'a file'}"
-        raise InputError(str(path), [Problem("a folder to write into", found)])
+    check_parent(final)
 
 
-def read_marker(folder: str | os.PathLike[str]) -> Marker | None:
-    """The marker of a folder; None where there is none.
-
-    Raises
-    ------
-    InputError
-        It cannot be read.
-    """
+def read_marker(folder: PathLike) -> Marker | None:
+    """The marker of a folder, or None if it has none; a marker that cannot be read is refused."""
     file = Path(folder) / MARKER
     if not file.is_file():
         return None
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        found = content["format"], content["kind"], content["about"], content["files"], content["made_by"]
+        marker = Marker(content["kind"], content["about"], content["files"], content["made_by"])
+        found = None if content["format"] == MARKER_FORMAT else f"format {content['format']!r}"
+        if not (isinstance(marker.about, dict) and isinstance(marker.files, dict)):
+            found = "other content"
     except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = Problem("a readable marker", f"{type(error).__name__}: {error}", way_out="Make the folder again")
-        raise InputError(str(file), [problem]) from error
-    if found[0] != MARKER_FORMAT or not all(isinstance(part, dict) for part in found[2:4]):
-        way_out = "Make the folder again"
-        raise InputError(str(file), [Problem(f"a marker of format {MARKER_FORMAT}", f"{found[0]!r}", way_out=way_out)])
-    return Marker(*found[1:])
+        found = f"{type(error).__name__}: {error}"
+    if found:
+        problem = Problem(f"a readable marker of format {MARKER_FORMAT}", found, way_out="Make the folder again")
+        raise InputError(str(file), [problem])
+    return marker
 
 
-def marked(folder: str | os.PathLike[str], kind: str, *, way_out: str, alone: bool = False) -> Marker:
-    """The marker of a folder that has to be of a kind, with all its files as they were written.
+def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False) -> Marker:
+    """The marker of a folder that must be of this kind, with unchanged files.
 
-    Parameters
-    ----------
-    alone : bool
-        Whether there may be nothing else in it, as in what is handed out.
-
-    Raises
-    ------
-    InputError
-        There is no such folder, it is of another kind, or files of it have changed; or there are others.
+    With `alone` the folder must contain nothing else, because it is handed out.
     """
     marker = read_marker(folder)
     if marker is None or marker.kind != kind:
@@ -187,10 +146,14 @@ def marked(folder: str | os.PathLike[str], kind: str, *, way_out: str, alone: bo
         raise InputError(str(folder), [Problem("the files as they were written", found, way_out=way_out)])
     others = marker.foreign_files(Path(folder)) if alone else []
     if others:
-        found = f"also {', '.join(first_examples(others))}"
-        out = "Take them out: whoever gets the folder gets them too"
-        raise InputError(str(folder), [Problem("only what this program wrote there", found, way_out=out)])
+        raise _with_others(Path(folder), others, "Take them out: whoever gets the folder gets them too")
     return marker
+
+
+def write_statement(folder: Path, statement: Mapping[str, Any], text: str) -> None:
+    """Write what an output protects, for programs (privacy.json) and for people (PRIVACY.txt)."""
+    write_text(folder / STATEMENT_JSON, json.dumps(statement, indent=1) + "\n")
+    write_text(folder / STATEMENT_TEXT, text + "\n")
 
 
 def checksum(file: Path) -> str:
@@ -199,8 +162,11 @@ def checksum(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _checksum_or_none(file: Path) -> str | None:
-    return checksum(file) if file.is_file() else None
+def content_digest(path: Path) -> str:
+    """SHA-256 of a file, or of all files below a folder with their names; empty if there is nothing at `path`."""
+    if path.is_dir():
+        return digest_of({name: checksum(path / name) for name in files_below(path)})
+    return checksum(path) if path.is_file() else ""
 
 
 def files_below(folder: Path) -> list[str]:
@@ -221,7 +187,6 @@ def _write_marker(folder: Path, marker: Marker) -> None:
 
 
 def _set_modes(folder: Path, public: bool) -> None:
-    """For the owner alone; or readable as the user's mask lets files be, and all of the same time."""
     for path in (*folder.rglob("*"), folder):
         if public:
             make_public(path)
@@ -231,25 +196,27 @@ def _set_modes(folder: Path, public: bool) -> None:
 
 
 def _check_replaceable(final: Path, kind: str, overwrite: bool) -> None:
-    # An empty folder that somebody prepared is as good as none.
-    is_empty = final.is_dir() and not final.is_symlink() and not any(final.iterdir())
+    # An empty folder that somebody prepared is as good as a free name.
+    is_empty = _is_folder(final) and not any(final.iterdir())
     if not overwrite and not is_empty:
-        way_out = "Choose another name, or ask for it to be overwritten (--overwrite)"
-        raise InputError(str(final), [Problem("a name that is free", "an existing one", way_out=way_out)])
+        raise name_taken(final)
     if Path.cwd().is_relative_to(final):
         raise InputError(str(final), [Problem("a folder other than the one that you are in", "it, or one around it")])
     if is_empty:
         return
-    marker = read_marker(final) if final.is_dir() and not final.is_symlink() else None
+    marker = read_marker(final) if _is_folder(final) else None
     way_out = "Nothing was changed: choose another name, or move away what you keep there"
     if marker is None or marker.kind != kind:
         found = f"a {marker.kind} folder" if marker else _content_in_short(final)
-        expected = f"an earlier {kind} folder to replace"
-        raise InputError(str(final), [Problem(expected, found, way_out=way_out)])
+        raise InputError(str(final), [Problem(f"an earlier {kind} folder to replace", found, way_out=way_out)])
     others = marker.foreign_files(final)
     if others:
-        found = f"also {', '.join(first_examples(others))}"
-        raise InputError(str(final), [Problem("only what this program wrote there", found, way_out=way_out)])
+        raise _with_others(final, others, way_out)
+
+
+def _with_others(folder: Path, others: list[str], way_out: str) -> InputError:
+    found = f"also {', '.join(first_examples(others))}"
+    return InputError(str(folder), [Problem("only what this program wrote there", found, way_out=way_out)])
 
 
 def _is_folder(path: Path) -> bool:
@@ -266,7 +233,7 @@ def _put_in_place(new: Path, final: Path, kind: str, inputs: Paths) -> None:
     if not os.path.lexists(final):
         new.rename(final)
         return
-    # Once more: much time may have passed since it was checked before the work.
+    # Check once more, because the user may have changed the folder during the work.
     check_output_folder(final, kind, overwrite=True, inputs=inputs)
     old = leftover(final, "old")
     final.rename(old)

@@ -1,4 +1,4 @@
-"""Lineage: what a thing was made from, by digests, so that things of different runs are not taken for those of one."""
+"""Lineage: digests of what a folder was made from, so that folders of different runs are not combined."""
 
 from __future__ import annotations
 
@@ -10,32 +10,19 @@ from typing import Any
 from ppmtf_jax.errors import InputError, Problem
 
 Lineage = Mapping[str, str]
-"""Digests of what a thing is and was made from, each by what it is the digest of, such as "training traces"."""
+"""Digests of what a thing is and was made from, each by a name such as "training traces"."""
 
 TRAINING_TRACES, TEST_TRACES, SYNTHETIC_TRACES = "training traces", "test traces", "synthetic traces"
 MODEL, VERDICTS = "model", "verdicts"
 
 
 def column_of(name: str) -> str:
-    """What the digest of the traces is called that a column of an evaluation is about."""
+    """The name of the digest of the traces that a column of an evaluation measures."""
     return f"traces of the column {name!r}"
 
 
 def check_belong_together(subject: str, lineages: Mapping[str, Lineage], *, way_out: str) -> None:
-    """Refuse things that were made from different ones.
-
-    Parameters
-    ----------
-    subject : str
-        What the error is about, such as the name of a folder.
-    lineages : mapping of str to Lineage
-        What the error calls each thing by, and its lineage. What a lineage does not name is not compared.
-    way_out : str
-
-    Raises
-    ------
-    InputError
-        Two lineages have different digests of the same.
+    """Refuse things whose lineages have different digests under the same name; `subject` is what the error is about.
 
     Examples
     --------

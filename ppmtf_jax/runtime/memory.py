@@ -1,7 +1,7 @@
-"""Memory that a large job will need, told before it begins.
+"""The memory that a large job will need, checked before the job begins.
 
-The estimates are of what comes on top of what the process holds already, on a CPU, where host and devices share the
-memory. They count what grows with the data and a constant share of compiled programs; the measured peaks of large jobs
+Estimates are for a CPU, where host and devices share the memory, and for what comes on top of the process's present
+use. They count what grows with the data and a constant share for compiled programs; the measured peaks of large jobs
 lie within 30 % of them.
 """
 
@@ -16,17 +16,20 @@ CONTROL_GROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes() -> int | None:
-    """Memory that this process may still take: what the machine, its control group and `ulimit -v` leave.
-
-    None where the system does not say, as outside Linux.
-    """
-    free = [_of_machine(), _of_process(), _of_group("memory.max", "memory.current")]
-    free.append(_of_group("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"))
+    """Memory that this process may still take, by the machine, its container and `ulimit -v`; None outside Linux."""
+    free = [_line_bytes("/proc/meminfo", "MemAvailable"), _free_in_address_space()]
+    free += [
+        _free_in_group(limit, used)
+        for limit, used in (
+            ("memory.max", "memory.current"),
+            ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+        )
+    ]
     return min((n for n in free if n is not None), default=None)
 
 
 class PeakMemory:
-    """The most memory that this process held since it was made, libraries included.
+    """The largest memory of this process, with all libraries, since this object was made.
 
     Examples
     --------
@@ -43,59 +46,48 @@ class PeakMemory:
             self.is_known = False
 
     def megabytes(self) -> int | None:
-        """None where the system does not say, as outside Linux."""
-        peak = _of_line(Path("/proc/self/status"), "VmHWM") if self.is_known else None
+        """None outside Linux."""
+        peak = _line_bytes("/proc/self/status", "VmHWM") if self.is_known else None
         return None if peak is None else peak // 10**6
 
 
 def require_memory(step: str, needed: int, way_out: str) -> None:
-    """Refuse a step that would not fit.
-
-    Raises
-    ------
-    InputError
-        Saying what it needs, what there is, and what to do.
-    """
+    """Refuse a step that needs more bytes than are available; the error says both and what to do."""
     available = available_bytes()
     if available is not None and needed > available:
         found = f"{available / 1e9:.1f} GB available"
         raise InputError(step, [Problem(f"{needed / 1e9:.1f} GB of memory (an estimate)", found, way_out=way_out)])
 
 
-def _of_machine() -> int | None:
-    return _of_line(Path("/proc/meminfo"), "MemAvailable")
-
-
-def _of_process() -> int | None:
-    """Of the limit of its address space, which counts what is reserved, used or not."""
+def _free_in_address_space() -> int | None:
+    """What `ulimit -v` leaves; it limits the reserved address space, used or not."""
     if sys.platform != "linux":
         return None
-    # Windows has no such module.
-    import resource
+    import resource  # Windows does not have it
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    reserved = _of_line(Path("/proc/self/status"), "VmSize") or 0
+    reserved = _line_bytes("/proc/self/status", "VmSize") or 0
     return None if limit == resource.RLIM_INFINITY else max(limit - reserved, 0)
 
 
-def _of_group(limit: str, used: str) -> int | None:
-    """Of the control group, as a container sees its own; None where it has no limit. Cached files can be dropped."""
-    numbers = [told(CONTROL_GROUP / name).strip() for name in (limit, used)]
+def _free_in_group(limit: str, used: str) -> int | None:
+    """What the control group of a container leaves; None without a limit. Cached files count as free."""
+    numbers = [_text(CONTROL_GROUP / name).strip() for name in (limit, used)]
     if not all(number.isdecimal() for number in numbers):
         return None
-    lines = told((CONTROL_GROUP / used).with_name("memory.stat")).splitlines()
+    lines = _text((CONTROL_GROUP / used).with_name("memory.stat")).splitlines()
     cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
     return int(numbers[0]) - int(numbers[1]) + cached
 
 
-def _of_line(path: Path, name: str) -> int | None:
-    """Bytes that a line of the system's files gives in kB; None without such a line."""
-    lines = told(path).splitlines()
+def _line_bytes(path: str, name: str) -> int | None:
+    """Bytes that a line of a system file gives in kB; None without such a line."""
+    lines = _text(Path(path)).splitlines()
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:")), None)
 
 
-def told(path: Path) -> str:
-    """What a file of the system says; nothing where there is none."""
+def _text(path: Path) -> str:
+    """The content of a system file; empty if there is none."""
     try:
         return path.read_text(encoding="ascii")
     except OSError:

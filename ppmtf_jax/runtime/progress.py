@@ -1,4 +1,4 @@
-"""Progress of long work, on standard error: shown on a terminal, nothing elsewhere."""
+"""Progress of long work, on standard error: shown on a terminal and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
@@ -22,48 +23,37 @@ from rich.progress import (
 def progress_bar(
     title: str, total: int, *, show: bool, done: int = 0, waits_for: str = "compiling"
 ) -> Iterator[Callable[[int], None]]:
-    """Give a function that is called with the number of steps just finished; a bar shows them and the time left.
+    """Give a function to call with the number of steps just finished; a bar shows the steps and the time left.
 
-    Until the first of them is finished it shows what that waits for.
-
-    Examples
-    --------
-    >>> with progress_bar("sweeps", 10, show=False) as advance:
-    ...     advance(5)
+    Before the first finished steps the bar shows `waits_for`.
     """
-    if not _shown(show):
-        yield lambda _: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        # The first steps wait for the compiler, at times for half a minute: it should not look as if they hung.
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    with _shown(show, TextColumn("{task.description}"), *columns, TimeRemainingColumn()) as bar:
+        if bar is None:
+            yield lambda _: None
+            return
+        # The first steps wait for the compiler, sometimes for half a minute: the bar should not seem to hang.
         task = bar.add_task(title, total=total, completed=done, note=waits_for)
         yield lambda steps: bar.update(task, advance=steps, note="left")
 
 
 @contextmanager
 def spinner(title: str, *, show: bool) -> Iterator[None]:
-    """Show that work of unknown length goes on, and for how long already.
+    """Show that work of unknown length goes on, and for how long already."""
+    with _shown(show, SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
+        if bar is not None:
+            bar.add_task(title, total=None)
+        yield
 
-    Examples
-    --------
-    >>> with spinner("evaluating", show=False):
-    ...     pass
-    """
-    if not _shown(show):
-        yield
+
+@contextmanager
+def _shown(show: bool, *columns: ProgressColumn) -> Iterator[Progress | None]:
+    # Not `Console.is_terminal`: variables such as FORCE_COLOR set it where there is no terminal.
+    if not (show and sys.stderr.isatty()):
+        yield None
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        bar.add_task(title, total=None)
-        yield
+        yield bar
 
 
 def in_words(seconds: float) -> str:
@@ -77,8 +67,3 @@ def in_words(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _shown(show: bool) -> bool:
-    # Not `Console.is_terminal`, which variables such as FORCE_COLOR set where there is no terminal.
-    return show and sys.stderr.isatty()

@@ -1,8 +1,7 @@
 """Work in threads, one for each core or device.
 
-XLA shares one small operation out among all cores; for the small blocks of this library that costs more than it gains
-(synthesis took 60 % longer on two cores than on one). Whole blocks, one to a core, keep all cores busy; and so do whole
-blocks on several devices, which need nothing of each other.
+XLA splits one small operation over all cores; for the small blocks of this library that costs more than it gains
+(synthesis took 60 % longer on two cores than on one). Whole blocks, one per core or device, keep all of them busy.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain, islice
+from itertools import chain, cycle, islice
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -27,15 +26,11 @@ Tree = TypeVar("Tree")
 def n_threads() -> int:
     """One for each device of this process; on a CPU at least one for each core that it may use."""
     n_devices = jax.local_device_count()
-    if jax.default_backend() != "cpu":
-        return n_devices
-    return max(n_devices, n_cores())
+    return max(n_devices, n_cores()) if jax.default_backend() == "cpu" else n_devices
 
 
 def on_each_device(tree: Tree) -> Callable[[], Tree]:
-    """Put what all threads read on every device of this process, once: a function that gives the copy of its caller.
-
-    Otherwise every call would copy it anew from the device where it is.
+    """Put what all threads read on every device of this process once; gives a function for the caller's local copy.
 
     Examples
     --------
@@ -48,26 +43,21 @@ def on_each_device(tree: Tree) -> Callable[[], Tree]:
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results of `function` in the order of `items`, which are taken only as results are.
+    """Results of `function` in the order of `items`; an item is taken only when a result is.
 
-    So at most one item more than there are threads is in memory. A single item needs no thread. What a thread computes
-    it computes on a device of its own where there are several. The precision of the calling thread holds.
-
-    Examples
-    --------
-    >>> list(map_in_threads(lambda x: x * x, range(4)))
-    [0, 1, 4, 9]
+    So memory holds at most one item more than there are threads. Each thread computes on a device of its own if there
+    are several, with the precision of the calling thread.
     """
     double = jnp.result_type(float) == jnp.float64
-    devices = jax.local_devices()
+    n_at_once = n_threads()
     free: SimpleQueue[Any] = SimpleQueue()
-    for number in range(n_threads()):
-        free.put(devices[number % len(devices)])
+    for device in islice(cycle(jax.local_devices()), n_at_once):
+        free.put(device)
 
     def call(item: Item) -> Result:
         device = free.get()
         try:
-            # JAX keeps these settings by thread.
+            # JAX keeps these settings per thread.
             with jax.enable_x64(double), jax.default_device(device):
                 return function(item)
         finally:
@@ -76,11 +66,10 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
     items = iter(items)
     few = list(islice(items, 2))
     if len(few) < 2:
-        # To start a thread takes longer than many a single item.
+        # Starting a thread takes longer than many a single item.
         yield from map(call, few)
         return
     pending: deque[Future[Result]] = deque()
-    n_at_once = n_threads()
     with ThreadPoolExecutor(n_at_once) as pool:
         try:
             for item in chain(few, items):

@@ -11,7 +11,7 @@ import pytest
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.jobs.resume import run
+from ppmtf_jax.jobs.runner import run
 
 SEED = 918273645546372819
 USER = "quagga-{:03d}"

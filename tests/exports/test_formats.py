@@ -21,11 +21,6 @@ from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat, write_layer
 from tests.exports.examples import PLACES, ROWS, by_hand
 
 TIMES = [f"2024-01-0{1 + (22 + i) // 24}T{(22 + i) % 24:02d}:00:00+12:00" for _, _, i, _ in ROWS]
-EVERY = [
-    (name, kind)
-    for name, entry in EXPORT_FORMATS.items()
-    for kind in ("traces", "population")[: 2 - entry.of_traces_alone]
-]
 
 
 def layer_of(kind: str) -> Layer:
@@ -104,9 +99,7 @@ def test_no_text_of_a_csv_is_run_by_a_spreadsheet(tmp_path, begin):
 
 
 def test_names_of_columns_are_not_run_either(tmp_path):
-    layer = population_layer({"=1+1": by_hand()})
-    path = tmp_path / "made.csv"
-    write_layer(layer, path)
+    path = written(tmp_path, "csv", population_layer({"=1+1": by_hand()}))
     assert path.read_text(encoding="utf-8").splitlines()[0].endswith("'=1+1_events,'=1+1_share")
 
 
@@ -177,19 +170,8 @@ def test_pieces_make_the_same_file(tmp_path, monkeypatch, name):
     assert written(tmp_path, name, overwrite=True).read_bytes() == whole
 
 
-@pytest.mark.parametrize(("name", "kind"), EVERY)
-def test_only_the_owner_may_read_what_is_not_public(tmp_path, name, kind):
-    path = written(tmp_path, name, layer_of(kind))
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    before = path.read_bytes()
-    written(tmp_path, name, layer_of(kind), overwrite=True, public=True)
-    assert path.read_bytes() == before
-    assert stat.S_IMODE(path.stat().st_mode) != 0o600
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-
-
 @pytest.mark.parametrize("name", list(EXPORT_FORMATS))
-def test_what_somebody_else_wrote_is_never_replaced(tmp_path, name):
+def test_a_file_is_secret_unless_public_and_only_our_own_is_replaced(tmp_path, name):
     path = tmp_path / f"made{EXPORT_FORMATS[name].suffixes[0]}"
     for content in ("", "mine", "time,latitude,longitude,altitude\n1,2,3,4\n"):
         path.write_text(content)
@@ -197,9 +179,17 @@ def test_what_somebody_else_wrote_is_never_replaced(tmp_path, name):
             written(tmp_path, name, overwrite=True)
         assert path.read_text() == content
     path.unlink()
-    written(tmp_path, name)
-    with pytest.raises(InputError, match="a name that is free"):
-        written(tmp_path, name)
+    for kind in ("traces", "population")[: 2 - EXPORT_FORMATS[name].of_traces_alone]:
+        path.unlink(missing_ok=True)
+        written(tmp_path, name, layer_of(kind))
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        with pytest.raises(InputError, match="a name that is free"):
+            written(tmp_path, name, layer_of(kind))
+        before = path.read_bytes()
+        written(tmp_path, name, layer_of(kind), overwrite=True, public=True)
+        assert path.read_bytes() == before
+        assert stat.S_IMODE(path.stat().st_mode) != 0o600
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_nothing_is_left_of_a_write_that_failed(tmp_path, monkeypatch):
@@ -226,10 +216,10 @@ def test_names_tell_the_format(tmp_path):
             write_layer(trace_layer(by_hand()), tmp_path / path, how)
 
 
-@pytest.mark.parametrize("name", ["mf-json", "kepler-trips"])
-def test_a_population_does_not_move(tmp_path, name):
-    with pytest.raises(InputError, match=r"expected traces; found a population\. Choose one of geojson, geop"):
-        written(tmp_path, name, layer_of("population"))
+def test_a_population_does_not_move(tmp_path):
+    for name in ("mf-json", "kepler-trips"):
+        with pytest.raises(InputError, match=r"expected traces; found a population\. Choose one of geojson, geop"):
+            written(tmp_path, name, layer_of("population"))
 
 
 def test_a_format_is_added_by_registering_it(tmp_path):

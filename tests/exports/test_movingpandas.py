@@ -13,7 +13,7 @@ from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.exports.libraries import load_library
+from ppmtf_jax.exports.geodataframe import load_library
 from ppmtf_jax.exports.movingpandas import from_movingpandas, to_movingpandas
 from tests.exports.examples import by_hand, events
 from tests.support import every_place

@@ -16,11 +16,8 @@ def hours(*texts: str) -> np.ndarray:
 
 def test_wall_clock_of_instants():
     grid = TimeGrid.each_instant("2024-01-01T23:30:00", 1800, 4, "Asia/Tokyo")
-    assert wall_clock(grid, np.array([0, 3, 1])).astype(str).tolist() == [
-        "2024-01-01T23:30:00.000",
-        "2024-01-02T01:00:00.000",
-        "2024-01-02T00:00:00.000",
-    ]
+    expected = hours("2024-01-01T23:30", "2024-01-02T01:00", "2024-01-02T00:00")
+    assert wall_clock(grid, np.array([0, 3, 1])).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Asia/Kathmandu", "America/New_York"])

@@ -22,9 +22,13 @@ from tests.support import every_place, to_traces
 read_checkins = partial(read_checkins, discretization=every_place())
 
 geopandas = pytest.importorskip("geopandas", reason="needs GeoPandas (extra interop)")
-trackintel = pytest.importorskip("trackintel", reason="needs trackintel (extra interop)")
-
 ANY_PLACE = every_place(MostVisited(1000))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _needs_trackintel() -> None:
+    """It is not imported when tests are collected, since every worker would wait 2 s for it."""
+    pytest.importorskip("trackintel", reason="needs trackintel (extra interop)")
 
 
 def hour(h: int) -> pd.Timestamp:
@@ -33,6 +37,8 @@ def hour(h: int) -> pd.Timestamp:
 
 def staypoints(rows: list[tuple], **more: object) -> object:
     """A table of (user, first hour, last hour, longitude) of trackintel."""
+    import trackintel
+
     user, begin, end, x = zip(*rows, strict=True)
     table = {"user_id": user, "started_at": [hour(h) for h in begin], "finished_at": [hour(h) for h in end], **more}
     return trackintel.Staypoints(
@@ -41,6 +47,8 @@ def staypoints(rows: list[tuple], **more: object) -> object:
 
 
 def test_a_run_of_events_at_a_place_is_a_staypoint():
+    import trackintel
+
     traces = by_hand().select_traces(np.array([True, False, True]))
     made = to_trackintel(traces)
     trackintel.Staypoints.validate(made)
@@ -103,6 +111,8 @@ def test_a_staypoint_has_every_instant_that_it_covers():
 
 
 def test_position_fixes_are_check_ins():
+    import trackintel
+
     points = geopandas.points_from_xy([5.0, 6], [1.0, 2])
     fixes = geopandas.GeoDataFrame({"user_id": [3, 3], "tracked_at": [hour(2), hour(1)]}, geometry=points, crs=4326)
     checkins = from_trackintel(trackintel.Positionfixes(fixes))

@@ -109,7 +109,10 @@ def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
     same = more.table[more.table["seed"] == 0].merge(first.table, on=["candidate", "seed", "traces", "metric"])
     assert (same["value_x"] == same["value_y"]).all()
     assert len(same) == len(first.table)
-    pd.testing.assert_frame_equal(pd.read_csv(tmp_path / "out" / "compare.csv"), more.table)
+    out = tmp_path / "out"
+    pd.testing.assert_frame_equal(pd.read_csv(out / "compare.csv"), more.table)
+    for path in (out, out / "cells", out / "compare.csv", *out.glob("cells/*.json")):
+        assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
 def test_what_a_cell_depends_on_makes_another(folders, sets, tmp_path, measured):
@@ -122,13 +125,19 @@ def test_what_a_cell_depends_on_makes_another(folders, sets, tmp_path, measured)
     assert len(measured) == 3
 
 
-def test_a_damaged_cell_is_measured_again(folders, tmp_path, measured):
+def test_a_damaged_cell_is_measured_again_and_leftovers_vanish(folders, tmp_path, measured):
     settings = CompareSettings(1, k=3, attacks=False)
     compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
     (cell,) = (tmp_path / "out" / "cells").glob("*.json")
     cell.write_text(cell.read_text()[:50])
+    left = [
+        tmp_path / "out" / name for name in (".compare.csv.partial-0123abcd", f"cells/.{cell.name}.partial-0123abcd")
+    ]
+    for file in left:
+        file.write_text("half")
     compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
     assert len(measured) == 2
+    assert not any(file.exists() for file in left)
 
 
 def test_a_stop_keeps_what_was_finished(folders, tmp_path, monkeypatch, measured):
@@ -146,13 +155,6 @@ def test_a_stop_keeps_what_was_finished(folders, tmp_path, monkeypatch, measured
     monkeypatch.setattr(module, "fit", kept)
     compare_systems(*folders, tmp_path / "out", ["uniform", "sgd"], settings)
     assert measured == [("uniform", 0), ("sgd", 0), ("sgd", 0)]
-
-
-def test_only_the_owner_can_read_it(folders, tmp_path):
-    compare_systems(*folders, tmp_path / "out", ["uniform"], CompareSettings(1, k=3, attacks=False))
-    out = tmp_path / "out"
-    for path in (out, out / "cells", out / "compare.csv", *out.glob("cells/*.json")):
-        assert not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
 def test_one_that_does_not_suit_the_data_is_left_out(sets, monkeypatch):
@@ -217,12 +219,3 @@ def test_settings_that_cannot_be():
         CompareSettings(n_seeds=0)
     with pytest.raises(InputError, match="eta"):
         CompareSettings(eta=-1.0)
-
-
-def test_leftovers_of_a_killed_comparison_vanish(folders, tmp_path):
-    settings = CompareSettings(1, k=3, attacks=False)
-    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
-    left = tmp_path / "out" / ".compare.csv.partial-0123abcd"
-    left.write_text("half")
-    compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
-    assert not left.exists()

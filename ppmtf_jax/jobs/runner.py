@@ -1,0 +1,254 @@
+"""The job runner: does the steps of a job that are not done yet, and makes one folder of their outputs.
+
+Every step writes complete files or none, then a stamp with two fingerprints: of everything that the step depends on
+(its settings, its input files or the fingerprints of earlier steps, the seed and the version of the library), and of
+its output. A step is skipped if both agree, so an output that was removed, changed or damaged is made again.
+
+A job writes two folders: `release`, which can be handed to anyone, and `private`, which has everything else and which
+only the owner may read; `private/log.txt` says when each step was done and how long it took.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from textwrap import indent
+from typing import Any
+
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.evaluation import Evaluation, evaluate
+from ppmtf_jax.jobs.config import JobConfig, input_paths
+from ppmtf_jax.jobs.resumable_fit import kept_seed
+from ppmtf_jax.jobs.steps import (
+    draw_pictures,
+    fit_model,
+    import_data,
+    release_traces,
+    run_privacy_test,
+    synthesize_traces,
+)
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, load_with_key
+from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
+from ppmtf_jax.runtime.folders import check_output_folder, content_digest
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+SYSTEM_STEPS, SYSTEM_FOLDERS = ("fit", "synthesize", "test"), ("model", "synthetic", "verdicts")
+"""The steps of every system, and the folder that each of them makes."""
+METRICS_FILE = "metrics.json"
+LOG_FILE = "log.txt"
+"""In the private folder: a line for each finished step with its seconds, of all runs of the job."""
+PRIVATE_NAMES = ("data", *SYSTEM_FOLDERS, "key", METRICS_FILE, "pictures", "seed.json")
+COMPARED, STAMPS = "compared", ".steps"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What a finished job made.
+
+    Parameters
+    ----------
+    out : Path
+    evaluation : Evaluation
+        Columns: released traces (if any), all synthetic traces (if not all were released), the traces of each compared
+        system that passed, training and uniform.
+    n_traces, n_released : int
+    pictures : list of Path
+    skipped : list of str
+        Steps that an earlier run had done.
+    """
+
+    out: Path
+    evaluation: Evaluation
+    n_traces: int
+    n_released: int
+    pictures: list[Path]
+    skipped: list[str] = field(default_factory=list)
+
+
+def run(config: JobConfig, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> JobResult:
+    """Do all steps of a job that are not done yet; `say` is told what happens.
+
+    Raises
+    ------
+    InputError
+        The input is wrong, the disk is full, or another process works on the same folder.
+    """
+    stamps = config.out / "private" / STAMPS
+    make_private(stamps.parent)
+    make_private(stamps)
+    with exclusive_use(stamps / "lock"):
+        return _Job(config, progress, say).run()
+
+
+class _Job:
+    """One run of a job. Each step is a method that makes its output; `_do` decides whether it is needed."""
+
+    def __init__(self, config: JobConfig, progress: bool, say: Callable[[str], None]):
+        self.config, self.progress, self.say = config, progress, say
+        self.release, self.private = config.out / "release", config.out / "private"
+        self.stamps = self.private / STAMPS
+        self.seed = kept_seed(self.private / "seed.json", config.seed)
+        self.how: dict[str, Any] = {"seed": self.seed, "overwrite": True, "progress": progress}
+        self.fingerprints: dict[str, str] = {}
+        self.skipped: list[str] = []
+
+    def run(self) -> JobResult:
+        config = self.config
+        self._clear_leftovers()
+        self._do("import", self._import, (config.source, self._importing_with_content()), [], [self.private / "data"])
+        self._make(config.system, config.fitting, self.private)
+        self._do("release", self._release, config.releasing, ["test"], [self.release, self.private / "key"])
+        if config.compared:
+            make_private(self.private / COMPARED)
+        for system, settings in config.compared.items():
+            self._make(system, settings, self._compared(system), f" {system}")
+        # Not earlier: a job that is killed before the stamp of a fit exists continues from its last checkpoint.
+        for file in self.stamps.iterdir():
+            if re.fullmatch(r"fit-[0-9a-f]{16}\.npz", file.name):
+                remove(file)
+        measured = ["release", *(f"test {system}" for system in config.compared)]
+        self._do("evaluate", self._evaluate, config.evaluating, measured, [self.private / METRICS_FILE])
+        pictures = self.private / "pictures"
+        self._do("pictures", partial(self._pictures, pictures), None, ["evaluate"], [pictures])
+        passed, found = PlausibleDeniability.load(self.private / "verdicts").passed, sorted(pictures.glob("*.png"))
+        return JobResult(config.out, self._evaluation(), len(passed), int(passed.sum()), found, self.skipped)
+
+    def _clear_leftovers(self) -> None:
+        """Remove unfinished outputs of a killed run, and outputs of systems that are no longer compared."""
+        clear_leftovers(self.config.out, ["release"])
+        clear_leftovers(self.private, PRIVATE_NAMES)
+        clear_leftovers(self.stamps)
+        for system in SYNTHESIZERS:
+            if system in self.config.compared:
+                clear_leftovers(self._compared(system), SYSTEM_FOLDERS)
+            else:
+                remove(self._compared(system))
+
+    def _compared(self, system: str) -> Path:
+        return self.private / COMPARED / system
+
+    def _make(self, system: str, settings: Any, folder: Path, suffix: str = "") -> None:
+        """Fit a system, and synthesize and test traces, in `folder`; `suffix` ends the names of the steps."""
+        make_private(folder)
+        fit, synthesize, test = (f"{step}{suffix}" for step in SYSTEM_STEPS)
+        model, synthetic, verdicts = (folder / name for name in SYSTEM_FOLDERS)
+        self._do(fit, partial(self._fit, system, settings, model, fit), (system, settings), ["import"], [model])
+        make_traces = partial(self._synthesize, model, synthetic)
+        self._do(synthesize, make_traces, self.config.synthesizing, [fit], [synthetic])
+        test_traces = partial(self._test, model, synthetic, verdicts)
+        self._do(test, test_traces, self.config.testing, [synthesize], [verdicts])
+
+    def _do(self, name: str, action: Callable[[], None], settings: Any, after: list[str], outputs: list[Path]) -> None:
+        """Do a step unless it is done; it depends on the steps `after` and so on all steps before them."""
+        fingerprint = self.fingerprints[name] = self._fingerprint(name, settings, after)
+        stamp = self.stamps / name
+        if stamp.is_file() and stamp.read_text() == _stamp(fingerprint, outputs):
+            self.skipped.append(name)
+            self.say(f"{name}: done before")
+            return
+        self.say(f"{name} ...")
+        begin = time.perf_counter()
+        try:
+            action()
+        except BaseException as error:
+            with suppress(OSError):  # the step reports a full disk
+                self._log(f"{name}: {type(error).__name__} after {time.perf_counter() - begin:.1f} s")
+            raise
+        write_text(stamp, _stamp(fingerprint, outputs))
+        seconds = time.perf_counter() - begin
+        self._log(f"{name}: {seconds:.1f} s")
+        self.say(f"  done in {seconds:.1f} s")
+
+    def _log(self, text: str) -> None:
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        append_text(self.private / LOG_FILE, f"{now} {text}\n")
+
+    def _fingerprint(self, name: str, settings: Any, after: list[str]) -> str:
+        before = [self.fingerprints[step] for step in after]
+        content = [name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+    def _importing_with_content(self) -> Any:
+        """The settings with the content of files in place of their names, which depend on the current folder."""
+        settings = self.config.importing
+        return replace(settings, **{name: content_digest(path) for name, path in input_paths(settings).items()})
+
+    def _import(self) -> None:
+        config = self.config
+        imported = import_data(config.source, config.importing, self.private / "data", **self.how)
+        self.say(indent(imported.report, "  "))
+
+    def _fit(self, system: str, settings: Any, model: Path, step: str) -> None:
+        checkpoint = self.stamps / f"fit-{self.fingerprints[step][:16]}.npz"
+        train = self.private / "data" / "train"
+        fitted = fit_model(train, model, system, settings, checkpoint=checkpoint, **self.how)
+        for sentence in fitted.summary():
+            self.say(f"  {sentence}")
+
+    def _synthesize(self, model: Path, synthetic: Path) -> None:
+        synthesize_traces(model, synthetic, self.config.synthesizing, **self.how)
+
+    def _test(self, model: Path, synthetic: Path, verdicts: Path) -> None:
+        passed = run_privacy_test(model, synthetic, verdicts, self.config.testing, **self.how).passed
+        self.say(f"  {int(passed.sum())} of {len(passed)} traces passed")
+
+    def _release(self) -> None:
+        verdicts, key = self.private / "verdicts", self.private / "key"
+        if PlausibleDeniability.load(verdicts).passed.any():
+            synthetic = self.private / "synthetic"
+            release_traces(synthetic, verdicts, self.release, key, self.config.releasing, **self.how)
+            return
+        # An earlier run with other settings may have released traces.
+        for folder, kind in ((self.release, RELEASE), (key, RELEASE_KEY)):
+            check_output_folder(folder, kind, overwrite=True)
+            remove(folder)
+
+    def _evaluate(self) -> None:
+        train, test = self._load("data/train"), self._load("data/test")
+        sets = {"released": self._released(train)} if self.release.is_dir() else {}
+        if not PlausibleDeniability.load(self.private / "verdicts").passed.all():
+            sets["all"] = self._load("synthetic")
+        for system in self.config.compared:
+            passed = PlausibleDeniability.load(self._compared(system) / "verdicts").passed
+            if passed.any():
+                sets[system] = self._load(f"{COMPARED}/{system}/synthetic").select_traces(passed)
+        evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
+        write_text(self.private / METRICS_FILE, evaluation.to_json())
+
+    def _pictures(self, folder: Path) -> None:
+        train = self._load("data/train")
+        draw_pictures(
+            folder,
+            synthetic=self._released(train) if self.release.is_dir() else self._load("synthetic"),
+            train=train,
+            test=self._load("data/test"),
+            evaluation=self._evaluation(),
+            model=FittedModel.load(self.private / "model"),
+            overwrite=True,
+            progress=self.progress,
+        )
+
+    def _load(self, name: str) -> Traces:
+        return Traces.load(self.private / name, progress=self.progress)
+
+    def _released(self, train: Traces) -> Traces:
+        """The release as it was written, with the users' ids."""
+        return load_with_key(self.release, self.private / "key", train)
+
+    def _evaluation(self) -> Evaluation:
+        return Evaluation.from_json((self.private / METRICS_FILE).read_text(encoding="utf-8"))
+
+
+def _stamp(fingerprint: str, outputs: list[Path]) -> str:
+    return f"{fingerprint} {''.join(map(content_digest, outputs))}"
