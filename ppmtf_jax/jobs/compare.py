@@ -23,7 +23,9 @@ from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users
 from ppmtf_jax.data.measurement import Quantity
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, EvaluationSettings, Row, evaluate
+from ppmtf_jax.evaluation.evaluation import evaluate
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
+from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.jobs.resume import content_hash
 from ppmtf_jax.jobs.steps import PathLike
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test

@@ -26,7 +26,7 @@ from typing import Any
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import Evaluation, evaluate
+from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.jobs.config import JobConfig, input_paths
 from ppmtf_jax.jobs.steps import (
     AnySeed,

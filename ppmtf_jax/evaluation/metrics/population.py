@@ -1,4 +1,4 @@
-"""TP-TV: how far the population of each slot is from where it should be."""
+"""TP-TV: distance between the populations (distributions of the events over places) of each slot."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Measurement, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, variation_quantity
 
 N_TOP = 50
 
@@ -39,11 +39,7 @@ class PopulationSettings:
 
 
 def population_by_slot(traces: Traces) -> np.ndarray:
-    """Distribution of the events of each slot over places; uniform for a slot without events.
-
-    Returns
-    -------
-    float64 array, shape (slots, places)
+    """Distribution of the events of each slot over places, shape (slots, places); uniform for a slot without events.
 
     Examples
     --------
@@ -59,7 +55,7 @@ def population_by_slot(traces: Traces) -> np.ndarray:
 
 
 def tp_tv(traces: Traces, test: Traces) -> float:
-    """TP-TV of `traces`, all trace numbers taken together: total variation between populations, over the slots.
+    """TP-TV of all trace numbers together: total variation between the populations, averaged over the slots.
 
     Raises
     ------
@@ -88,13 +84,6 @@ def tp_tv_top50(traces: Traces, test: Traces, *, n_top: int = N_TOP) -> float:
     ------
     InputError
         The numbers of slots or the place tables differ.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> tp_tv_top50(train, test) < tp_tv(train, test)
-    True
     """
     check_comparable(traces=traces, test=test)
     return _top_variation(population_by_slot(traces), population_by_slot(test), n_top)
@@ -111,8 +100,7 @@ def _measure(comparison: Comparison, settings: PopulationSettings) -> list[float
 
 def _uniform(comparison: Comparison, settings: PopulationSettings) -> list[float]:
     test = comparison.test
-    everywhere = np.full((test.time_grid.n_slots, test.n_places), 1 / test.n_places)
-    return _variations(everywhere, comparison, settings)
+    return _variations(np.full((test.time_grid.n_slots, test.n_places), 1 / test.n_places), comparison, settings)
 
 
 def _variations(population: np.ndarray, comparison: Comparison, settings: PopulationSettings) -> list[float]:
@@ -132,22 +120,16 @@ METRICS.register(
         "tp_tv",
         "utility",
         (
-            Quantity(
+            variation_quantity(
                 "tp_tv",
                 "TP-TV",
                 "Total variation between the distributions over places of the synthetic and the test events, averaged "
                 "over the slots.",
-                "total variation, 0 to 1",
-                "lower",
-                NEAR_TRAINING,
             ),
-            Quantity(
+            variation_quantity(
                 "tp_tv_top{n_top}",
                 "TP-TV-Top{n_top}",
-                "TP-TV where only the {n_top} places that the test users visit most in the slot count.",
-                "total variation, 0 to 1",
-                "lower",
-                NEAR_TRAINING,
+                "TP-TV over the {n_top} places that the test users visit most in each slot.",
             ),
         ),
         _measure,

@@ -1,7 +1,8 @@
-"""TM-EMD: how far from where they should go people go on from each place."""
+"""TM-EMD: distance between the places where people go next, in bins of latitude and of longitude."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,13 +13,15 @@ from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Readin
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.distributions import earth_movers_distance
+from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts
 from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
 Box = tuple[float, float, float, float]
 """(south, north, west, east), degrees."""
+_Axes = tuple[np.ndarray, np.ndarray]
+"""An array for latitude and one for longitude."""
 
 
 @dataclass(frozen=True)
@@ -53,31 +56,13 @@ class TransitionSettings:
 
 
 def transition_counts(traces: Traces) -> sparse.csr_array:
-    """How often each place follows each at consecutive instants, over all users; shape (places, places).
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=5, seed=0).traces
-    >>> int(transition_counts(traces).sum()) == len(traces.transitions().event)
-    True
-    """
+    """How often each place follows each at consecutive instants, over all users; shape (places, places)."""
     steps = traces.transitions()
-    pair = (steps.place, steps.next_place)
-    # Converting sums what is at the same cell.
-    return sparse.coo_array((np.ones(len(steps.event)), pair), shape=(traces.n_places, traces.n_places)).tocsr()
+    return pair_counts(steps.place, steps.next_place, (traces.n_places, traces.n_places))
 
 
 def transition_matrix(traces: Traces) -> sparse.csr_array:
-    """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> matrix = transition_matrix(toy_city(n_users=5, seed=0).traces)
-    >>> bool(np.allclose(matrix.sum(axis=1), 1))
-    True
-    """
+    """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity."""
     counts = transition_counts(traces)
     total = counts.sum(axis=1)
     return (
@@ -86,18 +71,13 @@ def transition_matrix(traces: Traces) -> sparse.csr_array:
 
 
 def tm_emd(traces: Traces, test: Traces, *, n_bins: int = N_BINS, box: Box | None = None) -> tuple[float, float]:
-    """TM-EMD-Y and TM-EMD-X of `traces`, all trace numbers taken together: how far people go astray, over the places.
+    """TM-EMD-Y and TM-EMD-X of all trace numbers together, in bins; NaN if the test traces have no transition.
 
     Parameters
     ----------
     traces, test : Traces
     n_bins, box
         See `TransitionSettings`.
-
-    Returns
-    -------
-    y, x : float
-        In bins; NaN if the test traces have no transition.
 
     Raises
     ------
@@ -116,14 +96,9 @@ def tm_emd(traces: Traces, test: Traces, *, n_bins: int = N_BINS, box: Box | Non
     (0.0, 0.0)
     """
     check_comparable(traces=traces, test=test)
-    settings = TransitionSettings(n_bins, box)
-    axes = _axes(test.places, settings)
+    axes = _axes(test.places, TransitionSettings(n_bins, box))
     onward, expected = (_onward(transition_matrix(each), axes) for each in (traces, test))
     return _distances(onward, expected, test.has_transitions())
-
-
-_Axes = tuple[np.ndarray, np.ndarray]
-"""Of latitude and of longitude."""
 
 
 def _is_box(box: tuple[float, ...]) -> bool:
@@ -131,7 +106,7 @@ def _is_box(box: tuple[float, ...]) -> bool:
 
 
 def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
-    """Which bin of latitude, and of longitude, each place is in: 0-1 matrices of shape (places, bins)."""
+    """The bins of latitude and of longitude that each place is in: 0-1 matrices of shape (places, bins)."""
     south, north, west, east = settings.box or places.bounding_box()
     return (
         _bin_indicator(places.latitude, south, north, settings.n_bins),
@@ -147,14 +122,14 @@ def _bin_indicator(value: np.ndarray, low: float, high: float, n_bins: int) -> n
 
 
 def _onward(matrix: sparse.csr_array, axes: _Axes) -> _Axes:
-    """Where people go next from each place, by bin of latitude and of longitude, each of shape (places, bins)."""
+    """Probability of the next bin of latitude, and of longitude, from each place; each of shape (places, bins)."""
     y, x = (np.asarray(matrix @ axis) for axis in axes)
     return y, x
 
 
 def _distances(onward: _Axes, test: _Axes, defined: bool) -> tuple[float, float]:
     if not defined:
-        return float("nan"), float("nan")
+        return math.nan, math.nan
     y, x = (earth_movers_distance(*each) for each in zip(onward, test, strict=True))
     return y, x
 
@@ -176,14 +151,14 @@ def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[floa
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Reading]:
-    """Beside what traces give that never move, which sparse test traces reward."""
+    """The reference is the value of traces that never move, since sparse test traces reward these."""
     test = comparison.test
     axes = _axes(test.places, settings)
-    # Whoever never moves goes from each place to that place.
+    # Somebody who never moves goes from each place to the same place.
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
     caveat = f"{empty:.0%} of the places have no test step and count as stayed at, so traces that stay score well there"
-    # Where nobody moves at all the metric is undefined, and says why.
+    # Where nobody moves at all, the metric is undefined and says why.
     caveat = caveat if LARGE_PART < empty < 1 else ""
     return [Reading({"never moving": value}, caveat) for value in never_moving]
 

@@ -1,17 +1,18 @@
-"""VF-TV: how far a place is from having its share of regulars and of passers-by."""
+"""VF-TV: distance between the shares of their time that people spend at each place."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Measurement, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
+from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, variation_quantity
 
 MIN_EVENTS = 5
 
@@ -39,15 +40,10 @@ class VisitSettings:
 
 
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
-    """Histogram over users, for each place, of the share of a user's events that are there.
+    """Number of users, for each place and bin, whose share of events at the place is in the bin, shape (places, bins).
 
     Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of
     exactly 1 do not count.
-
-    Returns
-    -------
-    int64 array, shape (places, n_bins)
-        Numbers of users.
 
     Examples
     --------
@@ -67,10 +63,10 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
 
 
 def vf_tv(traces: Traces, train: Traces, test: Traces, *, n_bins: int | None = None) -> float:
-    """VF-TV of `traces`, all trace numbers taken together: total variation between visit fractions, over the places.
+    """VF-TV of all trace numbers together: total variation between visit fractions, averaged over the places.
 
-    The mean is over places that have a histogram in both `train` and `test`; where `traces` have none, all of theirs is
-    in the lowest bin. NaN if there is no such place.
+    The mean is over places that have a histogram in both `train` and `test`; NaN if there is no such place. A place
+    where `traces` have no histogram counts as if all users were in the lowest bin.
 
     Parameters
     ----------
@@ -102,10 +98,10 @@ def vf_tv(traces: Traces, train: Traces, test: Traces, *, n_bins: int | None = N
 def _variation(released: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
     known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
     if not known.any():
-        return float("nan")
-    released, test = released[known].astype(np.float64), test[known]
+        return math.nan
+    released = released[known]
     released[released.sum(axis=1) == 0, 0] = 1
-    return total_variation(released / released.sum(axis=1, keepdims=True), test / test.sum(axis=1, keepdims=True))
+    return total_variation(counts_to_shares(released), counts_to_shares(test[known]))
 
 
 def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
@@ -128,7 +124,7 @@ def _from_real(fractions: np.ndarray, comparison: Comparison) -> float:
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:
-    """From each user's first to her last event; of users who count."""
+    """Instants from the first to the last event of each user with at least `MIN_EVENTS` events."""
     n_events = np.bincount(traces.user, minlength=traces.n_users)
     first = np.flatnonzero(np.diff(traces.user, prepend=-1))
     # A user's traces need not be in the order of time.
@@ -148,14 +144,11 @@ METRICS.register(
         "vf_tv",
         "utility",
         (
-            Quantity(
+            variation_quantity(
                 "vf_tv",
                 "VF-TV",
                 "Total variation between the distributions of the share of a user's events at a place, over users with "
                 f"at least {MIN_EVENTS} events, averaged over the places.",
-                "total variation, 0 to 1",
-                "lower",
-                NEAR_TRAINING,
                 f"no place that users with at least {MIN_EVENTS} events visit among others in both real sets",
             ),
         ),
