@@ -19,26 +19,25 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate, format_table
-from ppmtf_jax.evaluation.evaluation import TABLE_COLUMNS, UNIFORM_IS_BETTER
-from ppmtf_jax.evaluation.metrics.population import tp_tv, tp_tv_top50
-from ppmtf_jax.evaluation.metrics.transitions import tm_emd
-from ppmtf_jax.evaluation.metrics.visits import vf_tv
+from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
+from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import build_settings
 from tests import support
+from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
 
 PLACES = support.places_in_line(6)
 NO_ATTACKS = EvaluationSettings(attacks=False)
 # Five training users make a group.
-SMALL_GROUPS = EvaluationSettings(settings={"group_fidelity": {"min_users": 2, "n_cells": 1}})
+SMALL_GROUPS = EvaluationSettings(settings={"group_tv": {"min_users": 2, "n_cells": 1}})
 ALARM_NUMBERS = ["unicity", "copied_run", "copied_run_far", "nearest_share", "nearest_share_far"]
 ATTACK_NUMBERS = [*ALARM_NUMBERS, "density_ratio_auc", "mia_advantage", "mia_chance", "n_attacked", "reid_rate"]
 PUBLISHED_NUMBERS = ["tp_tv", "tp_tv_top50", "tm_emd_y", "tm_emd_x", "vf_tv"]
 # Of one period; of all that have a distance from the test users.
-STEP_NUMBERS = ["stay_share", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv"]
+STEP_NUMBERS = ["stay_difference", "move_interval_w1_h", "jump_tv", "radius_w1_km", "od_tv", "row_tv"]
 WINDOW_NUMBERS = ["distinct_w1", "top_place_w1", "window_vf_tv"]
-UTILITY_NUMBERS = [*PUBLISHED_NUMBERS, *STEP_NUMBERS, *WINDOW_NUMBERS, "group_fidelity"]
+UTILITY_NUMBERS = [*PUBLISHED_NUMBERS, *STEP_NUMBERS, *WINDOW_NUMBERS, "group_tv"]
 ALL = [*UTILITY_NUMBERS, *ATTACK_NUMBERS]
 
 
@@ -141,7 +140,7 @@ def test_of_users_who_stand_for_nobody_all_is_measured_but_who_they_are(train: T
     for users in (range(5), range(50, 55)):
         invented = replace(random_traces(2, users), of_nobody=True)
         evaluation = evaluate(invented, train, test_set, SMALL_GROUPS)
-        assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {"reid_rate", "group_fidelity"}
+        assert {name for name in evaluation.metrics if math.isnan(evaluation[name])} == {"reid_rate", "group_tv"}
         assert not math.isnan(evaluation.value("reid_rate", "training"))
         (row,) = [row for row in evaluation.rows() if row.quantity.name == "reid_rate"]
         assert "synthetic users who stand for nobody" in row.quantity.undefined
@@ -157,7 +156,7 @@ def test_what_passed_a_privacy_test_can_be_evaluated(synthetic: Traces, train: T
     assert set(table["metric"][~np.isfinite(table["value"])]) == {"unicity"}
     # At the hours of the test user that is drawn for it there are no two events of it at consecutive instants.
     table = evaluate(gaps, train, test_set, SMALL_GROUPS).table.query("column == 'synthetic'")
-    undefined = ["stay_share", "move_interval_w1_h", "jump_tv", "od_tv", "unicity"]
+    undefined = ["stay_difference", "move_interval_w1_h", "jump_tv", "od_tv", "unicity"]
     assert table["metric"][~np.isfinite(table["value"])].tolist() == undefined
 
 
@@ -170,7 +169,7 @@ def test_undefined_metrics_are_nan_and_say_why(train: Traces) -> None:
     evaluation = undefined_evaluation(train)
     undefined = {name for name in evaluation.metrics if math.isnan(evaluation[name])}
     # The test users have an event each, and so no window of two; five training users are no group.
-    of_period = {*STEP_NUMBERS, *WINDOW_NUMBERS, *ALARM_NUMBERS, "group_fidelity"}
+    of_period = {*STEP_NUMBERS, *WINDOW_NUMBERS, *ALARM_NUMBERS, "group_tv"}
     assert undefined == {"tm_emd_y", "tm_emd_x", "vf_tv", "reid_rate", "mia_advantage", "mia_chance", *of_period}
     assert evaluation.table.query("value.isna()")["undefined"].all()
     assert not math.isnan(evaluation.value("reid_rate", "training"))
@@ -230,7 +229,7 @@ def test_the_table_is_tidy(synthetic: Traces, train: Traces, test_set: Traces) -
         "privacy": ATTACK_NUMBERS,
     }
     assert set(evaluation.table.query("direction == 'none'")["metric"]) == {"unicity", "mia_chance", "n_attacked"}
-    assert set(evaluation.table.query("direction == 'zero'")["metric"]) == {"stay_share"}
+    assert set(evaluation.table.query("direction == 'zero'")["metric"]) == {"stay_difference"}
     assert not (evaluation.table["direction"] == "higher").any()
 
 
@@ -289,13 +288,13 @@ class StaySettings:
     offset: float = 0.0
 
 
-def stay_share(traces: Traces) -> float:
+def stay_difference(traces: Traces) -> float:
     steps = traces.transitions()
     return float((steps.place == steps.next_place).mean())
 
 
 def measure_stays(comparison: Comparison, settings: StaySettings) -> list[float]:
-    shares = [comparison.statistic(stay_share, traces) for traces in (comparison.traces, comparison.test)]
+    shares = [comparison.statistic(stay_difference, traces) for traces in (comparison.traces, comparison.test)]
     return [shares[0] + settings.offset, shares[1] + settings.offset]
 
 
@@ -321,12 +320,12 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
     synthetic: Traces, train: Traces, test_set: Traces
 ) -> None:
     evaluation = evaluate(synthetic, train, test_set, EvaluationSettings(settings={"stays": {"offset": 10.0}}))
-    assert evaluation["stay"] == 10 + stay_share(synthetic)
-    assert evaluation.value("stay", "training") == 10 + stay_share(train)
+    assert evaluation["stay"] == 10 + stay_difference(synthetic)
+    assert evaluation.value("stay", "training") == 10 + stay_difference(train)
     # Nothing exact is known of uniform traces, so random ones were measured.
     place = np.random.default_rng(0).integers(6, size=synthetic.n_events, dtype=np.int32)
-    assert evaluation.value("stay", "uniform") == 10 + stay_share(replace(synthetic, place=place))
-    assert evaluation["stay_test"] == 10 + stay_share(test_set)
+    assert evaluation.value("stay", "uniform") == 10 + stay_difference(replace(synthetic, place=place))
+    assert evaluation["stay_test"] == 10 + stay_difference(test_set)
     assert evaluation["seen"] == 5
     assert "seen" not in evaluate(synthetic, train, test_set, NO_ATTACKS).metrics
 

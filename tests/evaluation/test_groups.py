@@ -19,7 +19,7 @@ from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings, most_visi
 from ppmtf_jax.evaluation.registry import METRICS
 from tests import support
 
-GROUPS = METRICS["group_fidelity"]
+GROUPS = METRICS["group_tv"]
 # A place in each quarter of a square; with two cells a side, places are cells.
 PLACES = PlaceTable(np.array(["sw", "se", "nw", "ne"]), np.array([0.0, 0, 1, 1]), np.array([0.0, 1, 0, 1]))
 PERIOD = 4

@@ -17,10 +17,11 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.evaluation.metrics.population import PopulationSettings, population_by_slot, tp_tv, tp_tv_top50
-from ppmtf_jax.evaluation.metrics.transitions import TransitionSettings, tm_emd, transition_counts, transition_matrix
-from ppmtf_jax.evaluation.metrics.visits import VisitSettings, vf_tv, visit_fractions
+from ppmtf_jax.evaluation.metrics.population import PopulationSettings, population_by_slot, tp_tv
+from ppmtf_jax.evaluation.metrics.transitions import TransitionSettings, transition_counts, transition_matrix
+from ppmtf_jax.evaluation.metrics.visits import VisitSettings, visit_fractions
 from tests import support
+from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
 
 N_PLACES = 6
 LATITUDE = np.array([35.0, 35.1, 35.35, 35.6, 35.9, 36.0])

@@ -28,7 +28,7 @@ from ppmtf_jax.evaluation.plots import pictures
 from ppmtf_jax.evaluation.plots.clusters import cluster_strength, oriented_factors, top_users
 from ppmtf_jax.evaluation.plots.flows import flows_between_cells
 from ppmtf_jax.evaluation.plots.maps import grid_of_places, round_ticks
-from ppmtf_jax.evaluation.plots.matrices import MAX_MATRIX_GROUPS, group_transitions, moved_apart, place_groups
+from ppmtf_jax.evaluation.plots.matrices import MAX_MATRIX_GROUPS, group_transitions, moved_apart, neighbour_groups
 from tests.support import evaluation_of, random_traces
 
 QUANTITIES = EvaluationSettings().quantities()
@@ -280,7 +280,7 @@ def test_matrices_are_ordered_by_category(city: ToyCity, halves) -> None:
 @pytest.mark.parametrize(("n_rows", "n_columns"), [(20, 20), (9, 13), (3, 3)])
 def test_many_places_become_groups_of_neighbours(n_rows: int, n_columns: int) -> None:
     places = grid_places(n_rows, n_columns)
-    groups = place_groups(places)
+    groups = neighbour_groups(places)
     sizes = np.bincount(groups.of_place)
     assert len(sizes) == min(len(places), MAX_MATRIX_GROUPS)
     assert sizes.min() >= 1
@@ -291,7 +291,7 @@ def test_many_places_become_groups_of_neighbours(n_rows: int, n_columns: int) ->
 
 def test_groups_do_not_mix_categories() -> None:
     city = toy_city(5, n_places=730, n_days=1)
-    groups = place_groups(city.traces.places)
+    groups = neighbour_groups(city.traces.places)
     category = city.traces.places.category
     assert all(len(set(category[groups.of_place == group])) == 1 for group in range(groups.of_place.max() + 1))
     assert len(groups.category_of_group) <= MAX_MATRIX_GROUPS
@@ -301,7 +301,7 @@ def test_groups_do_not_mix_categories() -> None:
 def test_too_many_categories_are_not_used() -> None:
     places = grid_places(5, 5)
     frame = places.to_frame().assign(category=[f"kind {i}" for i in range(25)])
-    assert place_groups(PlaceTable.from_frame(frame)).categories == []
+    assert neighbour_groups(PlaceTable.from_frame(frame)).categories == []
 
 
 def test_labels_are_kept_apart() -> None:
@@ -404,7 +404,7 @@ def test_strength_is_the_distance_from_everybody() -> None:
     frame = pd.DataFrame({"user": np.arange(10), "instant": 0, "place": [8] + [0] * 9})
     traces = Traces.from_frame(frame, places, grid)
     odd, common = np.eye(10)[0], np.eye(10)[1]
-    np.testing.assert_allclose(cluster_strength(np.stack([odd, common], axis=1), traces), [9 / 10, 1 / 10])
+    np.testing.assert_allclose(cluster_strength([top_users(odd), top_users(common)], traces), [9 / 10, 1 / 10])
 
 
 def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
@@ -413,7 +413,7 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
     synthetic = traces.select_users(np.arange(0, traces.n_users, 2))
     figure = plots.user_clusters(factors, synthetic, traces, n_clusters=2)
     panels = np.array(figure.axes[: 2 * 4]).reshape(2, 4)
-    strength = cluster_strength(factors.user, traces)
+    strength = cluster_strength([top_users(column) for column in factors.user.T], traces)
     for row, cluster in zip(panels, np.argsort(-strength)[:2], strict=True):
         top = top_users(factors.user[:, cluster])
         assert (city.cluster[top] == cluster).all()
@@ -429,7 +429,7 @@ def test_clusters_of_the_truth_are_drawn(city: ToyCity) -> None:
 
 def test_clusters_without_a_synthetic_trace_stay_empty(city: ToyCity) -> None:
     factors = true_factors(city)
-    strongest = cluster_strength(factors.user, city.traces).argmax()
+    strongest = cluster_strength([top_users(column) for column in factors.user.T], city.traces).argmax()
     others = np.setdiff1d(np.arange(city.traces.n_users), top_users(factors.user[:, strongest]))
     figure = plots.user_clusters(factors, city.traces.select_users(others), city.traces, n_clusters=1)
     figure.savefig("/dev/null", format="png")

@@ -77,18 +77,6 @@ def tp_tv(traces: Traces, test: Traces) -> float:
     return total_variation(population_by_slot(traces), population_by_slot(test))
 
 
-def tp_tv_top50(traces: Traces, test: Traces, *, n_top: int = N_TOP) -> float:
-    """TP-TV over the `n_top` places most visited in each slot of the test traces (ties: first in the place table).
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ.
-    """
-    check_comparable(traces=traces, test=test)
-    return _top_variation(population_by_slot(traces), population_by_slot(test), n_top)
-
-
 def _top_variation(population: np.ndarray, test: np.ndarray, n_top: int) -> float:
     top = np.argsort(-test, axis=1, kind="stable")[:, :n_top]
     return total_variation(np.take_along_axis(population, top, axis=1), np.take_along_axis(test, top, axis=1))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
@@ -18,8 +17,6 @@ from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
-Box = tuple[float, float, float, float]
-"""(south, north, west, east), degrees."""
 _Axes = tuple[np.ndarray, np.ndarray]
 """An array for latitude and one for longitude."""
 
@@ -68,37 +65,6 @@ def transition_matrix(traces: Traces) -> sparse.csr_array:
     return (
         sparse.diags_array(1 / np.maximum(total, 1)) @ counts + sparse.diags_array((total == 0).astype(np.float64))
     ).tocsr()
-
-
-def tm_emd(traces: Traces, test: Traces, *, n_bins: int = N_BINS, box: Box | None = None) -> tuple[float, float]:
-    """TM-EMD-Y and TM-EMD-X of all trace numbers together, in bins; NaN if the test traces have no transition.
-
-    Parameters
-    ----------
-    traces, test : Traces
-    n_bins, box
-        See `TransitionSettings`.
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ, or the box is empty.
-
-    References
-    ----------
-    Murakami et al. 2021, section 4.3.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=5, seed=0).traces
-    >>> tm_emd(traces, traces)
-    (0.0, 0.0)
-    """
-    check_comparable(traces=traces, test=test)
-    axes = _axes(test.places, TransitionSettings(n_bins, box))
-    onward, expected = (_onward(transition_matrix(each), axes) for each in (traces, test))
-    return _distances(onward, expected, test.has_transitions())
 
 
 def _is_box(box: tuple[float, ...]) -> bool:

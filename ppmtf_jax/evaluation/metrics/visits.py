@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Measurement, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -62,40 +61,11 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     return histogram.reshape(traces.n_places, n_bins)
 
 
-def vf_tv(traces: Traces, train: Traces, test: Traces, *, n_bins: int | None = None) -> float:
-    """VF-TV of all trace numbers together: total variation between visit fractions, averaged over the places.
-
-    The mean is over places that have a histogram in both `train` and `test`; NaN if there is no such place. A place
-    where `traces` have no histogram counts as if all users were in the lowest bin.
-
-    Parameters
-    ----------
-    traces, train, test : Traces
-    n_bins : int, optional
-        Number of instants of one period of the grid of `traces` where not given.
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ.
-
-    References
-    ----------
-    Murakami et al. 2021, section 4.3.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> vf_tv(test, train, test)
-    0.0
-    """
-    check_comparable(traces=traces, train=train, test=test)
-    n_bins = n_bins or traces.time_grid.one_period().n_instants
-    return _variation(*(visit_fractions(each, n_bins) for each in (traces, train, test)))
-
-
 def _variation(released: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+    """Mean over the places that have a histogram in both real sets; NaN if there is no such place.
+
+    A place without a synthetic histogram counts as if all users were in the lowest bin (Murakami et al. 2021, 4.3).
+    """
     known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
     if not known.any():
         return math.nan
