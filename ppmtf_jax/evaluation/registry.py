@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ppmtf_jax.data.measurement import Measurement, Quantity
 from ppmtf_jax.registry import Registry
 
@@ -49,3 +51,8 @@ def variation_quantity(
 def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str) -> Quantity:
     """A synthetic number minus the number of the test users, which is best at 0."""
     return Quantity(name, title, meaning, unit, "zero", "near 0", undefined)
+
+
+def register_utility(*quantities: Quantity, name: str = "", **options: Any) -> None:
+    """Register a metric of utility, with the name of its first quantity unless another is given."""
+    METRICS.register(Measurement(name or quantities[0].name, "utility", quantities, **options))

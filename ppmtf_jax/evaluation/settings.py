@@ -10,7 +10,7 @@ from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Settings, build_settings
 
 
 class ConfiguredMeasurement(NamedTuple):
@@ -50,7 +50,7 @@ class ConfiguredMeasurement(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EvaluationSettings:
+class EvaluationSettings(Settings, subject="evaluation"):
     """What is measured, and how.
 
     Parameters
@@ -75,7 +75,8 @@ class EvaluationSettings:
     attacks: bool = True
     settings: dict = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def problems(self) -> list[Problem | str]:
+        """Metrics and attacks that are unknown, and settings that they refuse."""
         problems: list[Problem | str] = []
         for name, values in self.settings.items():
             if name not in METRICS and name not in ATTACKS:
@@ -84,8 +85,7 @@ class EvaluationSettings:
                 problems.append(Problem(f"{name} as a table of settings", repr(values)))
             else:
                 problems += _refused(METRICS[name] if name in METRICS else ATTACKS[name], values)
-        if problems:
-            raise InputError("evaluation", problems)
+        return problems
 
     def measurements(self) -> list[ConfiguredMeasurement]:
         """The metrics and, if wanted, the attacks, at these settings.

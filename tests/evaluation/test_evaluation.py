@@ -23,7 +23,7 @@ from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Settings, build_settings
 from tests import support
 from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
 
@@ -212,7 +212,7 @@ def test_settings_are_checked_at_once() -> None:
         EvaluationSettings(settings=wrong)
     text = str(caught.value)
     assert "5 problems" in text
-    for part in ("found 'tm_edm'", "tm_emd: expected at least one bin; found 0", "found 'bins'", "vf_tv as a table"):
+    for part in ("found 'tm_edm'", "tm_emd: expected n_bins as a whole number of at least 1; found 0", "found 'bins'", "vf_tv as a table"):
         assert part in text
     assert "membership: expected no settings; found 'floor'" in text
 
@@ -284,7 +284,7 @@ def test_every_quantity_is_explained(quantity: Quantity) -> None:
 
 
 @dataclass(frozen=True)
-class StaySettings:
+class StaySettings(Settings):
     offset: float = 0.0
 
 

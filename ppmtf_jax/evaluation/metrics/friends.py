@@ -31,12 +31,12 @@ from ppmtf_jax.colocation.metrics import (
     degrees_in_part,
     pairs_together,
 )
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Reading
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import total_variation, variation_of_counts, variation_of_samples
-from ppmtf_jax.evaluation.registry import METRICS, difference_quantity, variation_quantity
+from ppmtf_jax.evaluation.registry import difference_quantity, register_utility, variation_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
 
 SEED = 0
@@ -344,30 +344,29 @@ GRAPH = (
         f"{NO_FRIENDS}, or nobody with two friends",
     ),
 )
-METRICS.register(
-    Measurement(
-        "friend_meetings",
-        "utility",
-        MEETINGS,
-        _measure_meetings,
-        _uniform_meetings,
-        per_trace_number=True,
-        reading=_read_meetings,
-        applies=_applies,
-    )
+register_utility(
+    *MEETINGS,
+    name="friend_meetings",
+    measure=_measure_meetings,
+    uniform=_uniform_meetings,
+    per_trace_number=True,
+    reading=_read_meetings,
+    applies=_applies,
 )
-METRICS.register(
-    Measurement(
-        "meeting_places",
-        "utility",
-        PLACES,
-        _measure_places,
-        _uniform_places,
-        per_trace_number=True,
-        reading=_read_places,
-        applies=_has_categories,
-    )
+register_utility(
+    *PLACES,
+    name="meeting_places",
+    measure=_measure_places,
+    uniform=_uniform_places,
+    per_trace_number=True,
+    reading=_read_places,
+    applies=_has_categories,
 )
-METRICS.register(
-    Measurement("friend_graph", "utility", GRAPH, _measure_graph, _uniform_graph, reading=_read_graph, applies=_applies)
+register_utility(
+    *GRAPH,
+    name="friend_graph",
+    measure=_measure_graph,
+    uniform=_uniform_graph,
+    reading=_read_graph,
+    applies=_applies,
 )

@@ -12,18 +12,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, Reading
+from ppmtf_jax.data.measurement import Comparison, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from
 from ppmtf_jax.evaluation.metrics.windows import read_places
-from ppmtf_jax.evaluation.registry import METRICS, variation_quantity
+from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
+from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MIN_USERS = 20
@@ -37,7 +39,7 @@ NO_GROUP = "No group has as many training users as are asked for"
 
 
 @dataclass(frozen=True)
-class GroupSettings:
+class GroupSettings(Settings, subject="groups"):
     """Settings of Group-TV.
 
     Parameters
@@ -46,24 +48,10 @@ class GroupSettings:
         Training users that a group must have to count.
     n_cells : int
         Number of cells of the grid on each side of the bounding box of the places.
-
-    Raises
-    ------
-    InputError
-        Groups of fewer than two users, which have no halves, or no cell.
     """
 
-    min_users: int = MIN_USERS
-    n_cells: int = N_CELLS
-
-    def __post_init__(self) -> None:
-        problems = []
-        if self.min_users < 2:
-            problems.append(Problem("min_users of at least two", repr(self.min_users)))
-        if self.n_cells < 1:
-            problems.append(Problem("n_cells of at least one cell", repr(self.n_cells)))
-        if problems:
-            raise InputError("groups", problems)
+    min_users: Annotated[int, Ge(2)] = MIN_USERS
+    n_cells: Count = N_CELLS
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,25 +202,18 @@ def _reading(comparison: Comparison, settings: GroupSettings) -> list[Reading]:
     return [Reading(references, read_places(comparison, settings)[0].caveat)]
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "group_tv",
-        "utility",
-        (
-            variation_quantity(
-                "group_tv",
-                "Group-TV",
-                "Total variation between where and when the users of a group are and the traces made from them, "
-                "averaged over groups of at least {min_users} training users with the same most visited cell of a grid "
-                "of {n_cells} x {n_cells}.",
-                "no group with enough training users, traces of users who are not known, or periods of the grids that "
-                "differ",
-                "near floor",
-            ),
-        ),
-        _measure,
-        _uniform,
-        GroupSettings,
-        reading=_reading,
-    )
+        "Group-TV",
+        "Total variation between where and when the users of a group are and the traces made from them, "
+        "averaged over groups of at least {min_users} training users with the same most visited cell of a grid "
+        "of {n_cells} x {n_cells}.",
+        "no group with enough training users, traces of users who are not known, or periods of the grids that differ",
+        "near floor",
+    ),
+    measure=_measure,
+    uniform=_uniform,
+    settings=GroupSettings,
+    reading=_reading,
 )

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
 from ppmtf_jax.evaluation.metrics.windows import (
@@ -17,7 +17,7 @@ from ppmtf_jax.evaluation.metrics.windows import (
     real_windows,
     wasserstein_from_test,
 )
-from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING, variation_quantity
+from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
 
 COARSE_SHARES = f"Most test windows have {MIN_EVENTS} events, of which a place has one or all: it says little"
 
@@ -72,58 +72,40 @@ def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Reading]:
     return [Reading(caveat=COARSE_SHARES if is_coarse else "")]
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    Quantity(
         "distinct_w1",
-        "utility",
-        (
-            Quantity(
-                "distinct_w1",
-                "Distinct places",
-                "Wasserstein distance between how many different places synthetic and test users see in one period.",
-                "places",
-                "lower",
-                NEAR_TRAINING,
-                NO_WINDOWS,
-            ),
-        ),
-        wasserstein_from_test(distinct_places),
-    )
+        "Distinct places",
+        "Wasserstein distance between how many different places synthetic and test users see in one period.",
+        "places",
+        "lower",
+        NEAR_TRAINING,
+        NO_WINDOWS,
+    ),
+    measure=wasserstein_from_test(distinct_places),
 )
-METRICS.register(
-    Measurement(
+register_utility(
+    Quantity(
         "top_place_w1",
-        "utility",
-        (
-            Quantity(
-                "top_place_w1",
-                "Top place",
-                "Wasserstein distance between the shares of a period that synthetic and test users spend at their most "
-                "visited place.",
-                "share of events",
-                "lower",
-                NEAR_TRAINING,
-                NO_WINDOWS,
-            ),
-        ),
-        wasserstein_from_test(top_place_share),
-    )
+        "Top place",
+        "Wasserstein distance between the shares of a period that synthetic and test users spend at their most "
+        "visited place.",
+        "share of events",
+        "lower",
+        NEAR_TRAINING,
+        NO_WINDOWS,
+    ),
+    measure=wasserstein_from_test(top_place_share),
 )
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "window_vf_tv",
-        "utility",
-        (
-            variation_quantity(
-                "window_vf_tv",
-                "Window VF-TV",
-                "Total variation between the distributions of the share of a period's events at a place, averaged over "
-                "the places that training and test users visit, weighted by how many periods do.",
-                f"no place that windows of {MIN_EVENTS} events visit in both real sets, no such synthetic window, or "
-                "periods of their grids that differ",
-            ),
-        ),
-        _measure_shares,
-        reading=_read_shares,
-    )
+        "Window VF-TV",
+        "Total variation between the distributions of the share of a period's events at a place, averaged over "
+        "the places that training and test users visit, weighted by how many periods do.",
+        f"no place that windows of {MIN_EVENTS} events visit in both real sets, no such synthetic window, or "
+        "periods of their grids that differ",
+    ),
+    measure=_measure_shares,
+    reading=_read_shares,
 )

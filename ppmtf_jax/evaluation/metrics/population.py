@@ -7,35 +7,26 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Reading
+from ppmtf_jax.data.measurement import Comparison, Reading
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, variation_quantity
+from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
+from ppmtf_jax.settings import Count, Settings
 
 N_TOP = 50
 
 
 @dataclass(frozen=True)
-class PopulationSettings:
+class PopulationSettings(Settings, subject="TP-TV"):
     """Settings of TP-TV.
 
     Parameters
     ----------
     n_top : int
         Number of places that count for TP-TV-Top50.
-
-    Raises
-    ------
-    InputError
-        There is none.
     """
 
-    n_top: int = N_TOP
-
-    def __post_init__(self) -> None:
-        if self.n_top < 1:
-            raise InputError("TP-TV", [Problem("n_top of at least one place", repr(self.n_top))])
+    n_top: Count = N_TOP
 
 
 def population_by_slot(traces: Traces) -> np.ndarray:
@@ -103,27 +94,21 @@ def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Readi
     return [Reading(caveat=caveat if empty > LARGE_PART else "")] * 2
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "tp_tv",
-        "utility",
-        (
-            variation_quantity(
-                "tp_tv",
-                "TP-TV",
-                "Total variation between the distributions over places of the synthetic and the test events, averaged "
-                "over the slots.",
-            ),
-            variation_quantity(
-                "tp_tv_top{n_top}",
-                "TP-TV-Top{n_top}",
-                "TP-TV over the {n_top} places that the test users visit most in each slot.",
-            ),
-        ),
-        _measure,
-        _uniform,
-        PopulationSettings,
-        per_trace_number=True,
-        reading=_reading,
-    )
+        "TP-TV",
+        "Total variation between the distributions over places of the synthetic and the test events, averaged "
+        "over the slots.",
+    ),
+    variation_quantity(
+        "tp_tv_top{n_top}",
+        "TP-TV-Top{n_top}",
+        "TP-TV over the {n_top} places that the test users visit most in each slot.",
+    ),
+    measure=_measure,
+    uniform=_uniform,
+    settings=PopulationSettings,
+    per_trace_number=True,
+    reading=_reading,
 )

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.metrics.windows import NO_STEPS, distance_from_test, real_windows, wasserstein_from_test
-from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING, difference_quantity
+from ppmtf_jax.evaluation.registry import NEAR_TRAINING, difference_quantity, register_utility
 
 
 def share_of_stays(windows: Windows) -> float:
@@ -44,39 +44,27 @@ def _uniform_stays(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [1 / comparison.test.n_places - share_of_stays(real_windows(comparison, comparison.test))]
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    difference_quantity(
         "stay_difference",
-        "utility",
-        (
-            difference_quantity(
-                "stay_difference",
-                "Stay difference",
-                "Share of the synthetic steps that stay at their place, minus that of the test users.",
-                "share of steps, -1 to 1",
-                NO_STEPS,
-            ),
-        ),
-        distance_from_test(lambda windows, test: share_of_stays(windows) - share_of_stays(test)),
-        _uniform_stays,
-    )
+        "Stay difference",
+        "Share of the synthetic steps that stay at their place, minus that of the test users.",
+        "share of steps, -1 to 1",
+        NO_STEPS,
+    ),
+    measure=distance_from_test(lambda windows, test: share_of_stays(windows) - share_of_stays(test)),
+    uniform=_uniform_stays,
 )
-METRICS.register(
-    Measurement(
+register_utility(
+    Quantity(
         "move_interval_w1_h",
-        "utility",
-        (
-            Quantity(
-                "move_interval_w1_h",
-                "Move interval, h",
-                "Wasserstein distance between how long synthetic and test users are at a place without a break, as far "
-                "as one period shows it.",
-                "hours",
-                "lower",
-                NEAR_TRAINING,
-                NO_STEPS,
-            ),
-        ),
-        wasserstein_from_test(move_intervals_h),
-    )
+        "Move interval, h",
+        "Wasserstein distance between how long synthetic and test users are at a place without a break, as far "
+        "as one period shows it.",
+        "hours",
+        "lower",
+        NEAR_TRAINING,
+        NO_STEPS,
+    ),
+    measure=wasserstein_from_test(move_intervals_h),
 )

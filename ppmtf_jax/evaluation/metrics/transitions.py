@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.registry import LARGE_PART, NEAR_TRAINING, register_utility
+from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
@@ -22,7 +23,7 @@ _Axes = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class TransitionSettings:
+class TransitionSettings(Settings, subject="bins of the transition matrix"):
     """Settings of TM-EMD.
 
     Parameters
@@ -38,18 +39,14 @@ class TransitionSettings:
         There is no bin, or the box is empty.
     """
 
-    n_bins: int = N_BINS
+    n_bins: Count = N_BINS
     box: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        problems = []
-        if self.n_bins < 1:
-            problems.append(Problem("at least one bin", repr(self.n_bins)))
-        if self.box is not None and not _is_box(self.box):
-            found = repr(self.box)
-            problems.append(Problem("a box (south, north, west, east) with south < north and west < east", found))
-        if problems:
-            raise InputError("bins of the transition matrix", problems)
+    def problems(self) -> list[Problem | str]:
+        """A box that is none."""
+        if self.box is None or (len(self.box) == 4 and self.box[0] < self.box[1] and self.box[2] < self.box[3]):
+            return []
+        return [Problem("a box (south, north, west, east) with south < north and west < east", repr(self.box))]
 
 
 def transition_counts(traces: Traces) -> sparse.csr_array:
@@ -65,10 +62,6 @@ def transition_matrix(traces: Traces) -> sparse.csr_array:
     return (
         sparse.diags_array(1 / np.maximum(total, 1)) @ counts + sparse.diags_array((total == 0).astype(np.float64))
     ).tocsr()
-
-
-def _is_box(box: tuple[float, ...]) -> bool:
-    return len(box) == 4 and box[0] < box[1] and box[2] < box[3]
 
 
 def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
@@ -129,35 +122,30 @@ def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Readi
     return [Reading({"never moving": value}, caveat) for value in never_moving]
 
 
-METRICS.register(
-    Measurement(
-        "tm_emd",
-        "utility",
-        (
-            Quantity(
-                "tm_emd_y",
-                "TM-EMD-Y",
-                "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
-                "averaged over the places.",
-                "bins, north-south",
-                "lower",
-                NEAR_TRAINING,
-                NO_TEST_TRANSITIONS,
-            ),
-            Quantity(
-                "tm_emd_x",
-                "TM-EMD-X",
-                "The same in bins of longitude.",
-                "bins, east-west",
-                "lower",
-                NEAR_TRAINING,
-                NO_TEST_TRANSITIONS,
-            ),
-        ),
-        _measure,
-        _uniform,
-        TransitionSettings,
-        per_trace_number=True,
-        reading=_reading,
-    )
+register_utility(
+    Quantity(
+        "tm_emd_y",
+        "TM-EMD-Y",
+        "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
+        "averaged over the places.",
+        "bins, north-south",
+        "lower",
+        NEAR_TRAINING,
+        NO_TEST_TRANSITIONS,
+    ),
+    Quantity(
+        "tm_emd_x",
+        "TM-EMD-X",
+        "The same in bins of longitude.",
+        "bins, east-west",
+        "lower",
+        NEAR_TRAINING,
+        NO_TEST_TRANSITIONS,
+    ),
+    name="tm_emd",
+    measure=_measure,
+    uniform=_uniform,
+    settings=TransitionSettings,
+    per_trace_number=True,
+    reading=_reading,
 )

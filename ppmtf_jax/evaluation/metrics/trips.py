@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import (
     pair_counts,
     row_shares,
@@ -28,7 +27,8 @@ from ppmtf_jax.evaluation.metrics.windows import (
     real_windows,
     wasserstein_from_test,
 )
-from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING, variation_quantity
+from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
+from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
 N_CELLS = 8
@@ -36,47 +36,29 @@ SPARSE_ROWS = 0.9
 
 
 @dataclass(frozen=True)
-class JumpSettings:
+class JumpSettings(Settings, subject="jump lengths"):
     """Settings of jump lengths.
 
     Parameters
     ----------
     bin_km : float
         Width of the bins of lengths.
-
-    Raises
-    ------
-    InputError
-        It is not above 0.
     """
 
-    bin_km: float = BIN_KM
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bin_km < math.inf:
-            raise InputError("jump lengths", [Problem("bin_km above 0", repr(self.bin_km))])
+    bin_km: Positive = BIN_KM
 
 
 @dataclass(frozen=True)
-class FlowSettings:
+class FlowSettings(Settings, subject="flows"):
     """Settings of flows.
 
     Parameters
     ----------
     n_cells : int
         Number of cells of the grid on each side of the bounding box of the places.
-
-    Raises
-    ------
-    InputError
-        There is none.
     """
 
-    n_cells: int = N_CELLS
-
-    def __post_init__(self) -> None:
-        if self.n_cells < 1:
-            raise InputError("flows", [Problem("n_cells of at least one cell", repr(self.n_cells))])
+    n_cells: Count = N_CELLS
 
 
 def moves(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
@@ -173,78 +155,53 @@ def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Reading]:
     return [Reading(caveat=f"The test rows are too sparse to compare: Training itself is at {training:.2f}")]
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "jump_tv",
-        "utility",
-        (
-            variation_quantity(
-                "jump_tv",
-                "Jump-TV",
-                "Total variation between the lengths of the synthetic and of the test users' moves, in bins of "
-                "{bin_km:g} km.",
-                NO_MOVES,
-            ),
-        ),
-        distance_from_test(jump_variation),
-        settings=JumpSettings,
-        reading=read_places,
-    )
+        "Jump-TV",
+        "Total variation between the lengths of the synthetic and of the test users' moves, in bins of {bin_km:g} km.",
+        NO_MOVES,
+    ),
+    measure=distance_from_test(jump_variation),
+    settings=JumpSettings,
+    reading=read_places,
 )
-METRICS.register(
-    Measurement(
+register_utility(
+    Quantity(
         "radius_w1_km",
-        "utility",
-        (
-            Quantity(
-                "radius_w1_km",
-                "Gyration, km",
-                "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "
-                "users are in one period.",
-                "km",
-                "lower",
-                NEAR_TRAINING,
-                NO_WINDOWS,
-            ),
-        ),
-        wasserstein_from_test(radius_of_gyration_km),
-        reading=read_places,
-    )
+        "Gyration, km",
+        "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "
+        "users are in one period.",
+        "km",
+        "lower",
+        NEAR_TRAINING,
+        NO_WINDOWS,
+    ),
+    measure=wasserstein_from_test(radius_of_gyration_km),
+    reading=read_places,
 )
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "od_tv",
-        "utility",
-        (
-            variation_quantity(
-                "od_tv",
-                "OD-TV",
-                "Total variation between the flows of the synthetic and of the test users' moves, from cell to cell of "
-                "a grid of {n_cells} x {n_cells}.",
-                NO_MOVES,
-            ),
-        ),
-        distance_from_test(flow_variation),
-        _uniform_flows,
-        FlowSettings,
-        reading=read_places,
-    )
+        "OD-TV",
+        "Total variation between the flows of the synthetic and of the test users' moves, from cell to cell of "
+        "a grid of {n_cells} x {n_cells}.",
+        NO_MOVES,
+    ),
+    measure=distance_from_test(flow_variation),
+    uniform=_uniform_flows,
+    settings=FlowSettings,
+    reading=read_places,
 )
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "row_tv",
-        "utility",
-        (
-            variation_quantity(
-                "row_tv",
-                "Row-TV",
-                "Total variation between where the synthetic and the test users step from a place, averaged over the "
-                "test users' steps.",
-                NO_STEPS,
-            ),
-        ),
-        _measure_rows,
-        _uniform_rows,
-        reading=_read_rows,
-    )
+        "Row-TV",
+        "Total variation between where the synthetic and the test users step from a place, averaged over the "
+        "test users' steps.",
+        NO_STEPS,
+    ),
+    measure=_measure_rows,
+    uniform=_uniform_rows,
+    reading=_read_rows,
 )

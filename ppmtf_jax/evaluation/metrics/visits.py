@@ -7,35 +7,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, Reading
+from ppmtf_jax.data.measurement import Comparison, Reading
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, variation_quantity
+from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
+from ppmtf_jax.settings import Count, Settings
 
 MIN_EVENTS = 5
 
 
 @dataclass(frozen=True)
-class VisitSettings:
+class VisitSettings(Settings, subject="VF-TV"):
     """Settings of VF-TV.
 
     Parameters
     ----------
     n_bins : int, optional
         Number of bins of a share; as many as a synthetic trace covers instants where not given.
-
-    Raises
-    ------
-    InputError
-        There is no bin.
     """
 
-    n_bins: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n_bins is not None and self.n_bins < 1:
-            raise InputError("VF-TV", [Problem("n_bins of at least one bin", repr(self.n_bins))])
+    n_bins: Count | None = None
 
 
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
@@ -109,23 +100,17 @@ def _reading(comparison: Comparison, settings: VisitSettings) -> list[Reading]:
     return [Reading(caveat=caveat if longer > LARGE_PART else "")]
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "vf_tv",
-        "utility",
-        (
-            variation_quantity(
-                "vf_tv",
-                "VF-TV",
-                "Total variation between the distributions of the share of a user's events at a place, over users with "
-                f"at least {MIN_EVENTS} events, averaged over the places.",
-                f"no place that users with at least {MIN_EVENTS} events visit among others in both real sets",
-            ),
-        ),
-        _measure,
-        _uniform,
-        VisitSettings,
-        per_trace_number=True,
-        reading=_reading,
-    )
+        "VF-TV",
+        "Total variation between the distributions of the share of a user's events at a place, over users with "
+        f"at least {MIN_EVENTS} events, averaged over the places.",
+        f"no place that users with at least {MIN_EVENTS} events visit among others in both real sets",
+    ),
+    measure=_measure,
+    uniform=_uniform,
+    settings=VisitSettings,
+    per_trace_number=True,
+    reading=_reading,
 )
