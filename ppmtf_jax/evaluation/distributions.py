@@ -10,30 +10,18 @@ from scipy.stats import wasserstein_distance
 
 
 def counts_to_shares(counts: np.ndarray) -> np.ndarray:
-    """Counts over their sum along the last axis; NaN where the sum is 0.
-
-    Examples
-    --------
-    >>> counts_to_shares(np.array([[1, 3], [0, 0]])).tolist()
-    [[0.25, 0.75], [nan, nan]]
-    """
+    """Counts over their sum along the last axis; NaN where the sum is 0."""
     total = counts.sum(axis=-1, keepdims=True).astype(float)
     return np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
 
 
 def variation(distribution: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Total variation, half the L1 distance, along the last axis."""
-    return np.abs(distribution - other).sum(axis=-1) / 2
+    return np.asarray(np.abs(distribution - other).sum(axis=-1) / 2)
 
 
 def total_variation(distribution: np.ndarray, other: np.ndarray) -> float:
-    """Total variation of rows, shape (rows, outcomes), averaged.
-
-    Examples
-    --------
-    >>> total_variation(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([[0.0, 1.0], [0.5, 0.5]]))
-    0.5
-    """
+    """Total variation of rows, shape (rows, outcomes), averaged."""
     return float(np.abs(distribution - other).sum(axis=1).mean() / 2)
 
 
@@ -43,13 +31,7 @@ def variation_of_counts(counts: np.ndarray, other: np.ndarray) -> float:
 
 
 def variation_of_samples(sample: np.ndarray, other: np.ndarray) -> float:
-    """Total variation between the distributions of two samples of whole numbers; NaN where one is empty.
-
-    Examples
-    --------
-    >>> variation_of_samples(np.array([3, 3, 7, 9]), np.array([7, 3]))
-    0.25
-    """
+    """Total variation between the distributions of two samples of whole numbers; NaN where one is empty."""
     if not (len(sample) and len(other)):
         return math.nan
     value = np.unique(np.concatenate([sample, other]), return_inverse=True)[1]
@@ -58,13 +40,7 @@ def variation_of_samples(sample: np.ndarray, other: np.ndarray) -> float:
 
 
 def earth_movers_distance(distribution: np.ndarray, other: np.ndarray) -> float:
-    """Earth mover's distance of rows over ordered bins, in bins, averaged: summed differences of cumulative shares.
-
-    Examples
-    --------
-    >>> earth_movers_distance(np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 0.0, 1.0]]))
-    2.0
-    """
+    """Earth mover's distance of rows over ordered bins, in bins, averaged: summed differences of cumulative shares."""
     return float(np.abs(np.cumsum(distribution - other, axis=1)).sum(axis=1).mean())
 
 
@@ -85,7 +61,7 @@ def row_shares(counts: sparse.csr_array) -> sparse.csr_array:
 
 
 def row_variation(shares: sparse.csr_array, other: sparse.csr_array) -> np.ndarray:
-    """Total variation between the rows of two results of `row_shares`, shape (rows,): 1 where a row of `shares` is empty.
+    """Total variation between rows of `row_shares`, shape (rows,): 1 where a row of `shares` is empty.
 
     Where a row of `other` is empty, the result says nothing.
 

@@ -70,14 +70,7 @@ class Row(NamedTuple):
         return column not in RESERVED and value > self.reading.alarm
 
     def texts(self, columns: Sequence[str], spreads: Sequence[float] | None = None) -> list[str]:
-        """The numbers as printed: with "!" where they alarm, and with their spread where it is known.
-
-        Examples
-        --------
-        >>> row = Row(Quantity("b", "B", "", "", "lower", ""), "privacy", [0.4, 0.9], Reading(alarm=0.25))
-        >>> row.texts(["synthetic", "training"])
-        ['! 0.4000', '0.9000']
-        """
+        """The numbers as printed: with "!" where they alarm, and with their spread where it is known."""
 
         def text(column: str, value: float, spread: float) -> str:
             number = self.quantity.text(value)
@@ -159,14 +152,7 @@ class Evaluation:
         return found
 
     def caveats(self) -> dict[str, list[str]]:
-        """Why some metrics say little on these data: the titles of the metrics, by reason.
-
-        Examples
-        --------
-        >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "utility", [0.0], Reading(caveat="Too few users"))
-        >>> Evaluation.of_rows(["synthetic"], [row]).caveats()
-        {'Too few users': ['A']}
-        """
+        """Why some metrics say little on these data: the titles of the metrics, by reason."""
         found: dict[str, list[str]] = {}
         for row in self.rows():
             for reason in row.reading.caveat.splitlines():
@@ -174,14 +160,7 @@ class Evaluation:
         return found
 
     def alarms(self) -> dict[str, dict[str, float]]:
-        """The numbers of synthetic sets that are worse than chance, by metric and column.
-
-        Examples
-        --------
-        >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "privacy", [0.6, 0.9], Reading(alarm=0.5))
-        >>> Evaluation.of_rows(["synthetic", "training"], [row]).alarms()
-        {'a': {'synthetic': 0.6}}
-        """
+        """The numbers of synthetic sets that are worse than chance, by metric and column."""
         found = {}
         for row in self.rows():
             values = zip(self.columns, row.values, strict=True)
@@ -191,14 +170,7 @@ class Evaluation:
         return found
 
     def remarks(self) -> list[str]:
-        """Lines to print below the numbers: one for each caveat, and one for the numbers that alarm.
-
-        Examples
-        --------
-        >>> row = Row(Quantity("a", "A", "", "", "lower", ""), "utility", [0.0], Reading(caveat="Too few users"))
-        >>> Evaluation.of_rows(["synthetic"], [row]).remarks()
-        ['† A: Too few users.']
-        """
+        """Lines to print below the numbers: one for each caveat, and one for the numbers that alarm."""
         found = [f"† {', '.join(titles)}: {reason}." for reason, titles in self.caveats().items()]
         rows, above = {row.quantity.name: row for row in self.rows()}, []
         for name, values in self.alarms().items():

@@ -96,13 +96,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
 
 
 def references_text(reading: Reading) -> str:
-    """References and the alarm of a number, each with two decimals or, if small, two digits.
-
-    Examples
-    --------
-    >>> references_text(Reading({"floor": 0.2613, "everybody alike": 0.0123}))
-    'floor 0.26, everybody alike 0.012'
-    """
+    """References and the alarm of a number, each with two decimals or, if small, two digits."""
     return ", ".join(f"{name} {_rounded(value)}" for name, value in reading.held_against().items())
 
 

@@ -177,7 +177,7 @@ def shadow_scores(
 
 
 def _measured(file: Path, column: str) -> Evaluation | None:
-    """The job's evaluation of these traces; None where there is none, or where it does not say which traces it is of."""
+    """The job's evaluation of these traces; None if it has none, or does not say which traces it measured."""
     if not file.is_file():
         return None
     found = Evaluation.from_json(file.read_text(encoding="utf-8"), subject=str(file))

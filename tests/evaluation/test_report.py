@@ -54,6 +54,7 @@ from ppmtf_jax.jobs.report import load_report_data, report_run
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.registry import Registry
+from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
@@ -65,12 +66,6 @@ FAR = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Trainin
 @pytest.fixture(scope="module")
 def job(tmp_path_factory) -> Path:
     return run_small_job(tmp_path_factory.mktemp("report"))
-
-
-@pytest.fixture(scope="module")
-def other_job(tmp_path_factory) -> Path:
-    """Of the same check-ins, but for the seed."""
-    return run_small_job(tmp_path_factory.mktemp("other"), seed=1, evaluate={"attacks": False})
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +225,8 @@ def test_ids_of_users_are_text_and_not_tags():
 
 
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
-    monkeypatch.setattr("ppmtf_jax.jobs.report.compose_report", lambda *_, **__: Report("T", "S", []))
+    monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
+    monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: None)
     out = tmp_path / "page.html"
     words = ["report", str(job), "--out", str(out), "--quiet"]
     first = CliRunner().invoke(app, words)
@@ -320,12 +316,17 @@ def test_verdicts_made_after_the_release_are_refused(job, tmp_path):
         load_report_data(copy, QUICK)
 
 
-@pytest.mark.parametrize(("name", "said"), [("model", "same model"), ("data", "same training traces")])
-def test_models_and_data_of_another_run_are_refused(job, other_job, tmp_path, name, said):
-    copy = without(job, tmp_path, f"private/{name}")
-    shutil.copytree(other_job / "private" / name, copy / "private" / name)
-    with pytest.raises(InputError, match=said):
-        load_report_data(copy, QUICK)
+def test_models_and_data_of_another_run_are_refused(job, tmp_path, material):
+    model = job / "private" / "model"
+    train = job / "private" / "data" / "train"
+    for folder, other, said in (
+        (model, fit(material.train, "tpm"), "same model"),
+        (train, material.train.select_users(np.arange(50)), "same training traces"),
+    ):
+        copy = without(job, tmp_path / folder.name, str(folder.relative_to(job)))
+        other.save(copy / folder.relative_to(job))
+        with pytest.raises(InputError, match=said):
+            load_report_data(copy, QUICK)
 
 
 def test_numbers_of_another_run_are_refused_and_those_that_say_nothing_made_anew(job, tmp_path, material):
@@ -778,14 +779,6 @@ def test_other_hours_cannot_be_compared(material):
     other = replace(material, synthetic=replace(material.synthetic, time_grid=grid))
     with pytest.raises(Unavailable, match="other hours"):
         _ = other.windows
-
-
-def test_templates_are_in_the_package():
-    """What the wheel takes from the folder: everything in it."""
-    from importlib.resources import files
-
-    templates = files("ppmtf_jax.evaluation.report") / "templates"
-    assert {each.name for each in templates.iterdir()} == {"page.html.jinja", "style.css"}
 
 
 def test_place_names():

@@ -130,7 +130,7 @@ class _Meetings(NamedTuple):
 
     @classmethod
     def of(cls, encounters: Encounters, like: Encounters | None = None) -> _Meetings:
-        """Summary of encounters, weighted as if pairs were seen at each instant as often as in `like`, if that is given."""
+        """Summary of encounters, weighted as if pairs were seen at each instant as often as in `like`."""
         seen, strangers_seen = encounters.friends_seen(), encounters.strangers_seen
         weight = strangers_weight = np.ones(len(seen))
         if like is not None:

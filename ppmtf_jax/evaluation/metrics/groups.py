@@ -1,10 +1,10 @@
 """Group-TV: whether traces made from the people of a neighbourhood are where and when these people are.
 
-A synthesizer that gives everybody the traces of an average person has the right population, but is useless for questions
-about a part of the town. So training users are grouped by the grid cell of their most visited place. Each group's
-distribution over cells and quarters of the period is compared with that of the traces made from its users. These traces
-are first thinned to the instants of windows of the same group, drawn at random with a fixed seed, because people check
-in at some hours more than at others and complete traces do not.
+A synthesizer that gives everybody the traces of an average person has the right population, but is useless for
+questions about a part of the town. So training users are grouped by the grid cell of their most visited place. Each
+group's distribution over cells and quarters of the period is compared with that of the traces made from its users.
+These traces are first thinned to the instants of windows of the same group, drawn at random with a fixed seed, because
+people check in at some hours more than at others and complete traces do not.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Groups:
         return self._mean(np.mean(halves, axis=0))
 
     def alike(self) -> float:
-        """Distance between each group and all training users: the value of a synthesizer that makes all people alike."""
+        """Distance between each group and all training users: the value if a synthesizer makes all alike."""
         everybody = np.asarray(self.user_counts.sum(axis=0)) / self.user_counts.sum()
         return self._mean(row_variation_from(everybody[self.shares.tocoo().coords[1]], self.shares))
 

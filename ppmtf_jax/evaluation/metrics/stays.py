@@ -21,8 +21,8 @@ def share_of_stays(windows: Windows) -> float:
 def move_intervals_h(windows: Windows) -> np.ndarray:
     """Hours that somebody is at a place without a break, as far as they can be seen, shape (intervals,).
 
-    An interval lasts from one move to the next. The begin and the end of an unbroken stretch of a window count as moves,
-    otherwise people who hardly ever move would seem not to stay. An event without a neighbour does not count.
+    An interval lasts from one move to the next. The begin and the end of an unbroken stretch of a window count as
+    moves, otherwise people who hardly ever move would seem not to stay. An event without a neighbour does not count.
 
     Examples
     --------

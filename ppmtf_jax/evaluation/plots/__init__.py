@@ -10,20 +10,13 @@ from ppmtf_jax.evaluation.plots.background import read_background
 from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.curves import (
-    draw_visit_fractions,
     jump_length_curves,
     pass_rate_curves,
     trace_plots,
     visit_fraction_panels,
 )
 from ppmtf_jax.evaluation.plots.flows import flow_maps
-from ppmtf_jax.evaluation.plots.friends import (
-    draw_friend_numbers,
-    draw_meeting_categories,
-    draw_meeting_hours,
-    draw_pair_meetings,
-    friend_panels,
-)
+from ppmtf_jax.evaluation.plots.friends import friend_panels
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
@@ -32,11 +25,6 @@ from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
 __all__ = [
     "Factors",
     "check_picture_name",
-    "draw_friend_numbers",
-    "draw_meeting_categories",
-    "draw_meeting_hours",
-    "draw_pair_meetings",
-    "draw_visit_fractions",
     "flow_maps",
     "friend_panels",
     "is_own_picture",

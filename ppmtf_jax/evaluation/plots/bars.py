@@ -36,8 +36,7 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     """Each number of utility of an evaluation for the synthetic traces, beside the training data and uniform traces.
 
     Undefined numbers are marked as such. References on these data are dashed lines. Metrics that say little on these
-    data are pale and have a dagger; the reasons stand below. Numbers that are neither good nor bad, such as counts, have
-    no bars.
+    data are pale and have a dagger; the reasons stand below. Counts, which are neither good nor bad, have no bars.
 
     Examples
     --------

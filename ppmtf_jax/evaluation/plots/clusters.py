@@ -37,9 +37,9 @@ def user_clusters(
 ) -> matplotlib.figure.Figure:
     """The most distinct user clusters that the factors found, as Figs. 8 and 12 of Murakami et al. 2021.
 
-    A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster shows
-    the places of these users in the training and the synthetic traces, and the columns of the place and of the slot
-    factor, normalized to a square sum of 1. Clusters come in the order of `cluster_strength`.
+    A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster
+    shows the places of these users in the training and the synthetic traces, and the columns of the place and of the
+    slot factor, normalized to a square sum of 1. Clusters come in the order of `cluster_strength`.
 
     Parameters
     ----------

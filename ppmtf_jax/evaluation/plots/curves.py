@@ -168,26 +168,13 @@ def visit_fraction_panels(
         counts[name] = visit_fractions(by_kind, n_bins)
 
     def draw(ax: matplotlib.axes.Axes, kind: int) -> None:
-        draw_visit_fractions(ax, {name: each[kind] for name, each in counts.items()})
-        ax.set_title(names[kind])
+        for name, each, colour in coloured(counts):
+            users, edges = each[kind], np.linspace(0, 1, n_bins + 1)
+            ax.stairs(100 * users / max(1, users.sum()), edges, baseline=None, color=colour, lw=1.5, label=name)
+        ax.set(xlim=(0, 1), xlabel="share of a user's events", ylabel="users, percent", title=names[kind])
+        ax.set_ylim(bottom=0)
 
     return panels([partial(draw, kind=kind) for kind in shown], size=(3.4, 2.5), room=(0, 0.5), legend=UPPER)
-
-
-def draw_visit_fractions(ax: matplotlib.axes.Axes, counts: Mapping[str, np.ndarray]) -> matplotlib.axes.Axes:
-    """Percent of the users in each bin of the share of their time somewhere: a line of steps for each set.
-
-    Parameters
-    ----------
-    counts : mapping of names to int arrays, shape (bins,)
-        Users in each bin, as a row of `evaluation.metrics.visits.visit_fractions`.
-    """
-    for name, each, colour in coloured(counts):
-        edges = np.linspace(0, 1, len(each) + 1)
-        ax.stairs(100 * each / max(1, each.sum()), edges, baseline=None, color=colour, lw=1.5, label=name)
-    ax.set(xlim=(0, 1), xlabel="share of a user's events", ylabel="users, percent")
-    ax.set_ylim(bottom=0)
-    return ax
 
 
 def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:

@@ -71,33 +71,17 @@ def friend_panels(sets: Mapping[str, Traces]) -> matplotlib.figure.Figure:
     return panels(draws, size=(4.6, 3.0), n_columns=2 if has_categories else 3, room=(0, 0.5), legend=UPPER)
 
 
-def draw_meeting_hours(ax: matplotlib.axes.Axes, shares: Distributions) -> matplotlib.axes.Axes:
-    """At which hour of the day friends meet: a line of steps for each set.
-
-    Parameters
-    ----------
-    shares : mapping of names to float arrays, shape (24,)
-        Shares of the meetings, see `colocation.metrics.meetings_by_hour`; NaN for a set without meetings.
-    """
+def draw_meeting_hours(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
+    """At which hour of the day friends meet: a line of steps for each set, from shares of the meetings by hour."""
     for name, each, colour in coloured(shares):
         ax.stairs(100 * each, np.arange(25), baseline=None, color=colour, lw=1.5, label=name)
     ax.set(xlim=(0, 24), xticks=np.arange(0, 25, 4), xlabel="hour of the day", ylabel="meetings, percent")
     ax.set_ylim(bottom=0)
     ax.set_title("When friends meet")
-    return ax
 
 
-def draw_meeting_categories(
-    ax: matplotlib.axes.Axes, shares: Mapping[str, Mapping[str, float]]
-) -> matplotlib.axes.Axes:
-    """At what kind of place friends meet: bars for each category, the most frequent of the first set on top.
-
-    Parameters
-    ----------
-    shares : mapping of names to mappings of categories to float
-        Shares of the meetings, see `colocation.metrics.meetings_by_category`, with the same categories in all sets; NaN
-        for a set without meetings.
-    """
+def draw_meeting_categories(ax: matplotlib.axes.Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
+    """At what kind of place friends meet: bars for each category, the most frequent of the first set on top."""
     first = next(iter(shares.values()))
     categories = sorted(first, key=lambda category: (-np.nan_to_num(first[category]), category))
     row, height = np.arange(len(categories)), 0.8 / len(shares)
@@ -109,36 +93,21 @@ def draw_meeting_categories(
     ax.invert_yaxis()
     ax.set(xlabel="meetings, percent")
     ax.set_title("At what kind of place")
-    return ax
 
 
-def draw_pair_meetings(ax: matplotlib.axes.Axes, shares: Distributions) -> matplotlib.axes.Axes:
-    """Percent of the pairs of friends who meet at least 1, 2, ... times in one period.
-
-    Parameters
-    ----------
-    shares : mapping of names to float arrays, shape (numbers,)
-        Shares of the pairs who meet 0, 1, ... times.
-    """
+def draw_pair_meetings(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
+    """Pairs of friends who meet at least 1, 2, ... times, from shares of the pairs who meet 0, 1, ... times."""
     _draw_at_least(ax, shares)
     ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent", ylim=(0, 104))
     ax.set_title("How often two friends meet")
-    return ax
 
 
-def draw_friend_numbers(ax: matplotlib.axes.Axes, shares: Distributions) -> matplotlib.axes.Axes:
-    """Percent of the users who have at least 1, 2, ... friends.
-
-    Parameters
-    ----------
-    shares : mapping of names to float arrays, shape (numbers,)
-        Shares of the users who have 0, 1, ... friends.
-    """
+def draw_friend_numbers(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
+    """Users who have at least 1, 2, ... friends, from shares of the users who have 0, 1, ... friends."""
     _draw_at_least(ax, shares)
     ax.set(xlabel="friends, at least", ylabel="users, percent", yscale="log", ylim=(None, 110))
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set_title("How many friends people have")
-    return ax
 
 
 def _draw_at_least(ax: matplotlib.axes.Axes, shares: Distributions) -> None:

@@ -42,7 +42,8 @@ STYLE = {
     # Ids and categories may hold dollar signs; they are text, not formulas.
     "text.parse_math": False,
 }
-UPPER, LOWER = {"loc": "outside upper center"}, {"loc": "outside lower center"}
+UPPER: dict[str, Any] = {"loc": "outside upper center"}
+LOWER: dict[str, Any] = {"loc": "outside lower center"}
 """Legend of a figure above or below its panels."""
 
 Draw = Callable[["matplotlib.axes.Axes"], object]
@@ -68,7 +69,7 @@ def panels(
     size: tuple[float, float],
     n_columns: int = 2,
     room: tuple[float, float] = (0.0, 0.0),
-    legend: Mapping[str, Any] | None = None,
+    legend: dict[str, Any] | None = None,
     title: str = "",
 ) -> matplotlib.figure.Figure:
     """A figure with a panel for each function of an axis, and one legend.

@@ -36,20 +36,7 @@ class Finding(NamedTuple):
 
 
 def finding_of(question: str, decisive: Judgement, limits: Sequence[Limit], if_poor: str, found_by: str) -> Finding:
-    """The finding for the worst number of some attacks.
-
-    Parameters
-    ----------
-    question : str
-    decisive : Judgement
-        The worst one, see `worst`.
-    limits : sequence of Limit
-        All limits that were applied.
-    if_poor : str
-        What not to do if the status is poor, as a sentence.
-    found_by : str
-        The attack, as a sentence.
-    """
+    """The finding for the worst number of some attacks, `decisive`; `found_by` names the attack in a sentence."""
     advice = f" {if_poor}" if decisive.status is Status.POOR else ""
     return Finding(question, decisive.status, f"{decisive.text} {found_by}{advice}", rule(limits))
 

@@ -1,7 +1,7 @@
 """Numbers of utility between those of real traces and of random places, and the findings that follow from them.
 
-The rule is the same for all of them: a number is good where synthetic traces have gone at most a quarter of the way from
-Training to Uniform, fair up to half of it, poor beyond.
+The rule is the same for all of them: a number is good where synthetic traces have gone at most a quarter of the way
+from Training to Uniform, fair up to half of it, poor beyond.
 """
 
 from __future__ import annotations
@@ -48,13 +48,6 @@ def gauge(
         In plain words.
     reading : Reading
         A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
-
-    Examples
-    --------
-    >>> far = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training")
-    >>> found = gauge(far, 2.0, 1.0, 5.0, title="How far off")
-    >>> found.position, found.status.word
-    (0.25, 'Good')
     """
     caveat, position = reading.caveat.splitlines(), None
     best, own, worst = (_loss(quantity, value) for value in (training, synthetic, uniform))
@@ -72,7 +65,9 @@ def gauge(
         quantity.title,
         quantity.meaning,
         DIRECTIONS.get(quantity.better, quantity.better),
-        *(quantity.text(value) for value in (synthetic, training, uniform)),
+        quantity.text(synthetic),
+        quantity.text(training),
+        quantity.text(uniform),
         position,
         _status(position),
         " ".join(reason.rstrip(".") + "." for reason in caveat),
@@ -93,15 +88,7 @@ def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
 
 
 def utility_finding(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Finding:
-    r"""The finding of some gauges: the least good one without a caveat decides.
-
-    Examples
-    --------
-    >>> far = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training")
-    >>> found = utility_finding("How far?", [gauge(far, each, 1.0, 5.0, title="Way") for each in (1.2, 4.0)])
-    >>> found.status.word, found.answer
-    ('Poor', 'Way: 75\xa0% of the way from real traces to random places.')
-    """
+    """The finding of some gauges: the least good one without a caveat decides."""
     known = [each for each in gauges if each.position is not None]
     if not known:
         return Finding(question, Status.UNKNOWN, "No number answers this on these data.", UTILITY_RULE)

@@ -62,9 +62,9 @@ def section(
 ) -> Callable[[MakeBlocks], MakeBlocks]:
     """Register a function from `ReportData` to the blocks of a section.
 
-    The `Finding` objects among the blocks go to the summary. A section without one, but with gauges, gets a finding from
-    its least good gauge. If something is missing, the function raises `Unavailable`, or lets an `InputError` through:
-    then the section says what is missing, the answer to its question is not known, and the page goes on.
+    The `Finding` objects among the blocks go to the summary. A section without one, but with gauges, gets a finding
+    from its least good gauge. If something is missing, the function raises `Unavailable`, or lets an `InputError`
+    through: then the section says what is missing, the answer to its question is not known, and the page goes on.
 
     Parameters
     ----------

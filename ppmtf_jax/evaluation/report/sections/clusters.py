@@ -72,8 +72,8 @@ class Cluster(NamedTuple):
     GROUPS,
     "People who are alike",
     "Students are at other places and hours than nurses. Traces of an average person would have the right totals, but "
-    "they would be useless for questions about one part of the town. The number is compared with the floor: the distance "
-    "between half of a group and all of it.",
+    "they would be useless for questions about one part of the town. The number is compared with the floor: the "
+    "distance between half of a group and all of it.",
     question="Are groups of people kept apart?",
     if_poor="Do not ask these traces about a part of the people.",
 )
@@ -159,7 +159,7 @@ def _blocks_of(data: ReportData, cluster: Cluster) -> list[Block]:
 
 @styled
 def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Any:
-    """Maps of training and synthetic events where there are coordinates, and the share at the top places over the day."""
+    """Maps of training and synthetic events, if there are coordinates, and the share at the top places by hour."""
     from matplotlib.figure import Figure
 
     shares, shown = cluster.shares(), data.is_shown(cluster.train)

@@ -21,8 +21,8 @@ TESTED_RULE = (
     "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
     "k and eta, this person can be at most 1 / (1 + (k - 1) / e^eta) sure from whom the trace was made. Good: every "
     f"trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at most "
-    f"{percent(SURE.fair)}, or there is noise on k; then the k that 19 of 20 traces had to reach counts. Poor: it is more, "
-    "some traces did not pass, or there was no test."
+    f"{percent(SURE.fair)}, or there is noise on k; then the k that 19 of 20 traces had to reach counts. Poor: it is "
+    "more, some traces did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. A trace "

@@ -22,8 +22,8 @@ IF_POOR = "Do not release these traces: use a larger k, or a system that smooths
     "identity",
     PRIVACY,
     "Whose traces are these?",
-    "The worst case: somebody knows the real traces of many people, gets the synthetic ones, and guesses from whom each "
-    "was made.",
+    "The worst case: somebody knows the real traces of many people, gets the synthetic ones, and guesses from whom "
+    "each was made.",
     question=QUESTION,
 )
 def make(data: ReportData) -> list[Block]:

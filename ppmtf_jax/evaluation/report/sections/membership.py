@@ -61,9 +61,9 @@ def _missing_note(found: dict[str, MembershipScores]) -> str:
 def _shadows_note(data: ReportData) -> str:
     if data.shadow_scores is not None:
         return (
-            f"{SHADOWS}: the attacker learns models like this one from random halves of the people, and compares traces made "
-            "with and without a person's data to the person's own traces. Then the attacker decides which of the two these "
-            "traces are like."
+            f"{SHADOWS}: the attacker learns models like this one from random halves of the people, and compares "
+            "traces made with and without a person's data to the person's own traces. Then the attacker decides which "
+            "of the two these traces are like."
         )
     why = "to save time (--fast)" if data.settings.fast else "because it is not known how to learn them"
     return f"{SHADOWS}, the strongest attack, were left out {why}. More may leak than is shown here."
@@ -108,7 +108,7 @@ def _curves(found: dict[str, MembershipScores]) -> Picture:
     figure = roc_curves(curves, title="Membership inference", logarithmic=True)
     alt = "Curves of the share of training users found against the share of false alarms, for each attack."
     caption = (
-        "How many training users an attacker finds (up) against how many others are accused wrongly (right). The left side "
-        "matters most: it shows people who are found with hardly a false alarm."
+        "How many training users an attacker finds (up) against how many others are accused wrongly (right). The left "
+        "side matters most: it shows people who are found with hardly a false alarm."
     )
     return Picture(figure, alt, caption)

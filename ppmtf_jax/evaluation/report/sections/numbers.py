@@ -13,8 +13,8 @@ from ppmtf_jax.evaluation.tables import references_text
     "numbers",
     NUMBERS,
     "All numbers, for those who want them",
-    "All numbers that were measured: of these traces, of other systems in the comparison, of the real training data and "
-    "of random places.",
+    "All numbers that were measured: of these traces, of other systems in the comparison, of the real training data "
+    "and of random places.",
 )
 def make(data: ReportData) -> list[Block]:
     """A table for utility and one for privacy, remarks, and what each number means."""

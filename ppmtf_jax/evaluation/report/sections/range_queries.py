@@ -46,7 +46,7 @@ class Queries(NamedTuple):
     "range-queries",
     UTILITY,
     "Counts in a part of town",
-    "How many people are in this district between these hours? This question is asked for many random districts and hours.",
+    "How many people are in this district between these hours? This is asked for many random districts and hours.",
     question="Are counts in a part of town right?",
     if_poor="Do not count people in districts by these traces.",
 )

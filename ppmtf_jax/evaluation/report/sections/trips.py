@@ -35,9 +35,9 @@ OF_ANY: dict[str, Callable[[Windows], np.ndarray]] = {"different places in one p
     "trips",
     UTILITY,
     "How far people go",
-    "Trips should have the right length, and people should roam as widely and see as many places in one period, such as "
-    "a day. A trip is a move from one place to another from one instant to the next. Synthetic traces are looked at only "
-    "at hours at which real people were seen.",
+    "Trips should have the right length, and people should roam as widely and see as many places in one period, such "
+    "as a day. A trip is a move from one place to another from one instant to the next. Synthetic traces are looked at "
+    "only at hours at which real people were seen.",
     question="Do people go as far, and see as many places?",
     if_poor="Do not study distances, or how people spend a day, with these traces.",
 )
@@ -59,8 +59,8 @@ def _distributions(data: ReportData) -> list[Block]:
             draws, size=(3.4, 2.7), n_columns=3, room=(0, 0.4), legend=LOWER | ({} if data.has_map else {"ncols": 2})
         ),
         f"Cumulative curves of {', '.join(samples)}, for real, synthetic and random traces.",
-        "Each curve shows the share of people or trips up to each size. The solid curve, of synthetic traces, should lie "
-        "on the dotted one, of real people.",
+        "Each curve shows the share of people or trips up to each size. The solid curve, of synthetic traces, should "
+        "lie on the dotted one, of real people.",
     )
     names = {REAL: "Real, test users", TRAINING: "Real, training users", SYNTHETIC: "Synthetic", UNIFORM: "Random"}
     rows = [[label, *(_mean(each[name]) for name in names)] for label, each in samples.items()]

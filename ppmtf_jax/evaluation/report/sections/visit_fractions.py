@@ -23,8 +23,8 @@ TITLES = {
     "visit-fractions",
     UTILITY,
     "Regulars and passers-by",
-    "At an office the same people spend most of their day; many people pass through a station. The way in which visitors "
-    "share their time tells what kind of place it is.",
+    "At an office the same people spend most of their day; many people pass through a station. The way in which "
+    "visitors share their time tells what kind of place it is.",
     question="Do places keep their regulars and their passers-by?",
     if_poor="Do not tell kinds of places by their visitors in these traces.",
 )
