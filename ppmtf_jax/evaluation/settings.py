@@ -88,13 +88,7 @@ class EvaluationSettings(Settings, subject="evaluation"):
         return problems
 
     def measurements(self) -> list[ConfiguredMeasurement]:
-        """The metrics and, if wanted, the attacks, at these settings.
-
-        Raises
-        ------
-        InputError
-            Two of them give a quantity of the same name.
-        """
+        """The metrics and, if wanted, the attacks, at these settings; refuses two quantities of the same name."""
         found = []
         for measurement in [*METRICS.values(), *(ATTACKS.values() if self.attacks else ())]:
             settings = build_settings(measurement.settings, self.settings.get(measurement.name, {}), measurement.name)

@@ -60,11 +60,6 @@ def report_run(
         Is told which section is made, and how long the shadow models of the attack on membership take. Finished shadow
         models are kept in the private folder of the job, so that a report that was stopped goes on from there.
 
-    Returns
-    -------
-    path, report
-        Where the page is, and what it shows.
-
     Raises
     ------
     InputError
@@ -121,12 +116,12 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
         of_source = _test_in(parameters, len(synthetic.trace_table()[0])) if parameters else {}
     else:
         of_source = dict(synthetic.lineage)
+    lineages[source.relative_to(folder).as_posix()] = of_source
     users_known = bool((index_of_ids(synthetic.user_ids, train.user_ids) >= 0).all())
     found = _measured(private / METRICS_FILE, column) if users_known else None
     if found is not None:
         lineages[METRICS_FILE] = dict(found.lineage)
-        of_source |= {column_of(column): synthetic.digest}
-    lineages[source.relative_to(folder).as_posix()] = of_source
+        of_source[column_of(column)] = synthetic.digest
     way_out = "Run the job again with its configuration: it makes anew what is out of date"
     check_belong_together(str(folder), lineages, way_out=way_out)
     if not users_known:

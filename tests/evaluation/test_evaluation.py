@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,8 @@ from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.metrics.population import tp_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.settings import Settings, build_settings
+from ppmtf_jax.evaluation.results import TABLE_COLUMNS
+from ppmtf_jax.settings import Settings
 from tests import support
 from tests.evaluation.single_metrics import tm_emd, tp_tv_top50, vf_tv
 
@@ -117,7 +117,7 @@ def test_several_synthetic_sets_stand_side_by_side(synthetic: Traces, train: Tra
     assert any(alone["released"].value(name, "uniform") != both.value(name, "uniform") for name in ALL)
 
 
-@pytest.mark.parametrize("name", ["training", "uniform", "train", "test"])
+@pytest.mark.parametrize("name", ["training", "test"])
 def test_names_of_other_columns_are_refused(name: str, synthetic: Traces, train: Traces, test_set: Traces) -> None:
     with pytest.raises(InputError, match=f"found {name}"):
         evaluate({"released": synthetic, name: synthetic}, train, test_set)
@@ -199,13 +199,6 @@ def test_settings_of_a_metric_reach_it_and_its_name(synthetic: Traces, train: Tr
     assert "TP-TV-Top2" in set(evaluation.table["title"])
 
 
-def test_settings_come_from_toml() -> None:
-    table = tomllib.loads("attacks = false\n[settings.tm_emd]\nn_bins = 7\nbox = [35.0, 36.0, 139.0, 140.0]")
-    settings = build_settings(EvaluationSettings, table, "[evaluate]")
-    assert settings.settings["tm_emd"]["n_bins"] == 7
-    assert not settings.attacks
-
-
 def test_settings_are_checked_at_once() -> None:
     wrong = {"tm_edm": {}, "tm_emd": {"n_bins": 0, "bins": 3}, "vf_tv": 4, "membership": {"floor": 1e-8}}
     with pytest.raises(InputError) as caught:
@@ -277,12 +270,12 @@ def test_it_is_printed_as_a_short_table(synthetic: Traces, train: Traces, test_s
     assert attacked.split()[2:] == ["15", "5", "15"]
 
 
-@pytest.mark.parametrize("quantity", EvaluationSettings().quantities().values(), ids=lambda quantity: quantity.name)
-def test_every_quantity_is_explained(quantity: Quantity) -> None:
-    assert quantity.meaning.endswith(".")
-    assert quantity.good_value
-    assert quantity.unit
-    assert "{" not in quantity.name + quantity.title + quantity.meaning
+def test_every_quantity_is_explained() -> None:
+    for quantity in EvaluationSettings().quantities().values():
+        assert quantity.meaning.endswith(".")
+        assert quantity.good_value
+        assert quantity.unit
+        assert "{" not in quantity.name + quantity.title + quantity.meaning
 
 
 # What is registered at run time
@@ -293,13 +286,13 @@ class StaySettings(Settings):
     offset: float = 0.0
 
 
-def stay_difference(traces: Traces) -> float:
+def share_of_stays(traces: Traces) -> float:
     steps = traces.transitions()
     return float((steps.place == steps.next_place).mean())
 
 
 def measure_stays(comparison: Comparison, settings: StaySettings) -> list[float]:
-    shares = [comparison.statistic(stay_difference, traces) for traces in (comparison.traces, comparison.test)]
+    shares = [comparison.statistic(share_of_stays, traces) for traces in (comparison.traces, comparison.test)]
     return [shares[0] + settings.offset, shares[1] + settings.offset]
 
 
@@ -325,12 +318,12 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
     synthetic: Traces, train: Traces, test_set: Traces
 ) -> None:
     evaluation = evaluate(synthetic, train, test_set, EvaluationSettings(settings={"stays": {"offset": 10.0}}))
-    assert evaluation["stay"] == 10 + stay_difference(synthetic)
-    assert evaluation.value("stay", "training") == 10 + stay_difference(train)
+    assert evaluation["stay"] == 10 + share_of_stays(synthetic)
+    assert evaluation.value("stay", "training") == 10 + share_of_stays(train)
     # Nothing exact is known of uniform traces, so random ones were measured.
     place = np.random.default_rng(0).integers(6, size=synthetic.n_events, dtype=np.int32)
-    assert evaluation.value("stay", "uniform") == 10 + stay_difference(replace(synthetic, place=place))
-    assert evaluation["stay_test"] == 10 + stay_difference(test_set)
+    assert evaluation.value("stay", "uniform") == 10 + share_of_stays(replace(synthetic, place=place))
+    assert evaluation["stay_test"] == 10 + share_of_stays(test_set)
     assert evaluation["seen"] == 5
     assert "seen" not in evaluate(synthetic, train, test_set, NO_ATTACKS).metrics
 
@@ -340,10 +333,6 @@ def test_what_is_registered_in_one_place_is_measured_tabled_and_drawn(
     assert panels["Stay share\nhigher is better"].get_ylabel() == "share of steps"
     heights = [bar.get_height() for bar in panels["Users seen\nlower is better"].patches]
     assert heights == [evaluation.value("seen", column) for column in evaluation.columns]
-
-
-def test_what_was_removed_is_gone(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    assert evaluate(synthetic, train, test_set).metrics == ALL
 
 
 # How numbers are to be read

@@ -230,7 +230,7 @@ def test_settings_that_mean_nothing_are_refused() -> None:
 
 def test_settings_are_told() -> None:
     (quantity,) = GROUPS.described(GroupSettings(min_users=7, n_cells=3))
-    assert "at least 7 training users by where on a grid of 3 x 3 cells" in quantity.meaning
+    assert "at least 7 training users with the same most visited cell of a grid of 3 x 3" in quantity.meaning
 
 
 def test_groups_are_numbered_and_small_ones_left_out() -> None:

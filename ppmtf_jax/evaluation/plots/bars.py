@@ -69,7 +69,7 @@ def _bars(evaluation: Evaluation, kind: str) -> matplotlib.figure.Figure:
     draws += [lambda ax: ax.remove()] * (N_COLUMNS - len(draws))
     handles = [Patch(color=colour, label=name) for name, colour in series.items()]
     legend = {"handles": handles, "ncols": len(handles), "title": f"{kind.capitalize()} of the synthetic traces"}
-    figure = panels(draws, size=(2.2, 2.5), n_columns=N_COLUMNS, room=(0, 0.5), legend=UPPER | legend)
+    figure = panels(draws, size=(2.2, 2.5), n_columns=N_COLUMNS, room=(0.0, 0.5), legend=UPPER | legend)
     notes = [line for reason in of_kind.remarks() for line in wrap(reason, LINE_LENGTH)]
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=8, color=DIM)

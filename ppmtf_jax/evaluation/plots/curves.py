@@ -174,7 +174,7 @@ def visit_fraction_panels(
         ax.set(xlim=(0, 1), xlabel="share of a user's events", ylabel="users, percent", title=names[kind])
         ax.set_ylim(bottom=0)
 
-    return panels([partial(draw, kind=kind) for kind in shown], size=(3.4, 2.5), room=(0, 0.5), legend=UPPER)
+    return panels([partial(draw, kind=kind) for kind in shown], size=(3.4, 2.5), room=(0.0, 0.5), legend=UPPER)
 
 
 def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
@@ -204,7 +204,9 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
 
     draws = [partial(draw, number=number, title=each, chains=trace[each]) for number, each in enumerate(trace)]
     title = "Chains of the Gibbs sampler (grey: sweeps from which convergence is judged)"
-    return panels(draws, size=(3.6, 1.9), n_columns=n_columns, room=(0, 0.8), legend=LOWER | {"ncols": 6}, title=title)
+    return panels(
+        draws, size=(3.6, 1.9), n_columns=n_columns, room=(0.0, 0.8), legend=LOWER | {"ncols": 6}, title=title
+    )
 
 
 def _draw_chains(ax: matplotlib.axes.Axes, chains: np.ndarray) -> None:

@@ -27,14 +27,7 @@ WIDEST = 5.0
 
 
 class Flows(NamedTuple):
-    """Moves from one cell to another, the largest flow first.
-
-    Attributes
-    ----------
-    cell, next_cell : int arrays, shape (flows,)
-    share : float array, shape (flows,)
-        Share of all moves, including those within a cell.
-    """
+    """Moves from one cell to another, the largest flow first, and their shares of all moves."""
 
     cell: np.ndarray
     next_cell: np.ndarray

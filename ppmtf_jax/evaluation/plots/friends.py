@@ -68,7 +68,7 @@ def friend_panels(sets: Mapping[str, Traces]) -> matplotlib.figure.Figure:
     pairs = {name: counts_to_shares(np.bincount(each)) for name, each in of_pairs.items()}
     friends = {name: degrees_in_part(graph, n_users) for name, graph in graphs.items()}
     draws += [partial(draw_pair_meetings, shares=pairs), partial(draw_friend_numbers, shares=friends)]
-    return panels(draws, size=(4.6, 3.0), n_columns=2 if has_categories else 3, room=(0, 0.5), legend=UPPER)
+    return panels(draws, size=(4.6, 3.0), n_columns=2 if has_categories else 3, room=(0.0, 0.5), legend=UPPER)
 
 
 def draw_meeting_hours(ax: matplotlib.axes.Axes, shares: Distributions) -> None:

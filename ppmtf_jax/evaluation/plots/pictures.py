@@ -58,14 +58,8 @@ def save_pictures(
 
     Parameters
     ----------
-    evaluation : Evaluation
-        What `evaluate` returns.
     factors : Factors, optional
         Factors of a model fitted to `train`.
-
-    Returns
-    -------
-    list of Path
 
     Raises
     ------

@@ -76,16 +76,14 @@ def panels(
 
     Parameters
     ----------
-    draws : sequence of functions of an axis
     size : (float, float)
         Width and height of a panel, inches.
     n_columns : int
         Most panels beside each other.
     room : (float, float)
         Inches of the figure beside and above the panels.
-    legend : mapping, optional
+    legend : dict, optional
         `UPPER` or `LOWER` with more options of the legend; it shows what the axes label, each label once.
-    title : str
     """
     from matplotlib.figure import Figure
 
@@ -119,12 +117,7 @@ def coloured(sets: Mapping[str, T]) -> Iterator[tuple[str, T, str]]:
 
 
 def check_sets(sets: Mapping[str, Traces], subject: str, *more: Problem) -> None:
-    """Refuse no trace set, and sets on different places.
-
-    Raises
-    ------
-    InputError
-    """
+    """Refuse an empty mapping, and sets on different places."""
     problems = [*([] if sets else [Problem("at least one trace set", "none")]), *more]
     if problems:
         raise InputError(subject, problems)

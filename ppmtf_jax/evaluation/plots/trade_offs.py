@@ -61,7 +61,7 @@ def trade_offs(
             ax.set_title(useful.title)
 
     draws = [partial(draw, private=private, useful=useful) for private in privacy for useful in utility]
-    return panels(draws, size=(2.6, 2.3), n_columns=len(utility), room=(0, 0.8), legend=LOWER | {"ncols": 5})
+    return panels(draws, size=(2.6, 2.3), n_columns=len(utility), room=(0.0, 0.8), legend=LOWER | {"ncols": 5})
 
 
 def _draw_lines(ax: matplotlib.axes.Axes, private: str, useful: str, points: Points, published: Points) -> None:

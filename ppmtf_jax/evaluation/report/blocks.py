@@ -17,17 +17,7 @@ NARROW_PX = 530
 
 
 class Finding(NamedTuple):
-    """The answer to a question of the summary, with a traffic light.
-
-    Attributes
-    ----------
-    question : str
-    status : Status
-    answer : str
-        In plain words, with the number that decided.
-    rule : str
-        When the status is good, fair or poor.
-    """
+    """The answer to a question, with a traffic light, and the rule for the status."""
 
     question: str
     status: Status
@@ -84,26 +74,17 @@ class Gauge(NamedTuple):
 
     Attributes
     ----------
-    title : str
-        In plain words.
     name : str
-        Name of the metric, such as "TP-TV".
-    meaning : str
-        One sentence.
+        Name of the metric, such as "TP-TV"; the title is in plain words.
     better : str
         Which direction is good, in words.
     synthetic, training, uniform : str
         The numbers as printed.
     position : float or None
         The synthetic number's share of the way from Training (0) to Uniform (1); below 0 where it is better than
-        Training. None where the number says little.
-    status : Status
-    caveat : str
-        Why the number says little on these data, or "".
+        Training. None where the number says little; then the caveat says why.
     floor : str
         If the way begins at a floor below which no synthesizer can come, and not at Training: the floor as printed.
-    reference : str
-        Other reference numbers, or "".
     """
 
     title: str
@@ -144,13 +125,7 @@ Block = Text | Table | Picture | Gauges | Details | Finding
 
 
 def percent(share: float, digits: int = 0) -> str:
-    r"""A share in percent; no line breaks before the sign.
-
-    Examples
-    --------
-    >>> percent(0.125, 1)
-    '12.5\xa0%'
-    """
+    """A share in percent; no line breaks before the sign."""
     return f"{100 * share:.{digits}f}\u00a0%"
 
 
@@ -167,18 +142,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that the page shows.
-
-    Parameters
-    ----------
-    title : str
-    subtitle : str
-        What was synthesized from what, in a sentence.
-    sections : list of Section
-        In order.
-    made_on : str
-        The day.
-    """
+    """All that the page shows; the subtitle says in a sentence what was synthesized from what."""
 
     title: str
     subtitle: str

@@ -40,14 +40,7 @@ def gauge(
 ) -> Gauge:
     """A number between Training and Uniform.
 
-    Parameters
-    ----------
-    quantity : Quantity
-    synthetic, training, uniform : float
-    title : str
-        In plain words.
-    reading : Reading
-        A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
+    A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
     """
     caveat, position = reading.caveat.splitlines(), None
     best, own, worst = (_loss(quantity, value) for value in (training, synthetic, uniform))

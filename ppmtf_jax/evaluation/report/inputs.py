@@ -92,11 +92,8 @@ class ReportData:
         Real traces of users who were, and were not, used.
     synthetic : Traces
         The traces that the report is about; on the places of `train`.
-    evaluation : Evaluation
     column : str
         The column of the evaluation that has the synthetic traces.
-    is_release : bool
-        Whether the synthetic traces were released.
     users_known : bool
         Whether the synthetic traces have the ids of the training users that they were made from.
     source : str
@@ -105,14 +102,8 @@ class ReportData:
         Why many rows of the data were left out.
     seeds_given : bool, optional
         Whether somebody chose a seed; None where it is not known.
-    model : FittedModel, optional
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
-    statement : dict, optional
-        The privacy statement of the release.
-    settings : ReportSettings
-    shadow_scores : MembershipScores, optional
-        Scores of the attack with shadow models.
     """
 
     train: Traces
@@ -205,13 +196,7 @@ class ReportData:
 
     @cached_property
     def attacked(self) -> Attacked:
-        """The trace sets of at most `settings.n_users` training users, and as many others.
-
-        Raises
-        ------
-        Unavailable
-            None of the chosen users has a synthetic trace.
-        """
+        """The trace sets of at most `settings.n_users` training users, and as many others."""
         n, released = self.settings.n_users, self.synthetic
         rng = np.random.default_rng(SAMPLE_SEED)
         train, test = (

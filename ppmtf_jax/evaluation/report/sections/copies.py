@@ -45,7 +45,7 @@ def make(data: ReportData) -> list[Block]:
         "many people can be told from all others by so many known places and times. For real traces, this is why "
         "leaving out names does not protect; for synthetic traces, it is neither good nor bad."
     )
-    figure = panels(draws, size=(3.4, 2.7), room=(0, 0.4), legend=LOWER)
+    figure = panels(draws, size=(3.4, 2.7), room=(0.0, 0.4), legend=LOWER)
     return [_finding(found), _table(found), Picture(figure, alt, caption), _unicity_table(found)]
 
 

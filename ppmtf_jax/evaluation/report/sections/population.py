@@ -79,7 +79,7 @@ def _few_events(data: ReportData) -> str:
 def _by_hour(data: ReportData) -> Picture:
     lines = {name: distance_by_slot(data, name) for name in (TRAINING, SYNTHETIC, UNIFORM)}
     draw = partial(_draw, lines=lines, traces=data.train)
-    figure = panels([draw], size=(5.4, 2.6), room=(0, 0.4), legend=LOWER | {"ncols": 2})
+    figure = panels([draw], size=(5.4, 2.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
     alt = "Curves over the day: how far training, synthetic and random traces are from where other people are."
     caption = (
         "Distance at each time: the share of people who would have to move to another place to match real "

@@ -59,7 +59,7 @@ def make(data: ReportData) -> list[Block]:
     answers = {name: answer(presence, queries, position_km) for name, presence in data.presence.items()}
     errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
     gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count"),))
-    figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6), room=(0, 0.4), legend=LOWER | {"ncols": 2})
+    figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
     alt = "A dot for each question: its true answer against that from synthetic traces."
     caption = (
         "A dot for each question. On the line, the answer is the true one. Real training users do not give exactly the "

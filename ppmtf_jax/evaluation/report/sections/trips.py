@@ -56,7 +56,7 @@ def _distributions(data: ReportData) -> list[Block]:
     draws = [partial(draw_cumulative, samples=each, label=label) for label, each in samples.items()]
     picture = Picture(
         panels(
-            draws, size=(3.4, 2.7), n_columns=3, room=(0, 0.4), legend=LOWER | ({} if data.has_map else {"ncols": 2})
+            draws, size=(3.4, 2.7), n_columns=3, room=(0.0, 0.4), legend=LOWER | ({} if data.has_map else {"ncols": 2})
         ),
         f"Cumulative curves of {', '.join(samples)}, for real, synthetic and random traces.",
         "Each curve shows the share of people or trips up to each size. The solid curve, of synthetic traces, should "

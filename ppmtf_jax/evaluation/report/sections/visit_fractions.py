@@ -37,7 +37,7 @@ def _top_places(data: ReportData) -> Picture:
     shares = {name: 100 * top_place_share(windows) for name, windows in data.windows.items()}
     draw = partial(draw_cumulative, samples=shares, label="time at the most visited place, percent")
     return Picture(
-        panels([draw], size=(5.4, 2.8), room=(0, 0.4), legend=LOWER | {"ncols": 2}),
+        panels([draw], size=(5.4, 2.8), room=(0.0, 0.4), legend=LOWER | {"ncols": 2}),
         "Cumulative curves of the share of a period at the most visited place, for real and synthetic traces.",
         "The share of a period, such as a day, that people spend at their most visited place. If a curve rises further "
         "left, its people are more restless. The solid curve should lie on the dotted one.",
