@@ -178,11 +178,6 @@ def test_a_synthesizer_that_stays_is_found_out() -> None:
         assert bad[name] > 2 * good[name], name
 
 
-def test_the_draw_is_the_same_every_time() -> None:
-    train, test = toy_city(n_users=60, seed=0).traces.split_users(0.5, seed=0)
-    assert measured(train, test) == measured(train, test)
-
-
 # Uniform traces
 
 
