@@ -11,7 +11,7 @@ from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
 from ppmtf_jax.evaluation.metrics.windows import (
-    MIN_EVENTS,
+    MIN_WINDOW_EVENTS,
     NO_WINDOWS,
     compared_windows,
     real_windows,
@@ -19,7 +19,7 @@ from ppmtf_jax.evaluation.metrics.windows import (
 )
 from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
 
-COARSE_SHARES = f"Most test windows have {MIN_EVENTS} events, of which a place has one or all: it says little"
+COARSE_SHARES = f"Most test windows have {MIN_WINDOW_EVENTS} events, of which a place has one or all: it says little"
 
 
 def distinct_places(windows: Windows) -> np.ndarray:
@@ -68,7 +68,7 @@ def _measure_shares(comparison: Comparison, settings: NoSettings) -> list[float]
 
 def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Reading]:
     n_events = real_windows(comparison, comparison.test).events_per_window()
-    is_coarse = len(n_events) and np.median(n_events) <= MIN_EVENTS
+    is_coarse = len(n_events) and np.median(n_events) <= MIN_WINDOW_EVENTS
     return [Reading(caveat=COARSE_SHARES if is_coarse else "")]
 
 
@@ -103,7 +103,7 @@ register_utility(
         "Window VF-TV",
         "Total variation between the distributions of the share of a period's events at a place, averaged over "
         "the places that training and test users visit, weighted by how many periods do.",
-        f"no place that windows of {MIN_EVENTS} events visit in both real sets, no such synthetic window, or "
+        f"no place that windows of {MIN_WINDOW_EVENTS} events visit in both real sets, no such synthetic window, or "
         "periods of their grids that differ",
     ),
     measure=_measure_shares,

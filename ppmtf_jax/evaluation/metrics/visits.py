@@ -13,7 +13,7 @@ from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
 from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
-MIN_EVENTS = 5
+MIN_USER_EVENTS = 5
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     cell, count = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place, return_counts=True)
     user, place = np.divmod(cell, traces.n_places)
     total = n_events[user]
-    counted = (total >= MIN_EVENTS) & (count < total)
+    counted = (total >= MIN_USER_EVENTS) & (count < total)
     # Whole numbers throughout: a share on the edge of a bin must not depend on rounding.
     fraction_bin = -(-count * n_bins // total) - 1
     histogram = np.bincount((place * n_bins + fraction_bin)[counted], minlength=traces.n_places * n_bins)
@@ -85,12 +85,12 @@ def _from_real(fractions: np.ndarray, comparison: Comparison) -> float:
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:
-    """Instants from the first to the last event of each user with at least `MIN_EVENTS` events."""
+    """Instants from the first to the last event of each user with at least `MIN_USER_EVENTS` events."""
     n_events = np.bincount(traces.user, minlength=traces.n_users)
     first = np.flatnonzero(np.diff(traces.user, prepend=-1))
     # A user's traces need not be in the order of time.
     last_instant, first_instant = (each.reduceat(traces.instant, first) for each in (np.maximum, np.minimum))
-    return (last_instant - first_instant + 1)[n_events[traces.user[first]] >= MIN_EVENTS]
+    return (last_instant - first_instant + 1)[n_events[traces.user[first]] >= MIN_USER_EVENTS]
 
 
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Reading]:
@@ -105,8 +105,8 @@ register_utility(
         "vf_tv",
         "VF-TV",
         "Total variation between the distributions of the share of a user's events at a place, over users with "
-        f"at least {MIN_EVENTS} events, averaged over the places.",
-        f"no place that users with at least {MIN_EVENTS} events visit among others in both real sets",
+        f"at least {MIN_USER_EVENTS} events, averaged over the places.",
+        f"no place that users with at least {MIN_USER_EVENTS} events visit among others in both real sets",
     ),
     measure=_measure,
     uniform=_uniform,

@@ -20,9 +20,9 @@ from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.streams import Stage, numpy_stream
 
-MIN_EVENTS = 2
+MIN_WINDOW_EVENTS = 2
 SEED = 0
-NO_WINDOWS = f"no window of {MIN_EVENTS} events in one of the sets, or periods of their grids that differ"
+NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or periods of their grids that differ"
 NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or periods of their grids that differ"
 NO_MOVES = "no move in one of the sets, or periods of their grids that differ"
 ONE_POINT = "All places are at one point: this says nothing"
@@ -74,10 +74,10 @@ def read_places(comparison: Comparison, settings: Any) -> list[Reading]:
 
 
 def _windows(traces: Traces) -> Windows:
-    return Windows.of(traces).with_events(MIN_EVENTS)
+    return Windows.of(traces).with_events(MIN_WINDOW_EVENTS)
 
 
 def _thinned(traces: Traces, test: Windows) -> Windows:
     windows = Windows.of(traces)
     drawn = numpy_stream(SEED, Stage.METRICS).integers(test.n_windows, size=windows.n_windows)
-    return windows.thinned(test, drawn).with_events(MIN_EVENTS)
+    return windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)
