@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule
+from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule, worst
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -25,8 +25,13 @@ class Finding(NamedTuple):
     rule: str
 
 
-def finding_of(question: str, decisive: Judgement, limits: Sequence[Limit], if_poor: str, found_by: str) -> Finding:
-    """The finding for the worst number of some attacks, `decisive`; `found_by` names the attack in a sentence."""
+def finding_of(
+    question: str, judged: Mapping[str, Judgement], limits: Sequence[Limit], if_poor: str, found_by: str = "Attack: {}."
+) -> Finding:
+    """The finding for the worst judgement by the name of its attack, which `found_by` tells in a sentence."""
+    decisive = worst(list(judged.values()))
+    name = next(name for name, each in judged.items() if each is decisive)
+    found_by = found_by.format(name[:1].lower() + name[1:])
     advice = f" {if_poor}" if decisive.status is Status.POOR else ""
     return Finding(question, decisive.status, f"{decisive.text} {found_by}{advice}", rule(limits))
 

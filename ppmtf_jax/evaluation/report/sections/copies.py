@@ -13,7 +13,7 @@ from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
-from ppmtf_jax.privacy import limits
+from ppmtf_jax.privacy.limits import COPIED
 
 SEED = 0
 WHAT = {
@@ -50,13 +50,11 @@ def make(data: ReportData) -> list[Block]:
 
 
 def _finding(found: Alarms) -> Finding:
-    judged = {name: getattr(found, name).judgement() for name in WHAT}
-    decisive = limits.worst(list(judged.values()))
-    name = next(name for name, each in judged.items() if each is decisive)
-    by = f"What was measured: {WHAT[name][:1].lower()}{WHAT[name][1:]}."
+    judged = {title: getattr(found, name).judgement() for name, title in WHAT.items()}
+    by = "What was measured: {}."
     if found.nearest_share.is_mute:
         by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
-    return finding_of(QUESTION, decisive, [limits.COPIED], "Do not release these traces.", by)
+    return finding_of(QUESTION, judged, [COPIED], "Do not release these traces.", by)
 
 
 def _table(found: Alarms) -> Table:

@@ -71,9 +71,7 @@ def _finding(attacks: list[Reidentified], known: float, data: ReportData) -> Fin
     if math.isfinite(known):
         n_users = data.train.n_users
         judged["That of the PPMTF paper"] = NAMED.judge(known, data.synthetic.n_users, guess=1 / n_users)
-    decisive = worst(list(judged.values()))
-    attack = next(name for name, each in judged.items() if each is decisive)
-    return finding_of(QUESTION, decisive, IDENTITY_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
+    return finding_of(QUESTION, judged, IDENTITY_LIMITS, IF_POOR)
 
 
 def _table(attacks: list[Reidentified]) -> Table:

@@ -72,9 +72,7 @@ def _shadows_note(data: ReportData) -> str:
 def membership_finding(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Finding:
     """The worst number decides; without the strongest attack, the status is never good."""
     judged = {title: worst(each.judgements()) for title, each in summaries.items()}
-    decisive = worst(list(judged.values()))
-    attack = next(title for title, each in judged.items() if each is decisive)
-    finding = finding_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
+    finding = finding_of(QUESTION, judged, MEMBERSHIP_LIMITS, IF_POOR)
     if with_shadows or finding.status is not Status.GOOD:
         return finding
     answer = f"{finding.answer} The strongest attack, by shadow models, was left out."
