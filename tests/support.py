@@ -14,7 +14,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.evaluation import Evaluation
-from ppmtf_jax.evaluation.evaluation import Row as EvaluationRow
+from ppmtf_jax.evaluation.results import Row as EvaluationRow
 
 Row = tuple[int, int, int, int]
 """User, trace, instant, place."""

@@ -20,7 +20,7 @@ from ppmtf_jax.cli.options import (
 )
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings

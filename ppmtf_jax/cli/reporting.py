@@ -37,7 +37,7 @@ def report(
     page, made = report_run(run, out, settings, overwrite=overwrite, progress=not quiet)
     width = max(len(status.word) for status in Status)
     for status in Status:
-        for _, light in made.lights():
-            if light.status is status:
-                tell(f"{status.symbol} {status.word:<{width}}  {light.question}")
+        for finding in made.findings():
+            if finding.status is status:
+                tell(f"{status.symbol} {status.word:<{width}}  {finding.question}")
     tell(f"{page}, which only you can read; it is not to be handed out")

@@ -1,6 +1,8 @@
-"""What was kept and what leaks: metrics of synthetic traces, tables and pictures of them."""
+"""What synthetic traces keep and what they leak: metrics and attacks, with tables, pictures and a report."""
 
-from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
+from ppmtf_jax.evaluation.evaluation import evaluate
+from ppmtf_jax.evaluation.results import Evaluation
+from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.evaluation.tables import format_table
 
 __all__ = ["Evaluation", "EvaluationSettings", "evaluate", "format_table"]

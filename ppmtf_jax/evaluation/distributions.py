@@ -1,6 +1,8 @@
-"""Distributions, a row each: from counts, and distances between them, averaged over the rows; and those of samples."""
+"""Distributions, one in each row: how they are made of counts, and how far they are from each other."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 from scipy import sparse
@@ -8,100 +10,60 @@ from scipy.stats import wasserstein_distance
 
 
 def counts_to_shares(counts: np.ndarray) -> np.ndarray:
-    """Counts over their sum along the last axis; NaN where that is 0.
-
-    Examples
-    --------
-    >>> counts_to_shares(np.array([[1, 3], [0, 0]])).tolist()
-    [[0.25, 0.75], [nan, nan]]
-    """
+    """Counts over their sum along the last axis; NaN where the sum is 0."""
     total = counts.sum(axis=-1, keepdims=True).astype(float)
     return np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
 
 
+def variation(distribution: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Total variation, half the L1 distance, along the last axis."""
+    return np.asarray(np.abs(distribution - other).sum(axis=-1) / 2)
+
+
 def total_variation(distribution: np.ndarray, other: np.ndarray) -> float:
-    """Half the L1 distance of rows, averaged.
-
-    Parameters
-    ----------
-    distribution, other : float arrays, shape (rows, outcomes)
-
-    Examples
-    --------
-    >>> total_variation(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([[0.0, 1.0], [0.5, 0.5]]))
-    0.5
-    """
+    """Total variation of rows, shape (rows, outcomes), averaged."""
     return float(np.abs(distribution - other).sum(axis=1).mean() / 2)
 
 
-def earth_movers_distance(distribution: np.ndarray, other: np.ndarray) -> float:
-    """Earth mover's distance of rows over ordered bins, averaged: the sum of the differences of cumulative shares.
-
-    Parameters
-    ----------
-    distribution, other : float arrays, shape (rows, bins)
-
-    Returns
-    -------
-    float
-        In bins.
-
-    Examples
-    --------
-    >>> earth_movers_distance(np.array([[1.0, 0.0, 0.0]]), np.array([[0.0, 0.0, 1.0]]))
-    2.0
-    """
-    return float(np.abs(np.cumsum(distribution - other, axis=1)).sum(axis=1).mean())
+def variation_of_counts(counts: np.ndarray, other: np.ndarray) -> float:
+    """Total variation between the shares of two arrays of counts; NaN where one of them has no counts."""
+    return total_variation(counts_to_shares(counts[None]), counts_to_shares(other[None]))
 
 
 def variation_of_samples(sample: np.ndarray, other: np.ndarray) -> float:
-    """Total variation between the distributions of two samples of whole numbers; NaN where one is empty.
-
-    Examples
-    --------
-    >>> variation_of_samples(np.array([3, 3, 7, 9]), np.array([7, 3]))
-    0.25
-    """
+    """Total variation between the distributions of two samples of whole numbers; NaN where one is empty."""
     if not (len(sample) and len(other)):
-        return float("nan")
+        return math.nan
     value = np.unique(np.concatenate([sample, other]), return_inverse=True)[1]
     shares = (np.bincount(each, minlength=value.max() + 1) / len(each) for each in np.split(value, [len(sample)]))
-    return float(np.abs(np.subtract(*shares)).sum() / 2)
+    return float(variation(*shares))
+
+
+def earth_movers_distance(distribution: np.ndarray, other: np.ndarray) -> float:
+    """Earth mover's distance of rows over ordered bins, in bins, averaged: summed differences of cumulative shares."""
+    return float(np.abs(np.cumsum(distribution - other, axis=1)).sum(axis=1).mean())
 
 
 def wasserstein(sample: np.ndarray, other: np.ndarray) -> float:
-    """Wasserstein-1 distance between the distributions of two samples, in their unit; NaN where one is empty.
+    """Wasserstein-1 distance between the distributions of two samples, in their unit; NaN where one is empty."""
+    return float(wasserstein_distance(sample, other)) if len(sample) and len(other) else math.nan
 
-    Examples
-    --------
-    >>> wasserstein(np.array([0.0, 2.0]), np.array([5.0]))
-    4.0
-    """
-    return float(wasserstein_distance(sample, other)) if len(sample) and len(other) else float("nan")
+
+def pair_counts(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
+    """How often each pair of a row and a column occurs."""
+    # The conversion sums entries of the same cell.
+    return sparse.coo_array((np.ones(len(row)), (row, column)), shape=shape).tocsr()
 
 
 def row_shares(counts: sparse.csr_array) -> sparse.csr_array:
-    """Counts over the sums of their rows; a row without counts stays empty.
-
-    Examples
-    --------
-    >>> row_shares(sparse.csr_array([[1, 3], [0, 0]])).toarray().tolist()
-    [[0.25, 0.75], [0.0, 0.0]]
-    """
+    """Counts over the sums of their rows; a row without counts stays empty."""
     return sparse.csr_array(sparse.diags_array(1 / np.maximum(counts.sum(axis=1), 1)) @ counts)
 
 
 def row_variation(shares: sparse.csr_array, other: sparse.csr_array) -> np.ndarray:
-    """Total variation between the rows of two matrices of the same shape: 1 where a row of `shares` is empty.
+    """Total variation between rows of `row_shares`, shape (rows,): 1 where a row of `shares` is empty.
 
-    Parameters
-    ----------
-    shares, other : sparse arrays, shape (rows, outcomes)
-        As `row_shares` gives them. No row of `other` that matters is empty: there the result says nothing.
-
-    Returns
-    -------
-    float array, shape (rows,)
+    Where a row of `other` is empty, the result says nothing.
 
     Examples
     --------
@@ -114,21 +76,17 @@ def row_variation(shares: sparse.csr_array, other: sparse.csr_array) -> np.ndarr
 
 
 def row_variation_from(probability: np.ndarray | float, other: sparse.csr_array) -> np.ndarray:
-    """Total variation between the rows of a matrix and distributions that nobody needs to write out.
+    """Total variation between the rows of a matrix and dense distributions that are not written out, shape (rows,).
 
     Parameters
     ----------
     probability : float, or float array, shape (stored cells of `other`,)
-        Of each cell of `other` that is stored, in its order.
+        Probability of each stored cell of `other`, in its order.
     other : sparse array, shape (rows, outcomes)
-
-    Returns
-    -------
-    float array, shape (rows,)
 
     Examples
     --------
-    Of the uniform distribution over four outcomes:
+    From the uniform distribution over four outcomes:
 
     >>> row_variation_from(1 / 4, row_shares(sparse.csr_array([[1, 1, 0, 0], [1, 1, 1, 1]]))).tolist()
     [0.5, 0.0]
@@ -137,3 +95,8 @@ def row_variation_from(probability: np.ndarray | float, other: sparse.csr_array)
     row = np.repeat(np.arange(len(n_stored)), n_stored)
     common = np.bincount(row, np.minimum(probability, other.data), minlength=len(n_stored))
     return np.maximum(1 - common, 0)
+
+
+def weighted_mean(value: np.ndarray, weight: np.ndarray) -> float:
+    """Mean of values with weights; NaN where all weights are 0."""
+    return float(value @ weight / weight.sum()) if weight.sum() else math.nan

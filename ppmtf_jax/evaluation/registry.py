@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from ppmtf_jax.data.measurement import Measurement
+from typing import Any
+
+from ppmtf_jax.data.measurement import Measurement, Quantity
 from ppmtf_jax.registry import Registry
 
 PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
 """The metrics of Murakami et al. 2021, in the order of the paper."""
 
 ONE_PERIOD = (
-    "stay_share",
+    "stay_difference",
     "move_interval_w1_h",
     "jump_tv",
     "radius_w1_km",
@@ -18,23 +20,39 @@ ONE_PERIOD = (
     "distinct_w1",
     "top_place_w1",
     "window_vf_tv",
-    "group_fidelity",
+    "group_tv",
 )
-"""How people move within one period: whether and how long they stay, how far they go, where to, how many places they
-see, and whether each group is where it should be."""
+"""How people move within one period: stays, lengths and directions of moves, places per person, groups of people."""
 
 FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
-"""Whether friends meet as often, when and where real ones do, and how many friends people have."""
+"""How often, when and where friends meet, and how many friends people have."""
 
 METRICS: Registry[Measurement] = Registry(
     "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *FRIENDS)
 )
 
 NEAR_TRAINING = "near Training"
-"""A good value of what real traces set the limit of."""
+"""A good value of a distance that is not 0 between two groups of real people either."""
 
 LARGE_PART = 0.2
-"""Where more than this of what a metric averages over does not compare, or is filled by convention, it has a caveat.
+"""A metric has a caveat if more than this share of what it averages does not compare, or is filled by convention.
 
-Distances of distributions are at most 1, so a share this large can move a mean by as much: synthesizers differ by less.
+Distances of distributions are at most 1, so this share can move a mean by as much: synthesizers differ by less.
 """
+
+
+def variation_quantity(
+    name: str, title: str, meaning: str, undefined: str = "", good_value: str = NEAR_TRAINING
+) -> Quantity:
+    """A total variation, for which lower is better."""
+    return Quantity(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined)
+
+
+def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str) -> Quantity:
+    """A synthetic number minus the number of the test users, which is best at 0."""
+    return Quantity(name, title, meaning, unit, "zero", "near 0", undefined)
+
+
+def register_utility(*quantities: Quantity, name: str = "", **options: Any) -> None:
+    """Register a metric of utility, with the name of its first quantity unless another is given."""
+    METRICS.register(Measurement(name or quantities[0].name, "utility", quantities, **options))

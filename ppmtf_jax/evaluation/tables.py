@@ -1,4 +1,4 @@
-"""The numbers of `evaluate` as a table to read."""
+"""The numbers of an evaluation as a table for a terminal."""
 
 from __future__ import annotations
 
@@ -14,38 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from ppmtf_jax.data.measurement import Reading
-from ppmtf_jax.evaluation.evaluation import Evaluation, Row, remarks
+from ppmtf_jax.evaluation.results import Evaluation, Row
 
 MIN_TITLE_WIDTH = 12
 UNBOUNDED = 1000
 
 
 class TableOrList:
-    """The table of `format_table`, or its numbers below each other where the terminal is too narrow for it.
-
-    Examples
-    --------
-    >>> from rich.console import Console
-    >>> from ppmtf_jax.data.measurement import Quantity
-    >>> quantity = Quantity("a", "A long title", "What it is.", "", "lower", "near Training")
-    >>> row = Row(quantity, "utility", [0.25, 0.5, 0.75, 1.0], Reading())
-    >>> evaluation = Evaluation.of_rows(["released", "all", "training", "uniform"], [row])
-    >>> Console(width=32).print(TableOrList(evaluation))
-    Utility and privacy: lower is
-    better
-    <BLANKLINE>
-    A long title (near Training)
-      Released    0.2500
-      All         0.5000
-      Training    0.7500
-      Uniform     1.0000
-    """
+    """The table of `format_table`, or a list of its numbers where the terminal is too narrow for the table."""
 
     def __init__(self, evaluation: Evaluation, *, note: str = ""):
         self.table = format_table(evaluation, note=note)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
-        """Whichever fits."""
+        """The table if it fits, otherwise the list."""
         yield self.table if fits(self.table, console, options) else self._list()
 
     def _list(self) -> Text:
@@ -63,29 +45,29 @@ class TableOrList:
 
 
 def fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
-    """Whether a table can be printed without cutting a word or a number off."""
+    """Whether a table can be printed without cutting off a word or a number."""
     return Measurement.get(console, options.update(width=UNBOUNDED), table).minimum <= options.max_width
 
 
 def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:
     """A table of all metrics beside Training and Uniform; print it with `rich.print`.
 
-    What a number is to be held against on these data stands with what a good value is. Metrics that say little on these
-    data are dim and have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. Why
-    is told below.
+    The last column has a good value and the references on these data. Metrics that say little on these data are dim and
+    have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. The reasons stand
+    below the table.
 
     Parameters
     ----------
     evaluation : Evaluation
     note : str
-        A sentence to stand below it.
+        A sentence below the table.
     spread : Evaluation, optional
-        Of the same metrics and columns: what stands behind each number with a plus-minus sign, where it is known.
+        Standard deviations of the same metrics and columns, printed after a plus-minus sign.
 
     Examples
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> from ppmtf_jax.evaluation.evaluation import evaluate
+    >>> from ppmtf_jax import evaluate
     >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
     >>> table = format_table(evaluate(train, train, test))
     >>> [column.header for column in table.columns]
@@ -97,7 +79,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, caption_justify="left")
     table.title = "Utility and privacy" + (f": {usual} is better" if usual else "")
     table.title += ", unless said otherwise" if len(directions) > 1 else ""
-    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *remarks(evaluation)]) or None
+    table.caption = "\n".join([*filter(None, [note, _undefined_note(rows)]), *evaluation.remarks()]) or None
     apart = {row.quantity.name: row.values for row in spread.rows()} if spread else {}
     numbers = [row.texts(evaluation.columns, apart.get(row.quantity.name)) for row in rows]
     table.add_column("Metric", min_width=MIN_TITLE_WIDTH, overflow="fold")
@@ -114,15 +96,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
 
 
 def references_text(reading: Reading) -> str:
-    """What to hold a number against, and above what it alarms, each with two decimals or, if small, two digits.
-
-    Examples
-    --------
-    >>> references_text(Reading({"floor": 0.2613, "everybody alike": 0.0123}))
-    'floor 0.26, everybody alike 0.012'
-    >>> references_text(Reading(alarm=0.61))
-    'alarms above 0.61'
-    """
+    """References and the alarm of a number, each with two decimals or, if small, two digits."""
     return ", ".join(f"{name} {_rounded(value)}" for name, value in reading.held_against().items())
 
 
@@ -133,7 +107,7 @@ def _rounded(value: float) -> str:
 
 
 def _good_value(row: Row, usual: str) -> str:
-    """What to hope for, which is better where that is unusual and goes unsaid, and what to hold the numbers against."""
+    """A good value, the direction where it is unusual, and the references."""
     better, good = row.quantity.better, row.quantity.good_value
     if better not in ("", usual) and (better, good) != ("closest to 0", "near 0"):
         good += f" ({better})"
@@ -141,7 +115,7 @@ def _good_value(row: Row, usual: str) -> str:
 
 
 def _undefined_note(rows: list[Row]) -> str:
-    """Why some of the numbers are missing."""
+    """Why some numbers are missing."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
         if row.quantity.undefined and any(math.isnan(value) for value in row.values):

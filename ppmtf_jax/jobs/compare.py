@@ -20,7 +20,9 @@ from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users
 from ppmtf_jax.data.measurement import Quantity
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Evaluation, EvaluationSettings, Row, evaluate
+from ppmtf_jax.evaluation.evaluation import evaluate
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
+from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, make_private, write_text
 from ppmtf_jax.runtime.folders import content_digest

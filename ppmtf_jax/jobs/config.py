@@ -11,7 +11,7 @@ from typing import Any
 
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import EvaluationSettings
+from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
 from ppmtf_jax.settings import accepted_types, build_settings

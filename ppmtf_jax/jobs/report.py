@@ -1,4 +1,4 @@
-"""The step that reports: what a job made, what it keeps and what it gives away, as one private page."""
+"""The step that reports: what a job made, what it keeps and what it leaks, as one private page."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, infe
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
-from ppmtf_jax.evaluation.report import Material, Report, ReportSettings, compose_report, is_report, render
+from ppmtf_jax.evaluation import Evaluation, evaluate
+from ppmtf_jax.evaluation.report import Report, ReportData, ReportSettings, compose_report, is_report, render
 from ppmtf_jax.jobs.attack import shadows_of_release
 from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
@@ -26,12 +26,12 @@ from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
-REPORT_FILE, SHADOWS_FILE = "report.html", "shadows.npz"
 RELEASED, ALL = "released", "all"
 """Columns of the evaluation of a job."""
 PARAMETERS = ("k", "eta", "noise_epsilon", "precision")
-"""Of the privacy test, as a statement and verdicts have them."""
+"""Settings of the privacy test that are in both statements and verdicts."""
 
+Say = Callable[[str], None]
 PathLike = str | os.PathLike[str]
 
 
@@ -42,11 +42,11 @@ def report_run(
     *,
     overwrite: bool = False,
     progress: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> tuple[Path, Report]:
     """Write a page on what a job made, which only its owner may read.
 
-    Needed are real traces (`private/data`) and synthetic ones (`release`, or else `private/synthetic`). Where other
+    It needs real traces (`private/data`) and synthetic ones (`release`, or else `private/synthetic`). Where other
     things are missing, the page says so.
 
     Parameters
@@ -54,16 +54,11 @@ def report_run(
     run : path
         Folder of a job.
     out : path, optional
-        By default `report.html` in its private folder.
+        By default `report.html` in the private folder of the job.
     settings : ReportSettings, optional
     say : function of a str
-        Is told which section is made, and how long the shadow models of the attack on membership take. What is known
-        of finished ones is kept in the private folder of the job: a report that was stopped goes on from there.
-
-    Returns
-    -------
-    path, report
-        Where the page is, and what it shows.
+        Is told which section is made, and how long the shadow models of the attack on membership take. Finished shadow
+        models are kept in the private folder of the job, so that a report that was stopped goes on from there.
 
     Raises
     ------
@@ -72,77 +67,77 @@ def report_run(
         else, or cannot be written.
     """
     folder = Path(run)
-    page = folder / "private" / REPORT_FILE if out is None else Path(out)
     private = folder / "private"
+    page = private / "report.html" if out is None else Path(out)
     absent = [name for name in ("data/train", "data/test") if not (private / name).is_dir()]
     if absent:
         missing = ", ".join(f"private/{name}" for name in absent)
         way_out = "Make one with `ppmtf run` or `ppmtf demo`"
         raise InputError(str(folder), [Problem("a folder of a job", f"no {missing}", way_out=way_out)])
     check_output_file(page, overwrite=overwrite, is_ours=_is_own, what="an earlier report")
-    material = load_material(folder, settings or ReportSettings(), progress=progress)
-    if not material.settings.fast:
-        material = replace(
-            material, shadow_scores=shadow_scores(material, private / SHADOWS_FILE, progress=progress, say=say)
-        )
-    report = compose_report(material, progress=progress, say=say)
+    data = load_report_data(folder, settings or ReportSettings(), progress=progress)
+    if not data.settings.fast:
+        scores = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
+        data = replace(data, shadow_scores=scores)
+    report = compose_report(data, progress=progress, say=say)
     write_text(page, render(report))
     return page, report
 
 
-def load_material(folder: Path, settings: ReportSettings, *, progress: bool = False) -> Material:
+def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool = False) -> ReportData:
     """What the folder of a job has for a report.
 
     Raises
     ------
     InputError
-        Things are of different runs, such as verdicts that were made anew after the release: a page on them would say
-        of one what is true of the other.
+        Things are of different runs, such as verdicts that were made again after the release: the page would mix them.
     """
-    private, release = folder / "private", folder / "release"
+    private, release, key = folder / "private", folder / "release", folder / "private" / "key"
     train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))
     verdicts = PlausibleDeniability.load(private / "verdicts") if (private / "verdicts").is_dir() else None
     model = FittedModel.load(private / "model") if (private / "model").is_dir() else None
-    is_release, key = release.is_dir(), private / "key"
-    column, statement = RELEASED if is_release else ALL, _statement(release)
+    is_release, statement = release.is_dir(), _statement(release)
+    source, column = (release, RELEASED) if is_release else (private / "synthetic", ALL)
+    if not source.is_dir():
+        way_out = "Run the job again"
+        raise InputError(str(folder), [Problem("release or private/synthetic", "neither", way_out=way_out)])
+    has_key = is_release and key.is_dir()
+    synthetic = load_released(source, train, key if has_key else None, progress=progress)
     lineages: dict[str, dict[str, str]] = {
         "private/data": {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest},
         "private/model": dict(model.lineage) if model else {},
         "private/verdicts": dict(verdicts.lineage) if verdicts else {},
+        "private/key": dict(lineage_of_key(key)) if has_key else {},
     }
     if verdicts:
         lineages["private/verdicts"] |= _test_in(asdict(verdicts.settings), int(verdicts.passed.sum()))
     if is_release:
-        synthetic = load_released(release, train, key if key.is_dir() else None, progress=progress)
-        lineages["private/key"] = dict(lineage_of_key(key)) if key.is_dir() else {}
         parameters = (statement or {}).get("parameters")
-        lineages["release"] = _test_in(parameters, len(synthetic.trace_table()[0])) if parameters else {}
-    elif (private / "synthetic").is_dir():
-        synthetic = load_released(private / "synthetic", train, None, progress=progress)
-        lineages["private/synthetic"] = dict(synthetic.lineage)
+        of_source = _test_in(parameters, len(synthetic.trace_table()[0])) if parameters else {}
     else:
-        way_out = "Run the job again"
-        raise InputError(str(folder), [Problem("release or private/synthetic", "neither", way_out=way_out)])
+        of_source = dict(synthetic.lineage)
+    lineages[source.relative_to(folder).as_posix()] = of_source
     users_known = bool((index_of_ids(synthetic.user_ids, train.user_ids) >= 0).all())
     found = _measured(private / METRICS_FILE, column) if users_known else None
     if found is not None:
         lineages[METRICS_FILE] = dict(found.lineage)
-        lineages["release" if is_release else "private/synthetic"] |= {column_of(column): synthetic.digest}
+        of_source[column_of(column)] = synthetic.digest
     way_out = "Run the job again with its configuration: it makes anew what is out of date"
     check_belong_together(str(folder), lineages, way_out=way_out)
     if not users_known:
-        # Of a release without its key: nobody can be found behind the ids that it gave.
+        # A release without its key has ids of its own, so nobody can be found behind them.
         synthetic = replace(synthetic, of_nobody=True)
-    return Material(
+    about = _about(private / "data")
+    return ReportData(
         train,
         test,
         synthetic,
-        found or evaluate({column: synthetic}, train, test, EvaluationSettings(), progress=progress),
+        found or evaluate({column: synthetic}, train, test, progress=progress),
         column,
         is_release,
         users_known,
-        source=str(_about(private / "data").get("source", "")),
-        losses=tuple(map(str, _about(private / "data").get("losses", ()))),
+        source=str(about.get("source", "")),
+        losses=tuple(map(str, about.get("losses", ()))),
         seeds_given=_seeds_given(private, verdicts),
         model=model,
         verdicts=verdicts,
@@ -152,33 +147,32 @@ def load_material(folder: Path, settings: ReportSettings, *, progress: bool = Fa
 
 
 def shadow_scores(
-    material: Material, checkpoint: Path, *, progress: bool = False, say: Callable[[str], None] = lambda _: None
+    data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
 ) -> MembershipScores | None:
-    """Of the attack with shadow models; None where it is not known how to make them, or the data do not suit.
+    """Scores of the attack with shadow models; None where it is not known how to make them, or the data do not suit.
 
-    A release says how it was made and tested; synthetic traces that were not released are those of the model, untested.
+    The statement of a release says how its traces were made and tested; other synthetic traces are those of the model,
+    untested.
     """
-    settings, model = None, material.model
-    if material.statement is not None:
-        settings = shadows_of_release(material.statement)
-    elif model is not None and not material.is_release:
+    settings, model = None, data.model
+    if data.statement is not None:
+        settings = shadows_of_release(data.statement)
+    elif model is not None and not data.is_release:
         settings = ShadowModelSettings(model.system, model.settings)
     if settings is None:
         return None
-    real = material.train, material.test
-    settings = replace(settings, n_attacked=material.settings.n_users)
+    settings = replace(settings, n_attacked=data.settings.n_users)
     say("Models like this one, to attack membership; --fast leaves them out")
+    sets = data.synthetic, data.train, data.test
     try:
-        return infer_by_shadow_models(
-            material.synthetic, *real, settings, checkpoint=checkpoint, progress=progress, say=say
-        )
+        return infer_by_shadow_models(*sets, settings, checkpoint=checkpoint, progress=progress, say=say)
     except InputError as error:
         say(f"Left out: {error}")
         return None
 
 
 def _measured(file: Path, column: str) -> Evaluation | None:
-    """What the job measured of these traces; None where it did not, or does not say of which."""
+    """The job's evaluation of these traces; None if it has none, or does not say which traces it measured."""
     if not file.is_file():
         return None
     found = Evaluation.from_json(file.read_text(encoding="utf-8"), subject=str(file))
@@ -186,7 +180,7 @@ def _measured(file: Path, column: str) -> Evaluation | None:
 
 
 def _test_in(parameters: Mapping[str, Any], n_released: int) -> dict[str, str]:
-    """What a privacy test leaves to be compared: all that a release without its key says of it."""
+    """The privacy test, as far as a release without its key tells it, for comparison with the verdicts."""
     # A statement says "all" where settings have none.
     asked = parameters.get("n_verifiers") or "all"
     said = [asked, *(parameters.get(name) for name in PARAMETERS)]
@@ -199,11 +193,11 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _seeds_given(private: Path, verdicts: PlausibleDeniability | None) -> bool | None:
-    """Whether somebody chose a seed of what was drawn; None where nothing says."""
+    """Whether somebody chose a seed of what was drawn; None where it is not known."""
     seeds = [_about(private / name).get("seed") for name in ("data", "key")]
     given = [bool(seed["given"]) for seed in seeds if isinstance(seed, dict) and "given" in seed]
     if verdicts is not None:
-        # That of the test matters only where it drew some of the users.
+        # The seed of the test matters only where the test drew some of the users.
         given += [verdicts.origin.seeds_given, verdicts.settings.n_verifiers is not None and verdicts.seed.given]
     return any(given) if given else None
 

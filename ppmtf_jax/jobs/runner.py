@@ -25,7 +25,7 @@ from textwrap import indent
 from typing import Any
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.evaluation import Evaluation, evaluate
+from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.jobs.config import JobConfig, input_paths
 from ppmtf_jax.jobs.resumable_fit import kept_seed
 from ppmtf_jax.jobs.steps import (

@@ -19,7 +19,7 @@ from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.datasets.data_check import DataCheck, check_imported
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings, evaluate
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate
 from ppmtf_jax.gibbs.diagnostics import Diagnosis
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.jobs.config import input_paths

@@ -27,7 +27,7 @@ from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation import plots
-from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation.registry import FRIENDS, METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
 from ppmtf_jax.gibbs.quantities import Quantity

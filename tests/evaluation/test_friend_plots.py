@@ -15,6 +15,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import plots
+from ppmtf_jax.evaluation.plots import friends as friend_plots
 from tests import support
 
 
@@ -77,25 +78,25 @@ def test_sets_that_cannot_be_drawn_are_refused(halves) -> None:
         plots.friend_panels({"real": halves[0], "other": replace(halves[1], places=support.places_in_line(30))})
 
 
-def test_each_draws_on_the_axes_it_is_given_and_gives_them_back(ax) -> None:
-    assert plots.draw_meeting_hours(ax, {"real": np.full(24, 1 / 24), "none": np.full(24, np.nan)}) is ax
+def test_hours_are_steps_of_an_hour(ax) -> None:
+    friend_plots.draw_meeting_hours(ax, {"real": np.full(24, 1 / 24), "none": np.full(24, np.nan)})
     assert [patch.get_label() for patch in ax.patches] == ["real", "none"]
     np.testing.assert_allclose(ax.patches[0].get_data().edges, np.arange(25))
 
 
 def test_categories_are_in_the_order_of_the_first_set(ax) -> None:
     shares = {"real": {"bar": 0.1, "": 0.3, "home": 0.6}, "made": {"bar": 0.5, "": 0.5, "home": 0.0}}
-    assert plots.draw_meeting_categories(ax, shares) is ax
+    friend_plots.draw_meeting_categories(ax, shares)
     assert [label.get_text() for label in ax.get_yticklabels()] == ["home", "none", "bar"]
     made = [bar.get_width() for bar in ax.containers[1]]
     assert made == [0, 50, 50]
     assert ax.yaxis_inverted()
 
 
-@pytest.mark.parametrize("draw", [plots.draw_pair_meetings, plots.draw_friend_numbers])
+@pytest.mark.parametrize("draw", [friend_plots.draw_pair_meetings, friend_plots.draw_friend_numbers])
 def test_shares_are_of_at_least_so_many(ax, draw) -> None:
     """What hardly anybody has is left out; so are those who have none, whose share is what is missing to 100."""
-    assert draw(ax, {"real": np.array([0.5, 0.3, 0.1999, 0, 0.0001]), "none": np.array([1.0])}) is ax
+    draw(ax, {"real": np.array([0.5, 0.3, 0.1999, 0, 0.0001]), "none": np.array([1.0])})
     real, none = ax.lines
     assert real.get_xdata().tolist() == [1, 2]
     assert real.get_ydata() == pytest.approx([50, 20])

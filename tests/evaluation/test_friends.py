@@ -363,7 +363,7 @@ def test_synthetic_friends_are_measured_and_nobody_is_looked_for() -> None:
     made = synthesize_colocations(train, epsilon_friendship=20.0, n_colocations=100, seed=0)
     evaluation = evaluate(made.traces, train, test)
     undefined = [name for name in evaluation.metrics if math.isnan(evaluation[name])]
-    assert undefined == ["group_fidelity", "reid_rate"]
+    assert undefined == ["group_tv", "reid_rate"]
     assert set(NAMES) < set(evaluation.metrics)
     caption = " ".join(str(format_table(evaluation).caption).split())
     assert "Re-identification rate: no transition to attack with" in caption

@@ -25,24 +25,24 @@ from ppmtf_jax.data.measurement import Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.distributions import wasserstein
-from ppmtf_jax.evaluation.evaluation import EvaluationSettings, evaluate
-from ppmtf_jax.evaluation.metrics.mobility import radius_of_gyration_km
+from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
+from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.evaluation.report import (
     SECTIONS,
-    Material,
     Report,
+    ReportData,
     ReportSettings,
-    SectionMaker,
     compose_report,
     composing,
     render,
 )
-from ppmtf_jax.evaluation.report.composing import content_of
-from ppmtf_jax.evaluation.report.content import Content, Details, Gauges, Light, Picture, Section, Status, Table, Text
-from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
-from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Unavailable
-from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS
+from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text
+from ppmtf_jax.evaluation.report.composing import compose_section
+from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
+from ppmtf_jax.evaluation.report.inputs import Unavailable
+from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections import deniability, membership
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
@@ -50,10 +50,11 @@ from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
 from ppmtf_jax.jobs import report as jobs_report
-from ppmtf_jax.jobs.report import load_material, report_run
+from ppmtf_jax.jobs.report import load_report_data, report_run
 from ppmtf_jax.jobs.steps import run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 from ppmtf_jax.registry import Registry
+from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
@@ -68,14 +69,8 @@ def job(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def other_job(tmp_path_factory) -> Path:
-    """Of the same check-ins, but for the seed."""
-    return run_small_job(tmp_path_factory.mktemp("other"), seed=1, evaluate={"attacks": False})
-
-
-@pytest.fixture(scope="module")
-def material(job) -> Material:
-    return load_material(job, QUICK)
+def material(job) -> ReportData:
+    return load_report_data(job, QUICK)
 
 
 @pytest.fixture(scope="module")
@@ -88,12 +83,12 @@ def page(written) -> str:
     return written[0].read_text(encoding="utf-8")
 
 
-def made(name: str, material: Material) -> Content:
+def made(name: str, material: ReportData) -> Section:
     """A section of the page, with a sentence where it cannot be made."""
-    return content_of(SECTIONS[name], material)
+    return compose_section(SECTIONS[name], material)
 
 
-def words(content: Content) -> str:
+def words(content: Section) -> str:
     """All text of paragraphs, lists and tables."""
     found = []
     for block in content.blocks:
@@ -149,13 +144,13 @@ def test_the_page_has_every_section_and_light(page, written):
     assert [section.part for section in report.sections] == sorted(
         (maker.part for maker in SECTIONS.values()), key=PARTS.index
     )
-    for section, light in report.lights():
-        assert light.question in elements.text
+    for section in report.sections:
+        assert all(finding.question in elements.text for finding in section.findings)
         assert any(attributes.get("href") == f"#{section.name}" for attributes in elements.all("a"))
-    assert len(report.lights()) > 8
+    assert len(report.findings()) > 8
     # Every rule can be read, and no status is told by colour alone.
     assert all(rule.split("\xa0")[0] in elements.text for rule in report.rules())
-    assert page.count('class="symbol"') >= 2 * len(report.lights())
+    assert page.count('class="symbol"') >= 2 * len(report.findings())
 
 
 def test_the_page_needs_nothing_but_itself(page):
@@ -208,22 +203,18 @@ def test_the_page_says_who_may_see_it_and_only_its_owner_can(written, page):
 
 
 def test_the_same_content_gives_the_same_page(material):
-    pages = [render(Report("T", "S", [section_of(made("range-queries", material))])) for _ in range(2)]
+    pages = [render(Report("T", "S", [made("range-queries", material)])) for _ in range(2)]
     assert pages[0] == pages[1]
 
 
-def section_of(content: Content) -> Section:
-    return Section("name", NUMBERS, "Title", "Lead.", content)
-
-
 def test_ids_of_users_are_text_and_not_tags():
-    light = Light("<b>Who?</b>", Status.FAIR, "<i>& so</i>", "Rule `ppmtf <run>`")
+    light = Finding("<b>Who?</b>", Status.FAIR, "<i>& so</i>", "Rule `ppmtf <run>`")
     blocks = [
         Text(("<script>alert(1)</script>", "a `<x>` b")),
         Table("<u>", ("<s>",), [["<script>"]]),
         Details("<em>", (Text(("<q>",), is_list=True),)),
     ]
-    page = render(Report("<title>", "<p>", [section_of(Content(blocks, [light]))]))
+    page = render(Report("<title>", "<p>", [Section("name", NUMBERS, "Title", "Lead.", blocks, [light])]))
     elements = Elements(page)
     assert not elements.all("script")
     assert not {"b", "i", "u", "s", "em", "q"} & {tag for tag, _ in elements.tags}
@@ -234,7 +225,8 @@ def test_ids_of_users_are_text_and_not_tags():
 
 
 def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monkeypatch):
-    monkeypatch.setattr("ppmtf_jax.jobs.report.compose_report", lambda *_, **__: Report("T", "S", []))
+    monkeypatch.setattr(jobs_report, "compose_report", lambda *_, **__: Report("T", "S", []))
+    monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: None)
     out = tmp_path / "page.html"
     words = ["report", str(job), "--out", str(out), "--quiet"]
     first = CliRunner().invoke(app, words)
@@ -282,7 +274,7 @@ def without(job: Path, tmp_path: Path, *names: str) -> Path:
 
 
 def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
-    found = load_material(without(job, tmp_path, "release", "private/key"), QUICK)
+    found = load_report_data(without(job, tmp_path, "release", "private/key"), QUICK)
     assert not found.is_release
     assert found.users_known
     assert "not to be handed out" in words(made("statement", found))
@@ -292,13 +284,13 @@ def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
 
 
 def test_without_a_key_nobody_is_found(job, tmp_path):
-    found = load_material(without(job, tmp_path, "private/key"), QUICK)
+    found = load_report_data(without(job, tmp_path, "private/key"), QUICK)
     assert not found.users_known
     for name in ("identity", "clusters"):
         assert "obody knows" in words(made(name, found))
-    [light] = made("identity", found).lights
+    [light] = made("identity", found).findings
     assert light.status is Status.UNKNOWN
-    assert made("membership", found).lights
+    assert made("membership", found).findings
 
 
 def test_verdicts_made_after_the_release_are_refused(job, tmp_path):
@@ -308,28 +300,34 @@ def test_verdicts_made_after_the_release_are_refused(job, tmp_path):
     harder = PrivacyTestSettings(k=6, count_all=True)
     run_privacy_test(private / "model", private / "synthetic", private / "verdicts", harder, seed=SEED, overwrite=True)
     with pytest.raises(InputError, match=r"private/verdicts and private/key of the same verdicts.*Run the job again"):
-        load_material(copy, QUICK)
+        load_report_data(copy, QUICK)
     shutil.rmtree(private / "key")
     with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
-        load_material(copy, QUICK)
+        load_report_data(copy, QUICK)
     # With another number of verifiers alone, too; and where other traces passed.
     verdicts = PlausibleDeniability.load(job / "private" / "verdicts")
     fewer = replace(verdicts, settings=replace(verdicts.settings, n_verifiers=7))
     fewer.save(private / "verdicts", overwrite=True)
     with pytest.raises(InputError, match="private/verdicts and release of the same settings of the privacy test"):
-        load_material(copy, QUICK)
+        load_report_data(copy, QUICK)
     table = verdicts.table.assign(threshold=verdicts.threshold + (np.arange(len(verdicts.threshold)) == 0) * 10**6)
     replace(verdicts, table=table).save(private / "verdicts", overwrite=True)
     with pytest.raises(InputError, match="private/verdicts and release of the same number of traces that passed"):
-        load_material(copy, QUICK)
+        load_report_data(copy, QUICK)
 
 
-@pytest.mark.parametrize(("name", "said"), [("model", "same model"), ("data", "same training traces")])
-def test_models_and_data_of_another_run_are_refused(job, other_job, tmp_path, name, said):
-    copy = without(job, tmp_path, f"private/{name}")
-    shutil.copytree(other_job / "private" / name, copy / "private" / name)
-    with pytest.raises(InputError, match=said):
-        load_material(copy, QUICK)
+def test_models_and_data_of_another_run_are_refused(job, tmp_path, material):
+    model = job / "private" / "model"
+    train = job / "private" / "data" / "train"
+    for folder, other, said in (
+        (model, fit(material.train, "tpm"), "same model"),
+        (train, material.train.select_users(np.arange(50)), "same training traces"),
+    ):
+        copy = without(job, tmp_path / folder.name, str(folder.relative_to(job)))
+        other.save(tmp_path / "other" / folder.name)
+        shutil.copytree(tmp_path / "other" / folder.name, copy / folder.relative_to(job))
+        with pytest.raises(InputError, match=said):
+            load_report_data(copy, QUICK)
 
 
 def test_numbers_of_another_run_are_refused_and_those_that_say_nothing_made_anew(job, tmp_path, material):
@@ -339,37 +337,37 @@ def test_numbers_of_another_run_are_refused_and_those_that_say_nothing_made_anew
     mark = next(name for name in numbers["made_from"] if "released" in name)
     file.write_text(json.dumps(numbers | {"made_from": numbers["made_from"] | {mark: "0" * 64}}))
     with pytest.raises(InputError, match="of the same traces of the column 'released'"):
-        load_material(copy, QUICK)
+        load_report_data(copy, QUICK)
     numbers["metrics"][0]["values"] = [0.25] * len(numbers["columns"])
     file.write_text(json.dumps(numbers | {"made_from": {}}))
-    assert load_material(copy, QUICK).evaluation["tp_tv"] == material.evaluation["tp_tv"] != 0.25
+    assert load_report_data(copy, QUICK).evaluation["tp_tv"] == material.evaluation["tp_tv"] != 0.25
 
 
 def test_without_model_verdicts_and_numbers(job, tmp_path):
     names = ("private/model", "private/verdicts", "private/metrics.json")
-    found = load_material(without(job, tmp_path, *names), QUICK)
+    found = load_report_data(without(job, tmp_path, *names), QUICK)
     assert "not said" in words(made("made", found))
-    assert [light.status for light in made("deniability", found).lights] == [Status.POOR, Status.UNKNOWN]
+    assert [light.status for light in made("deniability", found).findings] == [Status.POOR, Status.UNKNOWN]
     assert "model is not in the folder" in words(made("clusters", found))
     assert made("numbers", found).blocks
 
 
 def test_a_release_that_was_changed_is_refused(job, tmp_path):
     with pytest.raises(InputError, match=r"privacy\.json changed or missing"):
-        load_material(without(job, tmp_path, "release/privacy.json"), QUICK)
+        load_report_data(without(job, tmp_path, "release/privacy.json"), QUICK)
 
 
 def test_without_real_or_synthetic_traces_nothing_is_reported(job, tmp_path):
     copy = without(job, tmp_path, "release", "private/synthetic")
     with pytest.raises(InputError, match="release or private/synthetic"):
-        load_material(copy, QUICK)
+        load_report_data(copy, QUICK)
     shutil.rmtree(copy / "private" / "data" / "test")
     with pytest.raises(InputError, match="private/data/test"):
         report_run(copy, settings=QUICK)
 
 
 @pytest.fixture
-def nowhere(material) -> Material:
+def nowhere(material) -> ReportData:
     """All places are at one point."""
     places = material.places
     point = PlaceTable(places.ids, np.full(len(places), 52.0), np.full(len(places), 13.0), None)
@@ -382,7 +380,7 @@ def test_without_coordinates_there_are_no_maps_but_all_else(nowhere):
     for name in ("population", "transitions", "trips", "clusters", "places", "visit-fractions"):
         content = made(name, nowhere)
         assert any(isinstance(block, Gauges) for block in content.blocks), name
-        render(Report("T", "S", [section_of(content)]))
+        render(Report("T", "S", [content]))
     assert "this needs a map" in words(made("range-queries", nowhere))
     assert [block for block in made("transitions", nowhere).blocks if isinstance(block, Picture)] == []
 
@@ -394,7 +392,7 @@ def test_places_without_any_coordinate(material):
     assert not replace(material, **sets).has_map
 
 
-def lonely(n_instants: int, n_users: int = 3) -> Material:
+def lonely(n_instants: int, n_users: int = 3) -> ReportData:
     """Everybody is seen at single instants of a grid, at one of two places."""
     grid, places = minutes(n_instants), places_in_line(2)
     sets = {
@@ -402,13 +400,12 @@ def lonely(n_instants: int, n_users: int = 3) -> Material:
         for name, first in (("train", 0), ("test", 10), ("synthetic", 0))
     }
     evaluation = evaluate({"all": sets["synthetic"]}, sets["train"], sets["test"], EvaluationSettings(attacks=False))
-    return Material(**sets, evaluation=evaluation, column="all", is_release=False, users_known=True, settings=QUICK)
+    return ReportData(**sets, evaluation=evaluation, column="all", is_release=False, users_known=True, settings=QUICK)
 
 
-@pytest.mark.parametrize(("n_instants", "n_users"), [(1, 1), (4, 3)])
-def test_people_who_never_move_and_one_time_of_day(n_instants, n_users):
+def test_one_person_who_never_moves_and_one_time_of_day():
     """Nobody is seen twice: what needs two events says so, and the page is made all the same."""
-    report = compose_report(lonely(n_instants, n_users))
+    report = compose_report(lonely(1, 1))
     text = Elements(render(report)).text
     assert "Nobody is seen twice" in text
     assert "not to be handed out" in text
@@ -418,23 +415,21 @@ def test_people_who_never_move_and_one_time_of_day(n_instants, n_users):
 def test_what_an_error_found_is_not_told():
     """It may be ids of users."""
 
-    def fails(material: Material) -> Content:
+    def fails(material: ReportData) -> Section:
         raise InputError("test", [Problem("other users", "quagga-001 in both", examples=("quagga-001",))])
 
     maker = SectionMaker("fails", NUMBERS, "Fails", "It fails.", fails, "Does it?")
-    content = content_of(maker, lonely(2))
+    content = compose_section(maker, lonely(2))
     assert words(content) == "Left out. It needs other users."
-    [light] = content.lights
+    [light] = content.findings
     assert (light.question, light.status, light.answer) == ("Does it?", Status.UNKNOWN, "It needs other users.")
 
 
 def test_a_section_is_added_by_registering_it(monkeypatch):
     registry = Registry("section", "ppmtf_jax.noise", first=list(SECTIONS))
     for entry in SECTIONS.values():
-        registry.register(replace(entry, make=lambda _: Content([])))
-    registry.register(
-        SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: Content([Text(("Boots.",))]))
-    )
+        registry.register(replace(entry, make=lambda _: []))
+    registry.register(SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: [Text(("Boots.",))]))
     monkeypatch.setattr(composing, "SECTIONS", registry)
     report = compose_report(lonely(2))
     page = render(report)
@@ -484,12 +479,12 @@ def test_numbers_that_say_little_decide_nothing():
     assert with_caveat.caveat == "Too few users. Too far."
     assert gauge(FAR, 1.0, 5.0, 5.05, title="Far").status is Status.UNKNOWN
     good = gauge(FAR, 1.0, 1.0, 5.0, title="Near")
-    assert utility_light("How far?", [with_caveat, good]).status is Status.GOOD
-    assert utility_light("How far?", [with_caveat]).status is Status.UNKNOWN
+    assert utility_finding("How far?", [with_caveat, good]).status is Status.GOOD
+    assert utility_finding("How far?", [with_caveat]).status is Status.UNKNOWN
 
 
 def test_tallies():
-    lights = [Light("", status, "", "") for status in (Status.POOR, Status.GOOD, Status.UNKNOWN, Status.GOOD)]
+    lights = [Finding("", status, "", "") for status in (Status.POOR, Status.GOOD, Status.UNKNOWN, Status.GOOD)]
     assert tally(lights) == "2 good, 1 poor, 1 not known"
     assert len({status.word for status in Status}) == len({status.symbol for status in Status}) == len(Status)
 
@@ -514,9 +509,9 @@ def test_the_distance_of_the_slots_is_that_of_the_metric(material):
 def test_few_traces_are_told(material):
     """Ten complete traces of a day have fewer events than half of those of 56 people who were seen for two days."""
     few = replace(material, synthetic=material.synthetic.select_users(np.arange(10)), column="uniform")
-    assert f"few synthetic events ({10 * 24})" in made("population", few).lights[0].answer
+    assert f"few synthetic events ({10 * 24})" in made("population", few).findings[0].answer
     for good_or_many in (replace(few, column="training"), replace(material, column="uniform")):
-        assert "few synthetic events" not in made("population", good_or_many).lights[0].answer
+        assert "few synthetic events" not in made("population", good_or_many).findings[0].answer
 
 
 def test_ranks():
@@ -580,7 +575,7 @@ def test_clusters_are_those_of_the_model(material):
 
 
 @pytest.fixture
-def factorized(material) -> Material:
+def factorized(material) -> ReportData:
     """The users of a planted cluster, the second half, have the largest values in the second column of the factor."""
     n_users, n_places, n_slots = material.train.n_users, len(material.places), material.train.time_grid.n_slots
     half = np.arange(n_users) >= n_users // 2
@@ -605,7 +600,7 @@ def test_clusters_of_factors_are_the_strongest_users_of_a_column(factorized):
     pictures = [block for block in content.blocks if isinstance(block, Picture)]
     assert len(pictures) == 2
     assert isinstance(content.blocks[-1], Details)
-    render(Report("T", "S", [section_of(content)]))
+    render(Report("T", "S", [content]))
 
 
 def test_a_cluster_of_few_people_is_not_shown(material):
@@ -627,8 +622,8 @@ def test_copies_of_real_traces_are_poor(material):
     """The training traces as if they were synthetic: every light of leaks that can tell must not be good."""
     copied = replace(material, synthetic=material.train, column="training")
     for name in ("identity", "membership", "copies"):
-        assert made(name, copied).lights[0].status is Status.POOR, name
-    assert all(light.status is Status.GOOD for light in made("population", copied).lights)
+        assert made(name, copied).findings[0].status is Status.POOR, name
+    assert all(light.status is Status.GOOD for light in made("population", copied).findings)
 
 
 def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(job, material, tmp_path, monkeypatch):
@@ -655,8 +650,8 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(job, 
     assert asked == [None]
 
     shown = made("membership", replace(material, shadow_scores=scores))
-    assert "shadow models" in shown.lights[0].answer
-    assert shown.lights[0].status is Status.POOR
+    assert "shadow models" in shown.findings[0].answer
+    assert shown.findings[0].status is Status.POOR
     assert "were left out to save time (--fast)" in words(made("membership", material))
     unknown = replace(material, settings=ReportSettings(estimators=("ml",)))
     assert "it is not known how to learn them" in words(made("membership", unknown))
@@ -664,7 +659,7 @@ def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(job, 
 
 def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
     """With a word on why, and what a report of synthetic traces alone needs is the model."""
-    material, said = load_material(job, ReportSettings()), []
+    material, said = load_report_data(job, ReportSettings()), []
 
     def refused(*_, **__):
         raise InputError("fit", ["more users"])
@@ -685,10 +680,10 @@ def test_a_report_is_made_where_shadow_models_cannot_be(job, monkeypatch):
 
 
 def test_random_places_are_poor_but_leak_nothing(material):
-    random = replace(material, synthetic=material.uniform, column="uniform")
+    random = replace(material, synthetic=material.sets[UNIFORM], column="uniform")
     for name in ("population", "trips", "places", "range-queries"):
-        assert made(name, random).lights[0].status is Status.POOR, name
-    [light] = made("copies", random).lights
+        assert made(name, random).findings[0].status is Status.POOR, name
+    [light] = made("copies", random).findings
     # Of 14 test users nobody knows whether 15 % are exceeded: 0 of 14 may be up to 1 - .025^(1/14), 23 %.
     assert (random.test.n_users, light.status) == (14, Status.UNKNOWN)
     assert "people would be enough" in light.answer
@@ -713,8 +708,8 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
     }
     for name, (scores, status) in cases.items():
         summary = scores.summary()
-        assert membership._light({name: summary}, with_shadows=True).status is status, (name, summary)
-    light = membership._light({"nobody": cases["nobody"][0].summary()}, with_shadows=False)
+        assert membership.membership_finding({name: summary}, with_shadows=True).status is status, (name, summary)
+    light = membership.membership_finding({"nobody": cases["nobody"][0].summary()}, with_shadows=False)
     assert (light.status, "shadow models" in light.answer) == (Status.FAIR, True)
     assert cases["exposed"][0].roc.auc < 0.56
 
@@ -722,7 +717,7 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
 def test_two_targets_are_not_enough_to_be_good(material):
     """Both are named right, which a guess does in a quarter of all cases."""
     two = replace(material, settings=ReportSettings(n_users=2, estimators=("ml",)), synthetic=material.train)
-    assert made("identity", two).lights[0].status in (Status.UNKNOWN, Status.POOR)
+    assert made("identity", two).findings[0].status in (Status.UNKNOWN, Status.POOR)
 
 
 def test_a_sample_is_attacked_and_said(material):
@@ -742,7 +737,7 @@ def test_much_noise_on_k_is_no_fair_test(material, noise_epsilon, status):
     verdicts = material.verdicts
     settings = replace(verdicts.settings, k=10, eta=1.0, noise_epsilon=noise_epsilon)
     noisy = replace(verdicts, settings=settings, threshold=10 + noise, plausible_users=np.full(2000, 40))
-    light = deniability._light(replace(material, verdicts=noisy), noisy)
+    light = deniability.tested_finding(replace(material, verdicts=noisy), noisy)
     assert light.status is status
     assert ("1 person." in light.answer) == (status is Status.POOR)
 
@@ -761,12 +756,12 @@ def test_deniability_is_told_by_what_was_tested(material):
             # An eta that is only taken when it is forced.
             settings = replace(verdicts.settings, k=k)
             object.__setattr__(settings, "eta", eta)
-            light = made("deniability", replace(material, verdicts=replace(verdicts, settings=settings))).lights[0]
+            light = made("deniability", replace(material, verdicts=replace(verdicts, settings=settings))).findings[0]
             assert light.status is status, (k, eta)
     assert "within a factor of e^eta = 2.72" in words(made("deniability", material))
-    assert made("deniability", replace(material, verdicts=noisy)).lights[0].status is Status.FAIR
+    assert made("deniability", replace(material, verdicts=noisy)).findings[0].status is Status.FAIR
     failed = replace(verdicts, threshold=np.full(len(verdicts.threshold), 10**6))
-    lights = made("deniability", replace(material, verdicts=failed, is_release=False)).lights
+    lights = made("deniability", replace(material, verdicts=failed, is_release=False)).findings
     assert [light.status for light in lights] == [Status.POOR, Status.POOR]
     stopped = replace(noisy, settings=replace(noisy.settings, count_all=False))
     assert "No curve" in words(made("deniability", replace(material, verdicts=stopped)))
@@ -776,7 +771,7 @@ def test_seeds_are_told_but_not_shown(material):
     statuses = {True: Status.FAIR, False: Status.GOOD, None: Status.UNKNOWN}
     assert material.seeds_given is True
     for given, status in statuses.items():
-        assert made("statement", replace(material, seeds_given=given)).lights[0].status is status
+        assert made("statement", replace(material, seeds_given=given)).findings[0].status is status
 
 
 def test_other_hours_cannot_be_compared(material):
@@ -784,14 +779,6 @@ def test_other_hours_cannot_be_compared(material):
     other = replace(material, synthetic=replace(material.synthetic, time_grid=grid))
     with pytest.raises(Unavailable, match="other hours"):
         _ = other.windows
-
-
-def test_templates_are_in_the_package():
-    """What the wheel takes from the folder: everything in it."""
-    from importlib.resources import files
-
-    templates = files("ppmtf_jax.evaluation.report") / "templates"
-    assert {each.name for each in templates.iterdir()} == {"page.html.jinja", "style.css"}
 
 
 def test_place_names():

@@ -11,7 +11,7 @@ import pytest
 
 from ppmtf_jax.evaluation.report import ReportSettings, render
 from ppmtf_jax.evaluation.report.composing import compose_report
-from ppmtf_jax.jobs.report import load_material
+from ppmtf_jax.jobs.report import load_report_data
 from tests.evaluation.report_run import run_small_job
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="needs Playwright, which is not installed")
@@ -45,7 +45,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
-    material = load_material(run_small_job(folder), ReportSettings(estimators=("ml",)))
+    material = load_report_data(run_small_job(folder), ReportSettings(estimators=("ml",)))
     file = folder / "report.html"
     file.write_text(render(compose_report(material)), encoding="utf-8")
     return file

@@ -6,7 +6,6 @@ import io
 import math
 import re
 
-import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -61,12 +60,6 @@ def test_no_title_is_cut_off_beside_five_columns() -> None:
     assert "…" not in text
 
 
-def test_metrics_that_were_not_computed_have_no_row() -> None:
-    text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4])]))
-    assert "TM-EMD-Y" in text
-    assert "VF-TV" not in text
-
-
 def test_each_direction_is_told_where_they_differ() -> None:
     more = Quantity("kept", "Kept", "Share of the traces.", "share of traces", "higher", "near 1")
     text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4]), (more, [0.5])]))
@@ -117,11 +110,11 @@ def test_a_number_worse_than_chance_is_marked_and_told_below() -> None:
     readings = {QUANTITIES[0].name: Reading(alarm=0.25)}
     text = printed(evaluation_of(columns, [(QUANTITIES[0], [0.3, 0.9, 0.4])], readings), 120)
     assert "! 0.3000 0.9000 0.4000" in " ".join(text.split())
-    assert "! Too high: TP-TV (released 0.3000; alarms above 0.25). These traces tell" in " ".join(text.split())
+    assert "! Too high: TP-TV (released 0.3000; alarms above 0.25). These traces reveal" in " ".join(text.split())
     assert "!" not in printed(evaluation_of(columns, [(QUANTITIES[0], [0.25, 0.9, 0.4])], readings), 120)
 
 
-@pytest.mark.parametrize("width", [30, 40, 80, 120])
+@pytest.mark.parametrize("width", [30, 80])
 def test_no_number_is_cut_off_on_a_narrow_terminal(width: int) -> None:
     evaluation = full("released", "all", "ppmtf", vf_tv=math.nan)
     console = Console(width=width, record=True, file=io.StringIO())
@@ -149,11 +142,6 @@ def test_an_undefined_number_has_its_reason_below() -> None:
     assert "Undefined" not in printed(full("synthetic"))
 
 
-def test_a_note_stands_below() -> None:
-    text = printed(full("released", "all", vf_tv=math.nan), 160, note="All: before the privacy test.")
-    assert text.index("All: before the privacy test.") < text.index("Undefined")
-
-
 def test_attacks_stand_apart() -> None:
     rows = [row._replace(kind="privacy" if row.quantity.name == "reid_rate" else "utility") for row in full("a").rows()]
     lines = printed(Evaluation.of_rows(["a"], rows), 100).splitlines()
@@ -170,12 +158,3 @@ def test_published_metrics_come_first_and_those_nobody_named_last() -> None:
         assert list(METRICS) == [*metrics, "a_new_one"]
     finally:
         METRICS.remove("a_new_one")
-
-
-@pytest.mark.parametrize("columns", [["synthetic"], ["released", "all", "training", "uniform"]])
-def test_rows_and_columns_are_those_of_the_table(columns: list[str]) -> None:
-    evaluation = full(*columns)
-    assert evaluation.columns == columns
-    assert isinstance(evaluation.table, pd.DataFrame)
-    assert [row.quantity for row in evaluation.rows()] == QUANTITIES
-    assert [row.values for row in evaluation.rows()] == [[0.25] * len(columns)] * len(QUANTITIES)

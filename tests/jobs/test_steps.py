@@ -10,7 +10,7 @@ import pytest
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.jobs.steps import (
     evaluate_traces,
     fit_model,

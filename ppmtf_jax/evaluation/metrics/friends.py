@@ -2,15 +2,15 @@
 
 Two users are seen together in time at an instant at which both have an event, and meet if both are at one place then.
 What is seen of two friends within one period is a window (see `data.windows`). Real people are seen at some instants
-only, synthetic ones at all of them. So synthetic pairs count at each instant of the period as much as pairs of test
-users are seen there; and for how often two friends meet, each window of theirs is thinned to the instants of a window
-of two test friends, drawn at random with a fixed seed. What this does not make up for: people who check in where they
-meet are seen because they meet, and synthetic ones are seen whether they do or not.
+only, synthetic ones at all of them. So synthetic pairs get, at each instant of the period, the weight of the pairs of
+test users seen then. For how often two friends meet, each window of synthetic friends is thinned to the instants of a
+window of two test friends, drawn at random with a fixed seed. One bias remains: people who check in where they meet are
+seen because they meet, while synthetic people are always seen.
 
-Splitting users cuts friendships: one is left only where both of its users are. Each is as likely to be left as any
-other, and so is each triple of users, so that what is said of pairs and of triples is not biased. Users have fewer
-friends, however, the fewer users there are. So numbers of friends are those expected among as many users as the smaller
-of the two sets has.
+Splitting users cuts friendships: a friendship remains only where both users do. Each pair of friends, and each triple
+of users, is equally likely to remain, so statements about pairs and triples are not biased. But people have fewer
+friends, the fewer users there are. So numbers of friends are expected numbers among as many users as the smaller set
+has.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ppmtf_jax.colocation.metrics import (
     degrees_in_part,
     pairs_together,
 )
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Reading
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation, variation_of_samples
-from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.distributions import total_variation, variation_of_counts, variation_of_samples
+from ppmtf_jax.evaluation.registry import difference_quantity, register_utility, variation_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
 
 SEED = 0
-# Of the stage's streams; `groups` has those before.
+# Random-stream number; groups.py uses 1 and 2.
 WINDOWS = 3
 APART = -1
 """The place of two friends who do not meet."""
@@ -57,8 +57,8 @@ class Encounters(NamedTuple):
     Attributes
     ----------
     friends : Windows
-        Of pairs of friends: `user` is the row of the friendship graph's pairs, an event an instant at which both are
-        seen, its place where they meet, `APART` where they do not.
+        A window for each pair of friends and period: `user` is the row of the friendship graph's pairs, an event is an
+        instant at which both are seen, its place is where they meet, or `APART`.
     strangers_seen, strangers_met : int arrays, shape (instants of a period,)
         Numbers of pairs of users who are not friends.
     """
@@ -69,16 +69,7 @@ class Encounters(NamedTuple):
 
     @classmethod
     def of(cls, traces: Traces) -> Encounters:
-        """The encounters of the users of traces with friendships.
-
-        Examples
-        --------
-        >>> from ppmtf_jax.datasets.toy_city import toy_city
-        >>> encounters = Encounters.of(toy_city(n_users=100, seed=0).traces)
-        >>> share_of_friends = encounters.friends_met().sum() / encounters.friends_seen().sum()
-        >>> bool(share_of_friends > 2 * encounters.strangers_met.sum() / encounters.strangers_seen.sum())
-        True
-        """
+        """The encounters of the users of traces with friendships."""
         graph, grid, anywhere = FriendGraph.of(traces), traces.time_grid, at_one_place(traces)
         seen, met = find_colocations(anywhere, graph), find_colocations(traces, graph)
         code = np.sort(seen.pair * grid.n_instants + seen.instant)
@@ -104,7 +95,7 @@ class Encounters(NamedTuple):
 
     @property
     def n_meetings(self) -> int:
-        """Of friends."""
+        """Number of meetings of friends."""
         return int((self.friends.place != APART).sum())
 
     def friends_seen(self) -> np.ndarray:
@@ -119,18 +110,18 @@ class Encounters(NamedTuple):
         return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
 
     def meetings_per_window(self) -> np.ndarray:
-        """How often two friends meet within a period in which they are seen at the same time, shape (windows,)."""
+        """Meetings of two friends within a period in which both are seen at the same time, shape (windows,)."""
         return np.bincount(self.friends.window, self.friends.place != APART, self.friends.n_windows).astype(np.int64)
 
     def thinned(self, real: Encounters) -> Encounters:
-        """Each window of two friends at the instants of a random one of real friends."""
+        """Each window of two friends, thinned to the instants of a random window of real friends."""
         size = self.friends.n_windows
         drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(real.friends.n_windows, size=size)
         return self._replace(friends=self.friends.thinned(real.friends, drawn))
 
 
 class _Meetings(NamedTuple):
-    """What is compared: rates, and meetings by slot and by place."""
+    """What is compared: rates of meetings, and meetings by slot and by place."""
 
     friends: float
     strangers: float
@@ -139,7 +130,7 @@ class _Meetings(NamedTuple):
 
     @classmethod
     def of(cls, encounters: Encounters, like: Encounters | None = None) -> _Meetings:
-        """Of encounters; where `like` is given, as if pairs were seen at its instants as often as its pairs are."""
+        """Summary of encounters, weighted as if pairs were seen at each instant as often as in `like`."""
         seen, strangers_seen = encounters.friends_seen(), encounters.strangers_seen
         weight = strangers_weight = np.ones(len(seen))
         if like is not None:
@@ -155,17 +146,17 @@ class _Meetings(NamedTuple):
 
     @property
     def lift(self) -> float:
-        """How many times as often friends meet as strangers, in doublings."""
+        """How many times as often friends meet as strangers do, in doublings."""
         return math.log2(self.friends / self.strangers) if self.friends > 0 and self.strangers > 0 else math.nan
 
     def distances(self, test: _Meetings) -> list[float]:
-        """From those of the test users: of rates, of the lift and of slots."""
+        """Differences of the rates and the lift from the test users, and the total variation of slots."""
         differences = [getattr(self, name) - getattr(test, name) for name in ("friends", "strangers", "lift")]
-        return [*differences, _variation(self.by_slot, test.by_slot)]
+        return [*differences, variation_of_counts(self.by_slot, test.by_slot)]
 
 
 def _categories(places: PlaceTable) -> np.ndarray:
-    """Number of each place's category, shape (places,); all the same where none is known."""
+    """Number of each place's category, shape (places,); all the same where categories are not known."""
     known = np.full(len(places), "") if places.category is None else places.category.astype(str)
     return np.unique(known, return_inverse=True)[1]
 
@@ -176,11 +167,6 @@ def _over(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole > 0 else math.nan
-
-
-def _variation(counts: np.ndarray, other: np.ndarray) -> float:
-    """Total variation between the shares; NaN where one of them has no counts."""
-    return total_variation(counts_to_shares(counts[None]), counts_to_shares(other[None]))
 
 
 # Measured
@@ -199,7 +185,7 @@ def _has_categories(comparison: Comparison) -> bool:
 
 
 def _seen(comparison: Comparison) -> tuple[Encounters, Encounters] | None:
-    """What is measured and what it is held against; None where that cannot be."""
+    """Encounters of the measured and of the test users; None where they cannot be compared."""
     if not (_applies(comparison) and same_period(comparison.traces.time_grid, comparison.test.time_grid)):
         return None
     made, test = (comparison.statistic(Encounters.of, traces) for traces in (comparison.traces, comparison.test))
@@ -224,7 +210,7 @@ def _measure_places(comparison: Comparison, settings: NoSettings) -> list[float]
     made, test = seen
     category = _categories(test.friends.places)
     meetings = (_Meetings.of(made, None if comparison.pool_traces else test), _Meetings.of(test))
-    return [_variation(*(np.bincount(category, each.by_place) for each in meetings))]
+    return [variation_of_counts(*(np.bincount(category, each.by_place) for each in meetings))]
 
 
 def _measure_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -256,13 +242,13 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
     probability = binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
     met = np.bincount(encounters.meetings_per_window(), minlength=len(probability))
-    return [*everywhere.distances(_Meetings.of(encounters)), _variation(probability, met)]
+    return [*everywhere.distances(_Meetings.of(encounters)), variation_of_counts(probability, met)]
 
 
 def _uniform_places(comparison: Comparison, settings: NoSettings) -> list[float]:
     encounters, category = comparison.statistic(Encounters.of, comparison.test), _categories(comparison.test.places)
     met = np.bincount(category, _Meetings.of(encounters).by_place)
-    return [_variation(np.bincount(category), met)]
+    return [variation_of_counts(np.bincount(category), met)]
 
 
 def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -297,112 +283,90 @@ def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Reading]:
 # Registered
 
 MEETINGS = (
-    Quantity(
+    difference_quantity(
         "friend_rate",
         "Friends meet",
-        "Share of the instants at which two synthetic friends are both seen that they are at one place, less that of "
-        "test friends.",
+        "Share of the instants at which two friends are both seen that they are at one place: of synthetic friends, "
+        "minus that of test friends.",
         "share of instants, -1 to 1",
-        "zero",
-        "near 0",
         NEVER_SEEN,
     ),
-    Quantity(
+    difference_quantity(
         "stranger_rate",
         "Strangers meet",
-        "Share of the instants at which two synthetic users who are not friends are both seen that they are at one "
-        "place, less that of such test users.",
+        "The same share for two users who are not friends.",
         "share of instants, -1 to 1",
-        "zero",
-        "near 0",
         NEVER_SEEN,
     ),
-    Quantity(
+    difference_quantity(
         "friend_lift",
         "Friends over strangers",
-        "How many times as often synthetic friends meet as strangers do, over the same of the test users, in "
-        "doublings.",
+        "How many times as often friends meet as strangers do, in doublings: of synthetic users, minus that of test "
+        "users.",
         "doublings",
-        "zero",
-        "near 0",
         NEVER_MET,
     ),
-    Quantity(
+    variation_quantity(
         "meeting_slot_tv",
         "Meeting slots",
         "Total variation between the slots in which synthetic and test friends meet.",
-        "total variation, 0 to 1",
-        "lower",
-        NEAR_TRAINING,
         NEVER_MET,
     ),
-    Quantity(
+    variation_quantity(
         "pair_meetings_tv",
         "Meetings of a pair",
         "Total variation between how often two synthetic and two test friends meet in one period, as far as they are "
         "seen.",
-        "total variation, 0 to 1",
-        "lower",
-        NEAR_TRAINING,
         NEVER_SEEN,
     ),
 )
 PLACES = (
-    Quantity(
+    variation_quantity(
         "meeting_category_tv",
         "Meeting places",
         "Total variation between the categories of the places at which synthetic and test friends meet.",
-        "total variation, 0 to 1",
-        "lower",
-        NEAR_TRAINING,
         NEVER_MET,
     ),
 )
 GRAPH = (
-    Quantity(
+    variation_quantity(
         "friends_tv",
         "Friends of a user",
         "Total variation between the numbers of friends of synthetic and of test users, as expected among equally many "
         "users.",
-        "total variation, 0 to 1",
-        "lower",
-        NEAR_TRAINING,
         NO_FRIENDS,
     ),
-    Quantity(
+    difference_quantity(
         "clustering",
         "Clustering",
-        "How often two friends of a synthetic user are friends themselves, less the same of the test users.",
+        "How often two friends of a user are friends themselves: of synthetic users, minus that of test users.",
         "share of pairs, -1 to 1",
-        "zero",
-        "near 0",
         f"{NO_FRIENDS}, or nobody with two friends",
     ),
 )
-METRICS.register(
-    Measurement(
-        "friend_meetings",
-        "utility",
-        MEETINGS,
-        _measure_meetings,
-        _uniform_meetings,
-        per_trace_number=True,
-        reading=_read_meetings,
-        applies=_applies,
-    )
+register_utility(
+    *MEETINGS,
+    name="friend_meetings",
+    measure=_measure_meetings,
+    uniform=_uniform_meetings,
+    per_trace_number=True,
+    reading=_read_meetings,
+    applies=_applies,
 )
-METRICS.register(
-    Measurement(
-        "meeting_places",
-        "utility",
-        PLACES,
-        _measure_places,
-        _uniform_places,
-        per_trace_number=True,
-        reading=_read_places,
-        applies=_has_categories,
-    )
+register_utility(
+    *PLACES,
+    name="meeting_places",
+    measure=_measure_places,
+    uniform=_uniform_places,
+    per_trace_number=True,
+    reading=_read_places,
+    applies=_has_categories,
 )
-METRICS.register(
-    Measurement("friend_graph", "utility", GRAPH, _measure_graph, _uniform_graph, reading=_read_graph, applies=_applies)
+register_utility(
+    *GRAPH,
+    name="friend_graph",
+    measure=_measure_graph,
+    uniform=_uniform_graph,
+    reading=_read_graph,
+    applies=_applies,
 )

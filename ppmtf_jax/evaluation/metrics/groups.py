@@ -1,10 +1,10 @@
-"""Group fidelity: whether traces made from the people of a neighbourhood are where and when these people are.
+"""Group-TV: whether traces made from the people of a neighbourhood are where and when these people are.
 
-A synthesizer that gives everybody the traces of an average person has the right population, and is of no use to whoever
-asks about a part of the town. So training users are grouped by the cell of a grid in which the place is that they visit
-most, and each group's distribution over cells and quarters of the period is held against that of the traces made from
-its users. These traces are first thinned to the instants of windows of the same group, drawn at random with a fixed
-seed: people check in at some hours more than at others, and complete traces are at all of them alike.
+A synthesizer that gives everybody the traces of an average person has the right population, but is useless for
+questions about a part of the town. So training users are grouped by the grid cell of their most visited place. Each
+group's distribution over cells and quarters of the period is compared with that of the traces made from its users.
+These traces are first thinned to the instants of windows of the same group, drawn at random with a fixed seed, because
+people check in at some hours more than at others and complete traces do not.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pandas as pd
 from annotated_types import Ge
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.evaluation.distributions import row_shares, row_variation, row_variation_from
-from ppmtf_jax.evaluation.metrics.mobility import read_places
-from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from
+from ppmtf_jax.evaluation.metrics.windows import read_places
+from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -33,14 +33,14 @@ N_CELLS = 8
 N_QUARTERS = 4
 N_HALVES = 10
 SEED = 0
-# Of the stage's streams; `mobility` has the one without a number.
+# Random-stream numbers; windows.py uses the stream without a number.
 WINDOWS, HALVES = 1, 2
 NO_GROUP = "No group has as many training users as are asked for"
 
 
 @dataclass(frozen=True)
 class GroupSettings(Settings, subject="groups"):
-    """Settings of group fidelity.
+    """Settings of Group-TV.
 
     Parameters
     ----------
@@ -48,11 +48,6 @@ class GroupSettings(Settings, subject="groups"):
         Training users that a group must have to count.
     n_cells : int
         Number of cells of the grid on each side of the bounding box of the places.
-
-    Raises
-    ------
-    InputError
-        Groups of fewer than two users, which have no halves, or no cell.
     """
 
     min_users: Annotated[int, Ge(2)] = MIN_USERS
@@ -69,18 +64,10 @@ class Groups:
         Of the training users.
     n_cells : int
     of_user : int array, shape (users,)
-        Number of each user's group, -1 for one whose group is too small to count.
+        Group of each user, -1 where the group is too small to count.
     n_users : int array, shape (groups,)
-        Size of each group.
     user_counts : sparse array, shape (users, quarters * cells)
         Events of each user in each quarter of the period and cell.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> groups = Groups.of(toy_city(n_users=200, seed=0).traces, GroupSettings(min_users=30, n_cells=2))
-    >>> bool((groups.n_users >= 30).all()), bool(groups.n_users.sum() == (groups.of_user >= 0).sum())
-    (True, True)
     """
 
     windows: Windows
@@ -106,15 +93,15 @@ class Groups:
         return self._shares_of(np.arange(len(self.of_user)))
 
     def variation(self, windows: Windows, group: np.ndarray, *, is_synthetic: bool) -> float:
-        """How far from the users of each group traces made from them are, averaged over the groups.
+        """Distance between the users of a group and the traces made from them, averaged over the groups.
 
         Parameters
         ----------
         windows : Windows
         group : int array, shape (users of the windows,)
-            Of the training user who each of their users is, -1 for one who does not count.
+            Group of each user of the windows, -1 for a user who does not count.
         is_synthetic : bool
-            Whether windows are first thinned to the instants at which members of the group have events.
+            If so, windows are first thinned to the instants at which members of the group have events.
         """
         if is_synthetic:
             windows = windows.thinned(self.windows, self._drawn(group[windows.user]))
@@ -122,15 +109,15 @@ class Groups:
         return self._mean(row_variation(row_shares(counts), self.shares))
 
     def floor(self) -> float:
-        """How far half of a group's users are from all of them: the mean over some random halves.
+        """Distance between half of a group's users and all of them: the mean over some random halves.
 
-        A half is as far from the whole, of which the other half is the rest, as the whole is from infinitely many
-        people like its members. So this is what a synthesizer gives that knows all of a group but not who is in it.
+        A random half is about as far from the whole group as the whole group is from infinitely many people like its
+        members. So a synthesizer that knows everything of a group except who is in it gives this value.
         """
         rank, halves = np.arange(len(self.of_user)), []
         for number in range(N_HALVES):
             shuffled = numpy_stream(SEED, Stage.METRICS, HALVES, number).permutation(len(rank))
-            # In the order of the groups, shuffled within; first those of no group, who do not count.
+            # In the order of the groups, shuffled within each. Users without a group come first and do not count.
             shuffled = shuffled[np.argsort(self.of_user[shuffled], kind="stable")]
             group = self.of_user[shuffled]
             is_first_half = rank - np.searchsorted(group, group) < self.n_users[group] // 2
@@ -138,12 +125,12 @@ class Groups:
         return self._mean(np.mean(halves, axis=0))
 
     def alike(self) -> float:
-        """How far all training users together are from each group: what a synthesizer gives that makes all alike."""
+        """Distance between each group and all training users: the value if a synthesizer makes all alike."""
         everybody = np.asarray(self.user_counts.sum(axis=0)) / self.user_counts.sum()
         return self._mean(row_variation_from(everybody[self.shares.tocoo().coords[1]], self.shares))
 
     def uniform(self) -> float:
-        """How far from each group people are who are anywhere at its hours."""
+        """Distance between each group and people at random places at the same hours."""
         group, column = self.shares.tocoo().coords
         quarter, cell = np.divmod(column, self.n_cells**2)
         group_quarter = group * N_QUARTERS + quarter
@@ -153,14 +140,14 @@ class Groups:
         return self._mean(row_variation_from(at_quarter * in_cell[cell], self.shares))
 
     def _shares_of(self, users: np.ndarray) -> sparse.csr_array:
-        """Where and when some users, given by index, of each group are."""
+        """Where and when some users of each group are, shape (groups, quarters * cells)."""
         users = users[self.of_user[users] >= 0]
         shape = (len(self.n_users), len(self.of_user))
         members = sparse.csr_array((np.ones(len(users)), (self.of_user[users], users)), shape=shape)
         return row_shares(members @ self.user_counts)
 
     def _drawn(self, group: np.ndarray) -> np.ndarray:
-        """A random window of a member of each group that is asked for; any for -1."""
+        """A random window of a member of each group; any window for group -1."""
         of_window = self.of_user[self.windows.user]
         by_group = np.argsort(of_window, kind="stable")
         first, after = (np.searchsorted(of_window[by_group], group, side=side) for side in ("left", "right"))
@@ -171,15 +158,7 @@ class Groups:
 
 
 def most_visited_place(traces: Traces) -> np.ndarray:
-    """The place at which each user has most events; of several, the first in the place table; shape (users,).
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> city = toy_city(n_users=100, seed=0)
-    >>> bool((most_visited_place(city.traces) == city.home).mean() > 0.9)
-    True
-    """
+    """The place at which each user has most events (ties: the first in the place table), shape (users,)."""
     pair, count = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place, return_counts=True)
     user, place = np.divmod(pair, traces.n_places)
     # Stable: pairs of a user are in the order of the places.
@@ -188,13 +167,12 @@ def most_visited_place(traces: Traces) -> np.ndarray:
 
 
 def _counts(windows: Windows, row_of_user: np.ndarray, n_rows: int, n_cells: int) -> sparse.csr_array:
-    """Events in each quarter of the period and cell, shape (rows, quarters * cells); users of row -1 do not count."""
+    """Events in each quarter of the period and cell, shape (rows, quarters * cells), without users of row -1."""
     row = row_of_user[windows.user][windows.window]
     counted = row >= 0
     quarter = windows.phase[counted].astype(np.int64) * N_QUARTERS // windows.time_grid.n_instants
     column = quarter * n_cells**2 + windows.places.grid_cell(n_cells)[windows.place[counted]]
-    shape = (n_rows, N_QUARTERS * n_cells**2)
-    return sparse.coo_array((np.ones(len(column)), (row[counted], column)), shape=shape).tocsr()
+    return pair_counts(row[counted], column, (n_rows, N_QUARTERS * n_cells**2))
 
 
 def _groups(comparison: Comparison, settings: GroupSettings) -> Groups:
@@ -224,27 +202,18 @@ def _reading(comparison: Comparison, settings: GroupSettings) -> list[Reading]:
     return [Reading(references, read_places(comparison, settings)[0].caveat)]
 
 
-METRICS.register(
-    Measurement(
-        "group_fidelity",
-        "utility",
-        (
-            Quantity(
-                "group_fidelity",
-                "Group-TV",
-                "Total variation between where and when the users of a group are and the traces made from them, "
-                "averaged over groups of at least {min_users} training users by where on a grid of {n_cells} x "
-                "{n_cells} cells they are most.",
-                "total variation, 0 to 1",
-                "lower",
-                "near floor",
-                "no group with enough training users, traces of users who are not known, or periods of the grids that "
-                "differ",
-            ),
-        ),
-        _measure,
-        _uniform,
-        GroupSettings,
-        reading=_reading,
-    )
+register_utility(
+    variation_quantity(
+        "group_tv",
+        "Group-TV",
+        "Total variation between where and when the users of a group are and the traces made from them, "
+        "averaged over groups of at least {min_users} training users with the same most visited cell of a grid "
+        "of {n_cells} x {n_cells}.",
+        "no group with enough training users, traces of users who are not known, or periods of the grids that differ",
+        "near floor",
+    ),
+    measure=_measure,
+    uniform=_uniform,
+    settings=GroupSettings,
+    reading=_reading,
 )

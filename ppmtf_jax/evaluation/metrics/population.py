@@ -1,4 +1,4 @@
-"""TP-TV: how far the population of each slot is from where it should be."""
+"""TP-TV: distance between the populations (distributions of the events over places) of each slot."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
 N_TOP = 50
@@ -24,22 +24,13 @@ class PopulationSettings(Settings, subject="TP-TV"):
     ----------
     n_top : int
         Number of places that count for TP-TV-Top50.
-
-    Raises
-    ------
-    InputError
-        There is none.
     """
 
     n_top: Count = N_TOP
 
 
 def population_by_slot(traces: Traces) -> np.ndarray:
-    """Distribution of the events of each slot over places; uniform for a slot without events.
-
-    Returns
-    -------
-    float64 array, shape (slots, places)
+    """Distribution of the events of each slot over places, shape (slots, places); uniform for a slot without events.
 
     Examples
     --------
@@ -55,7 +46,7 @@ def population_by_slot(traces: Traces) -> np.ndarray:
 
 
 def tp_tv(traces: Traces, test: Traces) -> float:
-    """TP-TV of `traces`, all trace numbers taken together: total variation between populations, over the slots.
+    """TP-TV of all trace numbers together: total variation between the populations, averaged over the slots.
 
     Raises
     ------
@@ -77,25 +68,6 @@ def tp_tv(traces: Traces, test: Traces) -> float:
     return total_variation(population_by_slot(traces), population_by_slot(test))
 
 
-def tp_tv_top50(traces: Traces, test: Traces, *, n_top: int = N_TOP) -> float:
-    """TP-TV over the `n_top` places most visited in each slot of the test traces (ties: first in the place table).
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> tp_tv_top50(train, test) < tp_tv(train, test)
-    True
-    """
-    check_comparable(traces=traces, test=test)
-    return _top_variation(population_by_slot(traces), population_by_slot(test), n_top)
-
-
 def _top_variation(population: np.ndarray, test: np.ndarray, n_top: int) -> float:
     top = np.argsort(-test, axis=1, kind="stable")[:, :n_top]
     return total_variation(np.take_along_axis(population, top, axis=1), np.take_along_axis(test, top, axis=1))
@@ -107,8 +79,7 @@ def _measure(comparison: Comparison, settings: PopulationSettings) -> list[float
 
 def _uniform(comparison: Comparison, settings: PopulationSettings) -> list[float]:
     test = comparison.test
-    everywhere = np.full((test.time_grid.n_slots, test.n_places), 1 / test.n_places)
-    return _variations(everywhere, comparison, settings)
+    return _variations(np.full((test.time_grid.n_slots, test.n_places), 1 / test.n_places), comparison, settings)
 
 
 def _variations(population: np.ndarray, comparison: Comparison, settings: PopulationSettings) -> list[float]:
@@ -123,33 +94,21 @@ def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Readi
     return [Reading(caveat=caveat if empty > LARGE_PART else "")] * 2
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "tp_tv",
-        "utility",
-        (
-            Quantity(
-                "tp_tv",
-                "TP-TV",
-                "Total variation between the distributions over places of the synthetic and the test events, averaged "
-                "over the slots.",
-                "total variation, 0 to 1",
-                "lower",
-                NEAR_TRAINING,
-            ),
-            Quantity(
-                "tp_tv_top{n_top}",
-                "TP-TV-Top{n_top}",
-                "TP-TV where only the {n_top} places that the test users visit most in the slot count.",
-                "total variation, 0 to 1",
-                "lower",
-                NEAR_TRAINING,
-            ),
-        ),
-        _measure,
-        _uniform,
-        PopulationSettings,
-        per_trace_number=True,
-        reading=_reading,
-    )
+        "TP-TV",
+        "Total variation between the distributions over places of the synthetic and the test events, averaged "
+        "over the slots.",
+    ),
+    variation_quantity(
+        "tp_tv_top{n_top}",
+        "TP-TV-Top{n_top}",
+        "TP-TV over the {n_top} places that the test users visit most in each slot.",
+    ),
+    measure=_measure,
+    uniform=_uniform,
+    settings=PopulationSettings,
+    per_trace_number=True,
+    reading=_reading,
 )

@@ -1,25 +1,25 @@
-"""TM-EMD: how far from where they should go people go on from each place."""
+"""TM-EMD: distance between the places where people go next, in bins of latitude and of longitude."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
-from ppmtf_jax.evaluation.distributions import earth_movers_distance
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts
+from ppmtf_jax.evaluation.registry import LARGE_PART, NEAR_TRAINING, register_utility
 from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
-Box = tuple[float, float, float, float]
-"""(south, north, west, east), degrees."""
+_Axes = tuple[np.ndarray, np.ndarray]
+"""An array for latitude and one for longitude."""
 
 
 @dataclass(frozen=True)
@@ -44,37 +44,19 @@ class TransitionSettings(Settings, subject="bins of the transition matrix"):
 
     def problems(self) -> list[Problem | str]:
         """A box that is none."""
-        if self.box is None or _is_box(self.box):
+        if self.box is None or (len(self.box) == 4 and self.box[0] < self.box[1] and self.box[2] < self.box[3]):
             return []
         return [Problem("a box (south, north, west, east) with south < north and west < east", repr(self.box))]
 
 
 def transition_counts(traces: Traces) -> sparse.csr_array:
-    """How often each place follows each at consecutive instants, over all users; shape (places, places).
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=5, seed=0).traces
-    >>> int(transition_counts(traces).sum()) == len(traces.transitions().event)
-    True
-    """
+    """How often each place follows each at consecutive instants, over all users; shape (places, places)."""
     steps = traces.transitions()
-    pair = (steps.place, steps.next_place)
-    # Converting sums what is at the same cell.
-    return sparse.coo_array((np.ones(len(steps.event)), pair), shape=(traces.n_places, traces.n_places)).tocsr()
+    return pair_counts(steps.place, steps.next_place, (traces.n_places, traces.n_places))
 
 
 def transition_matrix(traces: Traces) -> sparse.csr_array:
-    """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> matrix = transition_matrix(toy_city(n_users=5, seed=0).traces)
-    >>> bool(np.allclose(matrix.sum(axis=1), 1))
-    True
-    """
+    """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity."""
     counts = transition_counts(traces)
     total = counts.sum(axis=1)
     return (
@@ -82,53 +64,8 @@ def transition_matrix(traces: Traces) -> sparse.csr_array:
     ).tocsr()
 
 
-def tm_emd(traces: Traces, test: Traces, *, n_bins: int = N_BINS, box: Box | None = None) -> tuple[float, float]:
-    """TM-EMD-Y and TM-EMD-X of `traces`, all trace numbers taken together: how far people go astray, over the places.
-
-    Parameters
-    ----------
-    traces, test : Traces
-    n_bins, box
-        See `TransitionSettings`.
-
-    Returns
-    -------
-    y, x : float
-        In bins; NaN if the test traces have no transition.
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ, or the box is empty.
-
-    References
-    ----------
-    Murakami et al. 2021, section 4.3.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=5, seed=0).traces
-    >>> tm_emd(traces, traces)
-    (0.0, 0.0)
-    """
-    check_comparable(traces=traces, test=test)
-    settings = TransitionSettings(n_bins, box)
-    axes = _axes(test.places, settings)
-    onward, expected = (_onward(transition_matrix(each), axes) for each in (traces, test))
-    return _distances(onward, expected, test.has_transitions())
-
-
-_Axes = tuple[np.ndarray, np.ndarray]
-"""Of latitude and of longitude."""
-
-
-def _is_box(box: tuple[float, ...]) -> bool:
-    return len(box) == 4 and box[0] < box[1] and box[2] < box[3]
-
-
 def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
-    """Which bin of latitude, and of longitude, each place is in: 0-1 matrices of shape (places, bins)."""
+    """The bins of latitude and of longitude that each place is in: 0-1 matrices of shape (places, bins)."""
     south, north, west, east = settings.box or places.bounding_box()
     return (
         _bin_indicator(places.latitude, south, north, settings.n_bins),
@@ -144,14 +81,14 @@ def _bin_indicator(value: np.ndarray, low: float, high: float, n_bins: int) -> n
 
 
 def _onward(matrix: sparse.csr_array, axes: _Axes) -> _Axes:
-    """Where people go next from each place, by bin of latitude and of longitude, each of shape (places, bins)."""
+    """Probability of the next bin of latitude, and of longitude, from each place; each of shape (places, bins)."""
     y, x = (np.asarray(matrix @ axis) for axis in axes)
     return y, x
 
 
 def _distances(onward: _Axes, test: _Axes, defined: bool) -> tuple[float, float]:
     if not defined:
-        return float("nan"), float("nan")
+        return math.nan, math.nan
     y, x = (earth_movers_distance(*each) for each in zip(onward, test, strict=True))
     return y, x
 
@@ -173,47 +110,42 @@ def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[floa
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Reading]:
-    """Beside what traces give that never move, which sparse test traces reward."""
+    """The reference is the value of traces that never move, since sparse test traces reward these."""
     test = comparison.test
     axes = _axes(test.places, settings)
-    # Whoever never moves goes from each place to that place.
+    # Somebody who never moves goes from each place to the same place.
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
     caveat = f"{empty:.0%} of the places have no test step and count as stayed at, so traces that stay score well there"
-    # Where nobody moves at all the metric is undefined, and says why.
+    # Where nobody moves at all, the metric is undefined and says why.
     caveat = caveat if LARGE_PART < empty < 1 else ""
     return [Reading({"never moving": value}, caveat) for value in never_moving]
 
 
-METRICS.register(
-    Measurement(
-        "tm_emd",
-        "utility",
-        (
-            Quantity(
-                "tm_emd_y",
-                "TM-EMD-Y",
-                "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
-                "averaged over the places.",
-                "bins, north-south",
-                "lower",
-                NEAR_TRAINING,
-                NO_TEST_TRANSITIONS,
-            ),
-            Quantity(
-                "tm_emd_x",
-                "TM-EMD-X",
-                "The same in bins of longitude.",
-                "bins, east-west",
-                "lower",
-                NEAR_TRAINING,
-                NO_TEST_TRANSITIONS,
-            ),
-        ),
-        _measure,
-        _uniform,
-        TransitionSettings,
-        per_trace_number=True,
-        reading=_reading,
-    )
+register_utility(
+    Quantity(
+        "tm_emd_y",
+        "TM-EMD-Y",
+        "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
+        "averaged over the places.",
+        "bins, north-south",
+        "lower",
+        NEAR_TRAINING,
+        NO_TEST_TRANSITIONS,
+    ),
+    Quantity(
+        "tm_emd_x",
+        "TM-EMD-X",
+        "The same in bins of longitude.",
+        "bins, east-west",
+        "lower",
+        NEAR_TRAINING,
+        NO_TEST_TRANSITIONS,
+    ),
+    name="tm_emd",
+    measure=_measure,
+    uniform=_uniform,
+    settings=TransitionSettings,
+    per_trace_number=True,
+    reading=_reading,
 )

@@ -1,19 +1,19 @@
-"""VF-TV: how far a place is from having its share of regulars and of passers-by."""
+"""VF-TV: distance between the shares of their time that people spend at each place."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Reading
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.distributions import total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
+from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
-MIN_EVENTS = 5
+MIN_USER_EVENTS = 5
 
 
 @dataclass(frozen=True)
@@ -24,26 +24,16 @@ class VisitSettings(Settings, subject="VF-TV"):
     ----------
     n_bins : int, optional
         Number of bins of a share; as many as a synthetic trace covers instants where not given.
-
-    Raises
-    ------
-    InputError
-        There is no bin.
     """
 
     n_bins: Count | None = None
 
 
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
-    """Histogram over users, for each place, of the share of a user's events that are there.
+    """Number of users, for each place and bin, whose share of events at the place is in the bin, shape (places, bins).
 
     Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of
     exactly 1 do not count.
-
-    Returns
-    -------
-    int64 array, shape (places, n_bins)
-        Numbers of users.
 
     Examples
     --------
@@ -55,53 +45,24 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     cell, count = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place, return_counts=True)
     user, place = np.divmod(cell, traces.n_places)
     total = n_events[user]
-    counted = (total >= MIN_EVENTS) & (count < total)
+    counted = (total >= MIN_USER_EVENTS) & (count < total)
     # Whole numbers throughout: a share on the edge of a bin must not depend on rounding.
     fraction_bin = -(-count * n_bins // total) - 1
     histogram = np.bincount((place * n_bins + fraction_bin)[counted], minlength=traces.n_places * n_bins)
     return histogram.reshape(traces.n_places, n_bins)
 
 
-def vf_tv(traces: Traces, train: Traces, test: Traces, *, n_bins: int | None = None) -> float:
-    """VF-TV of `traces`, all trace numbers taken together: total variation between visit fractions, over the places.
-
-    The mean is over places that have a histogram in both `train` and `test`; where `traces` have none, all of theirs is
-    in the lowest bin. NaN if there is no such place.
-
-    Parameters
-    ----------
-    traces, train, test : Traces
-    n_bins : int, optional
-        Number of instants of one period of the grid of `traces` where not given.
-
-    Raises
-    ------
-    InputError
-        The numbers of slots or the place tables differ.
-
-    References
-    ----------
-    Murakami et al. 2021, section 4.3.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> vf_tv(test, train, test)
-    0.0
-    """
-    check_comparable(traces=traces, train=train, test=test)
-    n_bins = n_bins or traces.time_grid.one_period().n_instants
-    return _variation(*(visit_fractions(each, n_bins) for each in (traces, train, test)))
-
-
 def _variation(released: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+    """Mean over the places that have a histogram in both real sets; NaN if there is no such place.
+
+    A place without a synthetic histogram counts as if all users were in the lowest bin (Murakami et al. 2021, 4.3).
+    """
     known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
     if not known.any():
-        return float("nan")
-    released, test = released[known].astype(np.float64), test[known]
+        return math.nan
+    released = released[known]
     released[released.sum(axis=1) == 0, 0] = 1
-    return total_variation(released / released.sum(axis=1, keepdims=True), test / test.sum(axis=1, keepdims=True))
+    return total_variation(counts_to_shares(released), counts_to_shares(test[known]))
 
 
 def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
@@ -124,12 +85,12 @@ def _from_real(fractions: np.ndarray, comparison: Comparison) -> float:
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:
-    """From each user's first to her last event; of users who count."""
+    """Instants from the first to the last event of each user with at least `MIN_USER_EVENTS` events."""
     n_events = np.bincount(traces.user, minlength=traces.n_users)
     first = np.flatnonzero(np.diff(traces.user, prepend=-1))
     # A user's traces need not be in the order of time.
     last_instant, first_instant = (each.reduceat(traces.instant, first) for each in (np.maximum, np.minimum))
-    return (last_instant - first_instant + 1)[n_events[traces.user[first]] >= MIN_EVENTS]
+    return (last_instant - first_instant + 1)[n_events[traces.user[first]] >= MIN_USER_EVENTS]
 
 
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Reading]:
@@ -139,26 +100,17 @@ def _reading(comparison: Comparison, settings: VisitSettings) -> list[Reading]:
     return [Reading(caveat=caveat if longer > LARGE_PART else "")]
 
 
-METRICS.register(
-    Measurement(
+register_utility(
+    variation_quantity(
         "vf_tv",
-        "utility",
-        (
-            Quantity(
-                "vf_tv",
-                "VF-TV",
-                "Total variation between the distributions of the share of a user's events at a place, over users with "
-                f"at least {MIN_EVENTS} events, averaged over the places.",
-                "total variation, 0 to 1",
-                "lower",
-                NEAR_TRAINING,
-                f"no place that users with at least {MIN_EVENTS} events visit among others in both real sets",
-            ),
-        ),
-        _measure,
-        _uniform,
-        VisitSettings,
-        per_trace_number=True,
-        reading=_reading,
-    )
+        "VF-TV",
+        "Total variation between the distributions of the share of a user's events at a place, over users with "
+        f"at least {MIN_USER_EVENTS} events, averaged over the places.",
+        f"no place that users with at least {MIN_USER_EVENTS} events visit among others in both real sets",
+    ),
+    measure=_measure,
+    uniform=_uniform,
+    settings=VisitSettings,
+    per_trace_number=True,
+    reading=_reading,
 )

@@ -1,38 +1,30 @@
 """Pictures of trace sets and what is measured of them: maps, matrices, flows, distributions, clusters, curves.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
-`save_figure`, or let `save_pictures` write them all. Those named `draw_` fill the axes that they are given instead.
-matplotlib is imported only when a picture is made.
+`save_figure`, or let `save_pictures` write them all. Functions named `draw_` fill given axes instead. Matplotlib is
+imported only when a picture is made.
 """
 
+from ppmtf_jax.evaluation.plots.attacks import roc_curves
 from ppmtf_jax.evaluation.plots.background import read_background
 from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
-from ppmtf_jax.evaluation.plots.chains import trace_plots
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
-from ppmtf_jax.evaluation.plots.curves import pass_rate_curves, roc_curves
-from ppmtf_jax.evaluation.plots.flows import flow_maps
-from ppmtf_jax.evaluation.plots.friends import (
-    draw_friend_numbers,
-    draw_meeting_categories,
-    draw_meeting_hours,
-    draw_pair_meetings,
-    friend_panels,
+from ppmtf_jax.evaluation.plots.curves import (
+    jump_length_curves,
+    pass_rate_curves,
+    trace_plots,
+    visit_fraction_panels,
 )
-from ppmtf_jax.evaluation.plots.jumps import jump_length_curves
+from ppmtf_jax.evaluation.plots.flows import flow_maps
+from ppmtf_jax.evaluation.plots.friends import friend_panels
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.pictures import check_picture_name, is_own_picture, save_figure, save_pictures
 from ppmtf_jax.evaluation.plots.trade_offs import trade_offs
-from ppmtf_jax.evaluation.plots.visit_fractions import draw_visit_fractions, visit_fraction_panels
 
 __all__ = [
     "Factors",
     "check_picture_name",
-    "draw_friend_numbers",
-    "draw_meeting_categories",
-    "draw_meeting_hours",
-    "draw_pair_meetings",
-    "draw_visit_fractions",
     "flow_maps",
     "friend_panels",
     "is_own_picture",

@@ -1,46 +1,70 @@
-"""How well attacks tell apart: curves of rates, and areas under them along what the attacker knows or is denied.
+"""How well attacks tell traces or users apart: ROC curves, and areas under them.
 
-Each function draws into an axis and returns it, so that panels can be put together; let `style.styled` wrap what makes
-the figure. A name with a star at its end is all traces of a user together, as in Murakami et al., TIFS 2017: dashed, in
-the colour of the name without it.
+A name with a star at its end means all traces of a user together, as in Murakami et al., TIFS 2017: its line is dashed
+and has the colour of the name without the star.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS
+from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, panels
 
 if TYPE_CHECKING:
     import matplotlib.axes
+    import matplotlib.figure
 
 GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a guess"}
 LEAST_PERCENT = 0.01
 
 
-def draw_roc(
-    ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, logarithmic: bool = False
-) -> matplotlib.axes.Axes:
-    """True against false positive rate, a line for each name, beside a guess: Fig. 10.
+@runtime_checkable
+class RatesOfThresholds(Protocol):
+    """Rates at each threshold, such as those of `ppmtf_jax.attacks.roc.Roc`."""
+
+    @property
+    def false_positive_rate(self) -> np.ndarray: ...
+
+    @property
+    def true_positive_rate(self) -> np.ndarray: ...
+
+
+def roc_curves(
+    curves: Mapping[str, RatesOfThresholds], *, title: str, logarithmic: bool = False
+) -> matplotlib.figure.Figure:
+    """True against false positive rate, a line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
 
     Parameters
     ----------
-    ax : matplotlib.axes.Axes
-    curves : mapping of str to pairs of float arrays, shape (thresholds,)
-        False and true positive rates, from 0 to 1, rising: those of a `Roc`, or means of several.
+    curves : mapping of str to Roc
+    title : str
     logarithmic : bool
-        The axis of the false positive rate, so that it shows what an attacker finds with few false alarms.
+        Use a logarithmic axis of the false positive rate, to show what an attacker finds with few false alarms.
 
     Examples
     --------
-    >>> from matplotlib.figure import Figure
-    >>> ax = draw_roc(Figure().subplots(), {"ML": (np.array([0.0, 1.0]), np.array([0.5, 1.0]))})
-    >>> [line.get_label() for line in ax.lines]
+    >>> from ppmtf_jax.attacks.roc import Roc
+    >>> roc = Roc.of(np.array([2.0, 1.0]), np.array([1.5, 0.0]))
+    >>> figure = roc_curves({"ML": roc}, title="Re-identification")
+    >>> [line.get_label() for line in figure.axes[0].lines]
     ['ML', 'a guess']
     """
+
+    def draw(ax: matplotlib.axes.Axes) -> None:
+        rates = {name: (roc.false_positive_rate, roc.true_positive_rate) for name, roc in curves.items()}
+        draw_roc(ax, rates, logarithmic=logarithmic)
+        ax.legend(frameon=False, loc="upper left" if logarithmic else "lower right")
+
+    return panels([draw], size=(4.4, 4.6), title=title)
+
+
+def draw_roc(
+    ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, logarithmic: bool = False
+) -> matplotlib.axes.Axes:
+    """Draw `roc_curves` into an axis, from false and true positive rates (0 to 1, rising) of each name."""
     least = LEAST_PERCENT if logarithmic else 0.0
     for name, look in _looks(curves).items():
         false_rate, true_rate = (100 * np.asarray(rate) for rate in curves[name])
@@ -49,13 +73,10 @@ def draw_roc(
     # A straight line, which is a curve where one axis is logarithmic.
     guess = np.append(0, np.geomspace(LEAST_PERCENT, 100))
     ax.plot(guess, guess, **GUESS)
-    ax.set_xlabel("false positive rate, percent")
-    ax.set_ylabel("true positive rate, percent")
     if logarithmic:
         ax.set_xscale("log")
-    ax.set_xlim(least, 100)
-    ax.set_ylim(0, 101)
-    ax.set_box_aspect(1)
+    ax.set(xlabel="false positive rate, percent", ylabel="true positive rate, percent")
+    ax.set(xlim=(least, 100), ylim=(0, 101), box_aspect=1)
     return ax
 
 
@@ -73,7 +94,7 @@ def draw_auc(
     ----------
     ax : matplotlib.axes.Axes
     along : array, shape (points,)
-        What changes: numbers, or texts for groups of them.
+        What changes: numbers, or names of groups of them.
     lines : mapping of str to float arrays, shape (points,)
         Area from 0 to 1; NaN where there is none.
     label : str
@@ -95,8 +116,7 @@ def draw_auc(
     ax.axhline(50, **GUESS)
     if np.issubdtype(np.asarray(along).dtype, np.integer):
         ax.set_xticks(along)
-    ax.set_xlabel(label)
-    ax.set_ylabel("area under the curve, percent")
+    ax.set(xlabel=label, ylabel="area under the curve, percent")
     return ax
 
 

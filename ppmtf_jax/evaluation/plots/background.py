@@ -1,4 +1,4 @@
-"""Roads or a coast under a map: lines that the user gives, for none are shipped or fetched."""
+"""Roads or a coast under a map: lines from a file of the user."""
 
 from __future__ import annotations
 
@@ -60,15 +60,7 @@ def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
 
 
 def draw_background(ax: matplotlib.axes.Axes, lines: Lines, *, above: bool) -> None:
-    """Draw lines as thin grey ones, within what the axes show.
-
-    Parameters
-    ----------
-    lines : sequence of float arrays, shape (points, 2)
-        Latitude and longitude, degrees.
-    above : bool
-        Over what is drawn, as over the cells of a grid, which leave nothing free.
-    """
+    """Draw thin grey lines, within what the axes show; `above` the cells of a grid, which leave nothing free."""
     from matplotlib.collections import LineCollection
 
     if lines:

@@ -1,4 +1,4 @@
-"""Who is like whom: the clusters of users that a factorization found."""
+"""Clusters of users that a factorization found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.distributions import counts_to_shares, variation
 from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, round_ticks, share_scale
-from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
+from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, label_slots, styled
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -37,8 +37,8 @@ def user_clusters(
 ) -> matplotlib.figure.Figure:
     """The most distinct user clusters that the factors found, as Figs. 8 and 12 of Murakami et al. 2021.
 
-    A column of the user factor is a cluster; its users are the 10 % with the largest values. One row per cluster:
-    where these users are in the training and the synthetic traces (all slots), and the columns of the place and of the
+    A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster
+    shows the places of these users in the training and the synthetic traces, and the columns of the place and of the
     slot factor, normalized to a square sum of 1. Clusters come in the order of `cluster_strength`.
 
     Parameters
@@ -55,13 +55,14 @@ def user_clusters(
 
     check_comparable(training=train, synthetic=synthetic)
     user, place, slot = oriented_factors(factors, train)
-    strength = cluster_strength(user, train)
+    members = [top_users(column) for column in user.T]
+    strength = cluster_strength(members, train)
     chosen = np.argsort(-strength, kind="stable")[:n_clusters]
     maps = []
     for cluster in chosen:
-        top = top_users(user[:, cluster])
+        top = members[cluster]
         again = np.flatnonzero(np.isin(synthetic.user_ids, train.user_ids[top]))
-        maps.append((len(top), 100 * _population_of(train, top), 100 * _population_of(synthetic, again)))
+        maps.append((len(top), 100 * population_of(train, top), 100 * population_of(synthetic, again)))
     scale = share_scale(np.array([pair for _, *pair in maps]))
     factor_scale = share_scale(place[:, chosen].T)
 
@@ -72,7 +73,7 @@ def user_clusters(
         population = draw_map(axes[row, 0], train.places, training, scale)
         draw_map(axes[row, 1], train.places, synthesized, scale)
         loading = draw_map(axes[row, 2], train.places, place[:, cluster], factor_scale)
-        _draw_slots(axes[row, 3], slot[:, cluster], train.time_grid.slot_labels())
+        draw_slot_factor(axes[row, 3], slot[:, cluster], train.time_grid.slot_labels())
         axes[row, 0].set_ylabel(f"cluster {cluster + 1}, {n_top} users\n{strength[cluster]:.2f} from everybody (TV)")
     for ax, title in zip(axes[0], ("training events", "synthetic events", "place factor", "slot factor"), strict=True):
         ax.set_title(title)
@@ -119,43 +120,27 @@ def oriented_factors(factors: Factors, train: Traces) -> tuple[np.ndarray, np.nd
 
 
 def top_users(loading: np.ndarray) -> np.ndarray:
-    """Indices of the tenth of the users (at least one) with the largest values of a column of the user factor.
-
-    Examples
-    --------
-    >>> top_users(np.array([0.1, 0.5, 0.2])).tolist()
-    [1]
-    """
+    """Indices of the tenth of the users (at least one) with the largest values of a column of the user factor."""
     n_top = max(1, round(TOP_USER_SHARE * len(loading)))
     return np.sort(np.argsort(-loading, kind="stable")[:n_top])
 
 
-def cluster_strength(user_factor: np.ndarray, train: Traces) -> np.ndarray:
-    """How far the top users of each column are from everybody: total variation between their populations, in [0, 1].
-
-    Parameters
-    ----------
-    user_factor : float array, shape (users, rank)
-
-    Returns
-    -------
-    float array, shape (rank,)
-    """
-    everybody = _population_of(train, np.arange(train.n_users))
-    own = [_population_of(train, top_users(column)) for column in user_factor.T]
-    return np.array([0.5 * np.abs(population - everybody).sum() for population in own])
+def cluster_strength(members: Sequence[np.ndarray], train: Traces) -> np.ndarray:
+    """Total variation between the population of the users of each cluster and that of all users, shape (clusters,)."""
+    everybody = population_of(train, np.arange(train.n_users))
+    return np.array([variation(population_of(train, users), everybody) if len(users) else 0.0 for users in members])
 
 
-def _population_of(traces: Traces, users: np.ndarray) -> np.ndarray:
-    """Share of the events of some users at each place, shape (places,); NaN where they have none."""
+def population_of(traces: Traces, users: np.ndarray) -> np.ndarray:
+    """Share of the events of some users at each place, shape (places,); NaN where they have no event."""
     chosen = np.zeros(traces.n_users, bool)
     chosen[users] = True
     return counts_to_shares(np.bincount(traces.place[chosen[traces.user]], minlength=traces.n_places))
 
 
-def _draw_slots(ax: matplotlib.axes.Axes, values: np.ndarray, labels: Sequence[str]) -> None:
+def draw_slot_factor(ax: matplotlib.axes.Axes, values: np.ndarray, labels: Sequence[str], n_labels: int = 5) -> None:
+    """A bar for each slot."""
     ax.bar(np.arange(len(values)), values, color=LINE_COLOURS[0], width=0.85)
-    every = -(-len(labels) // 5)
-    ax.set_xticks(np.arange(0, len(labels), every), labels[::every])
+    label_slots(ax, labels, n_labels)
     ax.margins(x=0.02)
     ax.locator_params(axis="y", nbins=4)

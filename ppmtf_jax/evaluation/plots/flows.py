@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.metrics.mobility import N_CELLS, FlowSettings, moves
+from ppmtf_jax.errors import Problem
+from ppmtf_jax.evaluation.metrics.trips import N_CELLS, FlowSettings, cell_flows
 from ppmtf_jax.evaluation.plots.maps import draw_scale_bar, map_frame, panel_inches
-from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
+from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, LOWER, check_sets, panels
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -27,29 +27,21 @@ WIDEST = 5.0
 
 
 class Flows(NamedTuple):
-    """Moves from one cell to another, the largest flow first.
-
-    Attributes
-    ----------
-    cell, next_cell : int arrays, shape (flows,)
-    share : float array, shape (flows,)
-        Of all moves, those within a cell included.
-    """
+    """Moves from one cell to another, the largest flow first, and their shares of all moves."""
 
     cell: np.ndarray
     next_cell: np.ndarray
     share: np.ndarray
 
 
-@styled
 def flow_maps(
     sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: int = N_FLOWS
 ) -> matplotlib.figure.Figure:
     """From where to where people move: a panel for each trace set, with its largest flows as arrows, one scale.
 
-    A flow is the moves from one cell of a grid to another, a move one to another place from an instant to the next. An
-    arrow bends to the right of its direction, so that there and back are two; its width is the flow's share of all
-    moves of the set. OD-TV compares the same shares, but of traces thinned to the hours at which people are seen.
+    A flow is the moves from one cell of a grid to another; a move is a step to another place from one instant to the
+    next. Arrows bend to the right of their direction, so that the two directions do not hide each other; their width is
+    the share of all moves. OD-TV compares the same shares, but of traces thinned to the hours at which people are seen.
 
     Parameters
     ----------
@@ -58,7 +50,7 @@ def flow_maps(
     n_cells : int
         Number of cells on each side of the bounding box of the places.
     n_flows : int
-        How many flows of each set are drawn, where it has so many.
+        Most flows that are drawn of each set.
 
     Raises
     ------
@@ -73,59 +65,43 @@ def flow_maps(
     >>> [ax.get_title().partition(":")[0] for ax in figure.axes]
     ['training', 'test']
     """
-    from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
     FlowSettings(n_cells)
-    problems = [] if sets else [Problem("at least one trace set", "none")]
-    if n_flows < 1:
-        problems.append(Problem("n_flows of at least one", repr(n_flows)))
-    if problems:
-        raise InputError("flow maps", problems)
-    check_same_places(**sets)
+    check_sets(sets, "flow maps", *([Problem("n_flows of at least one", repr(n_flows))] if n_flows < 1 else []))
     places = next(iter(sets.values())).places
     flows = {name: flows_between_cells(traces, n_cells) for name, traces in sets.items()}
     largest = max((each.share[0] for each in flows.values() if len(each.share)), default=1.0)
 
-    n_columns = min(N_COLUMNS, len(sets))
-    n_rows = -(-len(sets) // n_columns)
-    width, height = panel_inches(places, 3.2)
-    figure = Figure(figsize=(width * n_columns + 0.4, (height + 0.35) * n_rows + 0.9), layout="constrained")
-    axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-    for ax, (name, each) in zip(axes, flows.items(), strict=False):
-        shown = Flows(*(values[:n_flows] for values in each))
+    def draw(ax: matplotlib.axes.Axes, name: str) -> None:
+        shown = Flows(*(values[:n_flows] for values in flows[name]))
         _draw_flows(ax, places, shown, n_cells, WIDEST / largest)
         ax.set_title(f"{name}: {_told(shown)}")
-    for ax in axes[len(sets) :]:
-        ax.set_axis_off()
-    draw_scale_bar(axes[0], places)
-    key = [float(f"{largest * part:.1g}") for part in (1.0, 0.5, 0.2)]
+        if name == next(iter(sets)):
+            draw_scale_bar(ax, places)
+
+    width, height = panel_inches(places, 3.2)
+    key = dict.fromkeys(float(f"{largest * part:.1g}") for part in (1.0, 0.5, 0.2))
     lines = [
-        Line2D([], [], color=LINE_COLOURS[0], lw=WIDEST * share / largest, label=f"{100 * share:g} %")
-        for share in dict.fromkeys(key)
+        Line2D([], [], color=LINE_COLOURS[0], lw=WIDEST * share / largest, label=f"{100 * share:g} %") for share in key
     ]
-    figure.legend(handles=lines, loc="outside lower center", ncols=len(lines), frameon=False, title="of the moves")
-    figure.suptitle("The largest flows")
-    return figure
+    return panels(
+        [partial(draw, name=name) for name in sets],
+        size=(width, height + 0.35),
+        n_columns=N_COLUMNS,
+        room=(0.4, 0.9),
+        legend=LOWER | {"handles": lines, "ncols": len(lines), "title": "of the moves"},
+        title="The largest flows",
+    )
 
 
 def flows_between_cells(traces: Traces, n_cells: int) -> Flows:
-    """All flows from one cell of a grid to another, and the share of the moves that each is.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> flows = flows_between_cells(toy_city(50).traces, n_cells=2)
-    >>> len(flows.share), bool(flows.share.sum() < 1)
-    (12, True)
-    """
-    cell = traces.places.grid_cell(n_cells)
-    place, next_place = moves(Windows.of(traces))
-    pair, count = np.unique(cell[place] * n_cells**2 + cell[next_place], return_counts=True)
-    first, then = np.divmod(pair, n_cells**2)
+    """All flows from one cell of a grid to another, with their shares of the moves."""
+    flow, count = np.unique(cell_flows(Windows.of(traces), n_cells), return_counts=True)
+    first, then = np.divmod(flow, n_cells**2)
     crossing = np.flatnonzero(first != then)
     order = crossing[np.argsort(-count[crossing], kind="stable")]
-    return Flows(first[order], then[order], count[order] / max(1, len(place)))
+    return Flows(first[order], then[order], count[order] / max(1, count.sum()))
 
 
 def _told(flows: Flows) -> str:
@@ -134,7 +110,7 @@ def _told(flows: Flows) -> str:
 
 
 def _draw_flows(ax: matplotlib.axes.Axes, places: PlaceTable, flows: Flows, n_cells: int, scale: float) -> None:
-    """Arrows from and to the middle of the places of a cell; `scale` is points for a share of 1."""
+    """Arrows between the centres of the places of a cell; `scale` is points for a share of 1."""
     from matplotlib.patches import FancyArrowPatch
 
     map_frame(ax, places)

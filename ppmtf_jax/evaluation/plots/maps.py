@@ -34,16 +34,16 @@ def population_maps(
     slots: Sequence[int] | None = None,
     background: Lines = (),
 ) -> matplotlib.figure.Figure:
-    """Where people are over the day: a column per slot, a row per trace set, one colour scale.
+    """Where people are over the day: a column for each slot, a row for each trace set, one colour scale.
 
     Parameters
     ----------
     synthetic : Traces, or mapping of names to Traces
-        One alone is the row "synthetic".
+        A single set is the row "synthetic".
     slots : sequence of int, optional
         Slots to show; by default four spread evenly.
     background : sequence of float arrays, shape (points, 2)
-        Lines to draw beneath, latitude and longitude in degrees: such as `read_background` gives.
+        Lines to draw below the places, see `read_background`.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def draw_map(
     scale: matplotlib.colors.Normalize,
     background: Lines = (),
 ) -> Any:
-    """Values of places as cells of a grid or, where places lie anyhow, as dots whose area and colour grow with them."""
+    """Values of places as coloured cells of a grid or, for other places, as dots that grow with the values."""
     from matplotlib import colormaps
 
     map_frame(ax, places)
@@ -127,13 +127,7 @@ def draw_map(
 
 
 def share_scale(values: np.ndarray) -> matplotlib.colors.Normalize:
-    """From 0 to the largest value; the square root keeps small shares visible beside the largest.
-
-    Examples
-    --------
-    >>> share_scale(np.array([0.5, np.nan, 4.0])).vmax
-    4.0
-    """
+    """From 0 to the largest value; the square root keeps small shares visible beside the largest."""
     from matplotlib.colors import PowerNorm
 
     finite = values[np.isfinite(values)]
@@ -159,14 +153,7 @@ def round_ticks(top: float, gap: float) -> list[float]:
 
 
 def panel_inches(places: PlaceTable, longest: float) -> tuple[float, float]:
-    """Width and height of a map panel whose longer side is `longest`, neither less than half of it.
-
-    Examples
-    --------
-    >>> tower = PlaceTable(np.arange(2), np.array([50.0, 51.0]), np.array([8.0, 8.0]))
-    >>> [float(side) for side in panel_inches(tower, 2.0)]
-    [1.0, 2.0]
-    """
+    """Width and height of a map panel whose longer side is `longest`, neither less than half of it."""
     south, north, west, east = places.bounding_box()
     width = max((east - west) * np.cos(np.radians((south + north) / 2)), 1e-3)
     height = max(north - south, 1e-3)
@@ -179,14 +166,6 @@ def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], t
     Returns
     -------
     rows, columns : (float array, shape (distinct values,); int array, shape (places,)), each
-        Or None.
-
-    Examples
-    --------
-    >>> latitude, longitude = np.divmod(np.arange(12), 4)
-    >>> rows, columns = grid_of_places(PlaceTable(np.arange(12), latitude / 10, longitude / 10))
-    >>> len(rows[0]), len(columns[0]), rows[1].tolist()
-    (3, 4, [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2])
     """
     rows, row = np.unique(places.latitude.round(6), return_inverse=True)
     columns, column = np.unique(places.unbroken_longitude().round(6), return_inverse=True)

@@ -41,7 +41,7 @@ def transition_matrices(synthetic: Traces, train: Traces) -> matplotlib.figure.F
     from matplotlib.figure import Figure
 
     check_comparable(training=train, synthetic=synthetic)
-    groups = place_groups(train.places)
+    groups = neighbour_groups(train.places)
     shown = {"training": train, "synthetic": synthetic}
     matrices = {name: group_transitions(traces, groups.of_place) for name, traces in shown.items()}
     smallest = min((m[m > 0].min() for m in matrices.values() if (m > 0).any()), default=0.1)
@@ -65,17 +65,7 @@ def transition_matrices(synthetic: Traces, train: Traces) -> matplotlib.figure.F
 def group_transitions(traces: Traces, group_of_place: np.ndarray) -> np.ndarray:
     """Probability of the group of the next place given that of the current one, pooled over users and instants.
 
-    Returns
-    -------
-    float array, shape (groups, groups)
-        Rows sum to 1; NaN for a group that is never left from.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> matrix = group_transitions(toy_city(50).traces, np.arange(100) // 50)
-    >>> matrix.sum(axis=1).round(6).tolist()
-    [1.0, 1.0]
+    Rows sum to 1; NaN for a group that nobody leaves. Shape (groups, groups).
     """
     n_groups = int(group_of_place.max()) + 1
     counts = transition_counts(traces).tocoo()
@@ -84,19 +74,8 @@ def group_transitions(traces: Traces, group_of_place: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, eq=False)
-class PlaceGroups:
-    """Groups of neighbouring places, numbered in drawing order.
-
-    Parameters
-    ----------
-    of_place : int array, shape (places,)
-        Group of each place.
-    categories : list of str
-        Empty where they are not used.
-    category_of_group : int array, shape (groups,)
-        Index into `categories`.
-    title : str
-    """
+class NeighbourGroups:
+    """Groups of neighbouring places, numbered in drawing order; `categories` is empty where they are not used."""
 
     of_place: np.ndarray
     categories: list[str]
@@ -104,16 +83,8 @@ class PlaceGroups:
     title: str
 
 
-def place_groups(places: PlaceTable) -> PlaceGroups:
-    """Up to `MAX_MATRIX_GROUPS` groups of neighbours, of nearly the same size, none of two categories.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> groups = place_groups(toy_city(5).traces.places)
-    >>> groups.title
-    '100 places, by category, each from west to east'
-    """
+def neighbour_groups(places: PlaceTable) -> NeighbourGroups:
+    """Up to `MAX_MATRIX_GROUPS` groups of neighbours of one category, of nearly the same size."""
     category, names = _usable_categories(places)
     # Rounded, so that a grid is ordered column by column in spite of the last bits.
     order = np.lexsort((places.latitude.round(6), places.longitude.round(6), category))
@@ -129,17 +100,11 @@ def place_groups(places: PlaceTable) -> PlaceGroups:
     n_drawn = len(category_of_group)
     what = f"{n} places" if n == n_drawn else f"{n_drawn} groups of neighbours of {n} places"
     how = "by category, each from west to east" if names else "from west to east"
-    return PlaceGroups(of_place, names, category_of_group, f"{what}, {how}")
+    return NeighbourGroups(of_place, names, category_of_group, f"{what}, {how}")
 
 
 def moved_apart(positions: np.ndarray, gap: float, last: float) -> np.ndarray:
-    """Increasing positions moved as little as needed to be `gap` apart, the last at most `last`.
-
-    Examples
-    --------
-    >>> moved_apart(np.array([0.0, 9.0, 9.5]), 2.0, 10.0).tolist()
-    [0.0, 8.0, 10.0]
-    """
+    """Increasing positions moved as little as needed to be `gap` apart, the last at most `last`."""
     moved = positions.astype(float)
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
@@ -162,7 +127,7 @@ def _usable_categories(places: PlaceTable) -> tuple[np.ndarray, list[str]]:
     return rank[category], [str(label) for label in labels[np.argsort(first)]]
 
 
-def _label_groups(ax: matplotlib.axes.Axes, groups: PlaceGroups) -> None:
+def _label_groups(ax: matplotlib.axes.Axes, groups: NeighbourGroups) -> None:
     n = len(groups.category_of_group)
     if not groups.categories:
         ax.set_yticks([0, n - 1], ["west", "east"])

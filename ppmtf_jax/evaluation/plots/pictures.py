@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.evaluation import Evaluation
 from ppmtf_jax.evaluation.plots.bars import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.plots.clusters import Factors, user_clusters
 from ppmtf_jax.evaluation.plots.maps import population_maps
 from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.style import DPI
+from ppmtf_jax.evaluation.results import Evaluation
 from ppmtf_jax.runtime.files import atomic_file
 
 if TYPE_CHECKING:
@@ -25,17 +25,7 @@ MAKER = "ppmtf_jax"
 
 @dataclass(frozen=True)
 class PictureFormat:
-    """A format that pictures are written in.
-
-    Parameters
-    ----------
-    metadata : dict
-        What Matplotlib is to write into the file: our mark, and nothing that changes from run to run.
-    begins : bytes
-        How every file of the format begins.
-    mark : bytes
-        Our mark as it stands in the file.
-    """
+    """A format of pictures: metadata for Matplotlib, first bytes of every file, and our mark in the file."""
 
     metadata: dict[str, Any]
     begins: bytes
@@ -68,14 +58,8 @@ def save_pictures(
 
     Parameters
     ----------
-    evaluation : Evaluation
-        What `evaluate` returns.
     factors : Factors, optional
         Factors of a model fitted to `train`.
-
-    Returns
-    -------
-    list of Path
 
     Raises
     ------
@@ -98,7 +82,7 @@ def save_pictures(
 
 
 def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) -> None:
-    """Write a picture in the format that its name ends in, which only its owner may read: complete or not at all.
+    """Write a picture in the format of its name: complete or not at all, and only its owner may read it.
 
     The same content gives the same bytes.
 
@@ -106,15 +90,6 @@ def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) 
     ------
     InputError
         The name ends in no known format, or the file cannot be written.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> from matplotlib.figure import Figure
-    >>> path = Path(tempfile.mkdtemp()) / "empty.svg"
-    >>> save_figure(Figure(), path)
-    >>> is_own_picture(path)
-    True
     """
     import matplotlib
 
@@ -125,17 +100,12 @@ def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) 
 
 
 def check_picture_name(path: str | os.PathLike[str]) -> str:
-    """Refuse a name that ends in no known format, before the work of drawing; gives the suffix.
+    """The suffix of a name, in lower case.
 
     Raises
     ------
     InputError
-        Listing the known formats.
-
-    Examples
-    --------
-    >>> check_picture_name("figures/Map.PDF")
-    '.pdf'
+        The name ends in no known format.
     """
     suffix = Path(path).suffix.lower()
     if suffix not in FORMATS:
@@ -144,13 +114,7 @@ def check_picture_name(path: str | os.PathLike[str]) -> str:
 
 
 def is_own_picture(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a picture, of the format that its name ends in, that was written by `save_figure`.
-
-    Raises
-    ------
-    InputError
-        The name ends in no known format.
-    """
+    """Whether a file is a picture that `save_figure` wrote, in the format of its name."""
     known = FORMATS[check_picture_name(path)]
     file = Path(path)
     content = file.read_bytes() if file.is_file() else b""

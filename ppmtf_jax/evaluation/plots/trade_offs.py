@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ppmtf_jax.data.measurement import Quantity
-from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
+from ppmtf_jax.evaluation.plots.style import LOWER, coloured, panels
 
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
 Points = Mapping[str, Mapping[str, Sequence[float]]]
-PANEL_INCHES = 2.6, 2.3
+MARKS = "osD^vP*X"
 
 
-@styled
 def trade_offs(
     points: Points,
     utility: Sequence[Quantity],
@@ -32,13 +32,13 @@ def trade_offs(
     Parameters
     ----------
     points : mapping of str to a mapping of str to sequences of float
-        For each synthesizer, by the name of the quantity, its values along a setting.
+        Values along a setting, by synthesizer and name of the quantity.
     utility, privacy : sequences of Quantity
         A row of panels for each of privacy, a column for each of utility.
     published : mapping, optional
-        As `points`, of the same names: drawn hollow and dashed, in the same colour.
+        As `points`, with the same names; drawn hollow and dashed, in the same colour.
     references : mapping of str to a mapping of str to float, optional
-        Values of what has no settings, such as the training data: a black mark each.
+        Single values, such as those of the training data: a black mark each.
 
     Examples
     --------
@@ -48,47 +48,33 @@ def trade_offs(
     >>> figure.axes[0].get_xscale(), len(figure.axes[0].lines)
     ('log', 1)
     """
-    from matplotlib.figure import Figure
+    official = published or {}
 
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * len(utility), height * len(privacy) + 0.8), layout="constrained")
-    axes = figure.subplots(len(privacy), len(utility), squeeze=False)
-    for of_row, private in zip(axes, privacy, strict=True):
-        scale = _scale(private.name, points, published or {})
-        for ax, useful in zip(of_row, utility, strict=True):
-            _draw_panel(ax, useful, private, points, published or {}, references or {})
-            ax.set_xscale(**scale)
-            ax.set_xlabel(private.title)
-            ax.set_ylabel(useful.unit)
-    for ax, useful in zip(axes[0], utility, strict=True):
-        ax.set_title(useful.title)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-    return figure
+    def draw(ax: matplotlib.axes.Axes, private: Quantity, useful: Quantity) -> None:
+        _draw_lines(ax, private.name, useful.name, points, official)
+        for (name, numbers), mark in zip((references or {}).items(), "x+1234" * len(references or {}), strict=False):
+            point = numbers[private.name], numbers[useful.name]
+            ax.plot(*point, color="black", marker=mark, markersize=9, linestyle="", label=name)
+        ax.set_xscale(**_scale(private.name, points, official))
+        ax.set(xlabel=private.title, ylabel=useful.unit)
+        if private is privacy[0]:
+            ax.set_title(useful.title)
+
+    draws = [partial(draw, private=private, useful=useful) for private in privacy for useful in utility]
+    return panels(draws, size=(2.6, 2.3), n_columns=len(utility), room=(0.0, 0.8), legend=LOWER | {"ncols": 5})
 
 
-def _draw_panel(
-    ax: matplotlib.axes.Axes,
-    useful: Quantity,
-    private: Quantity,
-    points: Points,
-    published: Points,
-    references: Mapping[str, Mapping[str, float]],
-) -> None:
-    # A series has the same colour and mark wherever it stands.
-    marks = "osD^vP*X"
-    for number, name in enumerate(dict.fromkeys([*points, *published])):
-        colour, mark = LINE_COLOURS[number % len(LINE_COLOURS)], marks[number % len(marks)]
+def _draw_lines(ax: matplotlib.axes.Axes, private: str, useful: str, points: Points, published: Points) -> None:
+    # A series has the same colour and mark in all panels.
+    for number, (name, _, colour) in enumerate(coloured({**points, **published})):
+        mark = MARKS[number % len(MARKS)]
         for values, label, style in (
             (points.get(name), name, {"linestyle": "-"}),
             (published.get(name), f"{name}, published", {"linestyle": ":", "markerfacecolor": "white"}),
         ):
             if values is not None:
-                x, y = values[private.name], values[useful.name]
+                x, y = values[private], values[useful]
                 ax.plot(x, y, color=colour, marker=mark, markersize=4, linewidth=1, label=label, **style)
-    for (name, numbers), mark in zip(references.items(), "x+1234" * len(references), strict=False):
-        point = numbers[private.name], numbers[useful.name]
-        ax.plot(*point, color="black", marker=mark, markersize=9, linestyle="", label=name)
 
 
 def _scale(name: str, *sets: Points) -> dict[str, Any]:

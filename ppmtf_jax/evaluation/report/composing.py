@@ -1,4 +1,4 @@
-"""From material to a report: every section in turn, and a sentence in the place of one that cannot be made."""
+"""From data to a report: every section in turn; a section that cannot be made says why."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import Callable
 from datetime import date
 
 from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.evaluation.report.content import Content, Light, Report, Section, Status, Text
-from ppmtf_jax.evaluation.report.material import Material, Unavailable
+from ppmtf_jax.evaluation.report.blocks import Finding, Gauges, Report, Section, Status, Text
+from ppmtf_jax.evaluation.report.gauges import utility_finding
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
 from ppmtf_jax.evaluation.report.registry import PARTS, SECTIONS, SectionMaker
 from ppmtf_jax.runtime.progress import progress_bar
 
-LEFT_OUT = "Not known: the data are not such that it can be told."
+LEFT_OUT = "Not known: the data do not allow an answer."
 
 
-def compose_report(
-    material: Material, *, progress: bool = False, say: Callable[[str], None] = lambda _: None
-) -> Report:
+def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> Report:
     """Make every section of a report.
 
     Parameters
     ----------
-    material : Material
+    data : ReportData
     progress : bool
         Show a progress bar where there is a terminal.
     say : function of a str
@@ -32,15 +31,17 @@ def compose_report(
     with progress_bar("writing the report", len(makers), show=progress, waits_for="") as advance:
         for maker in makers:
             say(f"{maker.title} ...")
-            sections.append(Section(maker.name, maker.part, maker.title, maker.lead, content_of(maker, material)))
+            sections.append(compose_section(maker, data))
             advance(1)
-    return Report(_title(material), _subtitle(material), sections, date.today().isoformat())
+    title = "Report on synthetic traces" + (f" ({data.source})" if data.source else "")
+    return Report(title, _subtitle(data), sections, date.today().isoformat())
 
 
-def content_of(maker: SectionMaker, material: Material) -> Content:
-    """What a section has to say, or a sentence on why it cannot be made."""
+def compose_section(maker: SectionMaker, data: ReportData) -> Section:
+    """A section with its findings, or with a sentence on why it cannot be made."""
+    head = maker.name, maker.part, maker.title, maker.lead
     try:
-        return maker.make(material)
+        made = maker.make(data)
     except Unavailable as error:
         reason = str(error)
     except InputError as error:
@@ -49,18 +50,20 @@ def content_of(maker: SectionMaker, material: Material) -> Content:
         reason = f"It needs {needed}."
     except NumericalError:
         reason = "The computation did not stay within finite numbers."
-    lights = [Light(maker.question, Status.UNKNOWN, reason, LEFT_OUT)] if maker.question else []
-    return Content([Text((f"Left out. {reason}",))], lights)
+    else:
+        findings = [block for block in made if isinstance(block, Finding)]
+        gauges = [block.items for block in made if isinstance(block, Gauges)]
+        if gauges and not findings:
+            findings = [utility_finding(maker.question, sum(gauges, ()), maker.if_poor)]
+        return Section(*head, [block for block in made if not isinstance(block, Finding)], findings)
+    findings = [Finding(maker.question, Status.UNKNOWN, reason, LEFT_OUT)] if maker.question else []
+    return Section(*head, [Text((f"Left out. {reason}",))], findings)
 
 
-def _title(material: Material) -> str:
-    return "Report on synthetic traces" + (f" ({material.source})" if material.source else "")
-
-
-def _subtitle(material: Material) -> str:
-    n, what = material.n_synthetic, "released" if material.is_release else "synthetic"
-    by = f" by {material.model.system}" if material.model else ""
+def _subtitle(data: ReportData) -> str:
+    n, what = data.n_synthetic, "released" if data.is_release else "synthetic"
+    by = f" by {data.model.system}" if data.model else ""
     return (
-        f"{n:,} {what} trace{'s' * (n != 1)} made{by} from {material.train.n_events:,} events of "
-        f"{material.train.n_users:,} people at {material.train.n_places:,} places."
+        f"{n:,} {what} trace{'s' * (n != 1)} made{by} from {data.train.n_events:,} events of "
+        f"{data.train.n_users:,} people at {data.train.n_places:,} places."
     )

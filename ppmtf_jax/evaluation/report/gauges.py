@@ -1,7 +1,7 @@
-"""Numbers of utility between what real traces and what random places give, and the light that follows from them.
+"""Numbers of utility between those of real traces and of random places, and the findings that follow from them.
 
-The rule is the same for all of them, so that a reader learns it once: a number is good where synthetic traces have gone
-at most a quarter of the way from Training to Uniform, fair up to half of it, poor beyond.
+The rule is the same for all of them: a number is good where synthetic traces have gone at most a quarter of the way
+from Training to Uniform, fair up to half of it, poor beyond.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ppmtf_jax.data.measurement import Quantity, Reading
-from ppmtf_jax.evaluation.evaluation import TRAINING, UNIFORM, Row
-from ppmtf_jax.evaluation.report.content import Gauge, Gauges, Light, Status, percent
-from ppmtf_jax.evaluation.report.material import Material
+from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
+from ppmtf_jax.evaluation.report.inputs import ReportData
+from ppmtf_jax.evaluation.results import TRAINING, UNIFORM
 from ppmtf_jax.evaluation.tables import references_text
 
 GOOD_UP_TO, FAIR_UP_TO = 0.25, 0.5
 LEAST_GAP = 0.02
-"""Where Uniform is worse than Training by less than this share of itself, the way between them is too short to tell."""
+"""If Uniform is worse than Training by less than this share of itself, the way between them is too short."""
 FLOOR = "floor"
-"""Name of a reference that no synthesizer can be better than, which then stands in for Training."""
+"""Name of a reference that no synthesizer can beat, which then replaces Training."""
 TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"
 UTILITY_RULE = (
     "Each number is placed between Training (real traces) and Uniform (random places). Good: at most a quarter of the "
-    "way to Uniform; fair: at most half; poor: beyond. The least good number decides; those with a dagger (†) do not "
+    "way to Uniform; fair: at most half; poor: beyond. The least good number decides; numbers with a dagger (†) do not "
     "count."
 )
 DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "closest to 0": "closest to 0 is better"}
@@ -40,24 +40,7 @@ def gauge(
 ) -> Gauge:
     """A number between Training and Uniform.
 
-    Parameters
-    ----------
-    quantity : Quantity
-    synthetic, training, uniform : float
-    title : str
-        In plain words.
-    reading : Reading
-        Its caveat is told, and then the number decides nothing; a reference "floor" that is worse than Training stands
-        in for it.
-
-    Examples
-    --------
-    >>> far = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training")
-    >>> found = gauge(far, 2.0, 1.0, 5.0, title="How far off")
-    >>> found.position, found.status.word
-    (0.25, 'Good')
-    >>> gauge(far, 2.0, 1.0, 1.01, title="How far off").status.word
-    'Not known'
+    A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
     """
     caveat, position = reading.caveat.splitlines(), None
     best, own, worst = (_loss(quantity, value) for value in (training, synthetic, uniform))
@@ -65,7 +48,7 @@ def gauge(
     begins_at_floor = _loss(quantity, floor) > best
     best = _loss(quantity, floor) if begins_at_floor else best
     if not math.isfinite(own):
-        caveat = caveat or [_sentence(f"It is undefined here: {quantity.undefined}")]
+        caveat = caveat or [f"It is undefined here: {quantity.undefined}"]
     elif not caveat and not worst - best > LEAST_GAP * abs(worst):
         caveat = [TOO_SHORT]
     elif not caveat:
@@ -80,58 +63,39 @@ def gauge(
         quantity.text(uniform),
         position,
         _status(position),
-        " ".join(_sentence(reason) for reason in caveat),
+        " ".join(reason.rstrip(".") + "." for reason in caveat),
         quantity.text(floor) if begins_at_floor else "",
         references_text(reading),
     )
 
 
-def gauges_of(material: Material, titles: Mapping[str, str]) -> Gauges:
-    """Some numbers of an evaluation, those that it has, by their names, each with what it is called here."""
-    rows = {row.quantity.name: row for row in material.evaluation.rows()}
-    return Gauges(tuple(_gauge_of_row(material, rows[name], title) for name, title in titles.items() if name in rows))
+def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
+    """Gauges of some metrics, with their titles; metrics that the evaluation does not have are left out."""
+    rows, columns, found = {row.quantity.name: row for row in data.evaluation.rows()}, data.evaluation.columns, []
+    for name, title in titles.items():
+        if name in rows:
+            value = dict(zip(columns, rows[name].values, strict=True))
+            numbers = (value[column] for column in (data.column, TRAINING, UNIFORM))
+            found.append(gauge(rows[name].quantity, *numbers, title=title, reading=rows[name].reading))
+    return Gauges(tuple(found))
 
 
-def utility_light(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Light:
-    r"""The light of some numbers: the least good one that counts decides.
-
-    Parameters
-    ----------
-    question : str
-    gauges : sequence of Gauge
-    if_poor : str
-        What not to use the traces for then, as a sentence.
-
-    Examples
-    --------
-    >>> far = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training")
-    >>> light = utility_light("How far?", [gauge(far, each, 1.0, 5.0, title="Way") for each in (1.2, 4.0)])
-    >>> light.status.word, light.answer
-    ('Poor', 'Way: 75\xa0% of the way from real traces to random places.')
-    """
+def utility_finding(question: str, gauges: Sequence[Gauge], if_poor: str = "") -> Finding:
+    """The finding of some gauges: the least good one without a caveat decides."""
     known = [each for each in gauges if each.position is not None]
     if not known:
-        return Light(question, Status.UNKNOWN, "No number tells it on these data.", UTILITY_RULE)
+        return Finding(question, Status.UNKNOWN, "No number answers this on these data.", UTILITY_RULE)
     least = max(known, key=lambda each: each.position or 0.0)
     advice = f" {if_poor}" if if_poor and least.status is Status.POOR else ""
-    return Light(question, least.status, f"{least.title}: {way(least)}.{advice}", UTILITY_RULE)
+    return Finding(question, least.status, f"{least.title}: {_way(least.position or 0.0)}.{advice}", UTILITY_RULE)
 
 
-def way(each: Gauge) -> str:
-    """Where a number is, in words."""
-    if each.position is None:
-        return "not known"
-    if each.position <= 0.005:
+def _way(position: float) -> str:
+    if position <= 0.005:
         return "as near as real traces of other people"
-    if each.position > 1:
+    if position > 1:
         return "further off than random places"
-    return f"{percent(each.position)} of the way from real traces to random places"
-
-
-def _gauge_of_row(material: Material, row: Row, title: str) -> Gauge:
-    value = dict(zip(material.evaluation.columns, row.values, strict=True))
-    numbers = (value[name] for name in (material.column, TRAINING, UNIFORM))
-    return gauge(row.quantity, *numbers, title=title, reading=row.reading)
+    return f"{percent(position)} of the way from real traces to random places"
 
 
 def _loss(quantity: Quantity, value: float) -> float:
@@ -142,7 +106,3 @@ def _status(position: float | None) -> Status:
     if position is None:
         return Status.UNKNOWN
     return Status.GOOD if position <= GOOD_UP_TO else Status.FAIR if position <= FAIR_UP_TO else Status.POOR
-
-
-def _sentence(text: str) -> str:
-    return text.rstrip(".") + "."

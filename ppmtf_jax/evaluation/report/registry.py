@@ -1,12 +1,12 @@
-"""Every section of a report by its name: one file each, which registers it."""
+"""Every section of a report by its name: a function with the decorator `section`, in a file of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ppmtf_jax.evaluation.report.content import Content
-from ppmtf_jax.evaluation.report.material import Material
+from ppmtf_jax.evaluation.report.blocks import Block
+from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.registry import Registry
 
 MADE, UTILITY, GROUPS, PRIVACY, GUARANTEE, NUMBERS = PARTS = (
@@ -18,34 +18,20 @@ MADE, UTILITY, GROUPS, PRIVACY, GUARANTEE, NUMBERS = PARTS = (
     "All numbers",
 )
 """The parts of a page, in order."""
+MakeBlocks = Callable[[ReportData], list[Block]]
 
 
 @dataclass(frozen=True)
 class SectionMaker:
-    """An entry of the registry of sections.
-
-    Parameters
-    ----------
-    name : str
-        Its anchor on the page: words with hyphens between.
-    part : str
-        Of `PARTS`.
-    title : str
-    lead : str
-        What it is about, for somebody who has read no paper.
-    make : callable
-        From a `Material` to the `Content`. Where something is missing it raises `Unavailable`, or lets an `InputError`
-        through: the section then says what is missing, and the page goes on.
-    question : str
-        That of its light, if `make` may raise: the summary then says that the answer is not known.
-    """
+    """An entry of the registry of sections; see `section`."""
 
     name: str
     part: str
     title: str
     lead: str
-    make: Callable[[Material], Content]
+    make: MakeBlocks
     question: str = ""
+    if_poor: str = ""
 
 
 SECTIONS: Registry[SectionMaker] = Registry(
@@ -69,3 +55,34 @@ SECTIONS: Registry[SectionMaker] = Registry(
     ),
 )
 """Within a part, in this order; others come last."""
+
+
+def section(
+    name: str, part: str, title: str, lead: str, *, question: str = "", if_poor: str = ""
+) -> Callable[[MakeBlocks], MakeBlocks]:
+    """Register a function from `ReportData` to the blocks of a section.
+
+    The `Finding` objects among the blocks go to the summary. A section without one, but with gauges, gets a finding
+    from its least good gauge. If something is missing, the function raises `Unavailable`, or lets an `InputError`
+    through: then the section says what is missing, the answer to its question is not known, and the page goes on.
+
+    Parameters
+    ----------
+    name : str
+        Its anchor on the page: words with hyphens between.
+    part : str
+        One of `PARTS`.
+    title : str
+    lead : str
+        What the section is about, for somebody who has read no paper.
+    question : str
+        The question that its gauges, or else its own findings, answer.
+    if_poor : str
+        What not to use the traces for if its gauges are poor, as a sentence.
+    """
+
+    def register(make: MakeBlocks) -> MakeBlocks:
+        SECTIONS.register(SectionMaker(name, part, title, lead, make, question, if_poor))
+        return make
+
+    return register

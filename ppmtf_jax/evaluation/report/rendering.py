@@ -1,4 +1,4 @@
-"""From a report to one page of HTML that needs nothing else: style sheet and pictures are in it."""
+"""From a report to one page of HTML, which contains its style sheet and pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ppmtf_jax.evaluation.report.content import Light, Picture, Report, Status
+from ppmtf_jax.evaluation.report.blocks import Finding, Picture, Report, Status
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -18,18 +18,12 @@ if TYPE_CHECKING:
 MAKER = "ppmtf_jax report"
 TEMPLATE, STYLE_SHEET = "page.html.jinja", "style.css"
 MANY_MARKS = 300
-"""Marks of one picture beyond which they are drawn as pixels: each would be an element of the page."""
+"""More marks in a picture are drawn as pixels, because each mark would be an element of the page."""
 RASTER_DPI = 150
 
 
 def render(report: Report) -> str:
-    """The page.
-
-    Examples
-    --------
-    >>> render(Report("Traces", "None.", [])).startswith("<!DOCTYPE html>")
-    True
-    """
+    """The page of a report."""
     loader = PackageLoader("ppmtf_jax.evaluation.report")
     environment = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -49,41 +43,23 @@ def render(report: Report) -> str:
 
 
 def is_report(text: str) -> bool:
-    """Whether a page was made here.
-
-    Examples
-    --------
-    >>> is_report(render(Report("Traces", "None.", []))), is_report("<html></html>")
-    (True, False)
-    """
+    """Whether `render` made a page."""
     return f'<meta name="generator" content="{MAKER}"' in text[:2000]
 
 
 def with_code(text: str) -> Markup:
-    """Text in which what stands between backticks is a command.
-
-    Examples
-    --------
-    >>> str(with_code("Use `ppmtf <run>`."))
-    'Use <code>ppmtf &lt;run&gt;</code>.'
-    """
+    """Escaped text, with code between backticks."""
     return Markup(re.sub(r"`([^`]*)`", r"<code>\1</code>", str(Markup.escape(text))))
 
 
-def tally(lights: list[Light]) -> str:
-    """How many lights there are of each kind, in words.
-
-    Examples
-    --------
-    >>> tally([Light("a", Status.GOOD, "", ""), Light("b", Status.POOR, "", ""), Light("c", Status.GOOD, "", "")])
-    '2 good, 1 poor'
-    """
-    counts = {status: sum(light.status is status for light in lights) for status in Status}
+def tally(findings: list[Finding]) -> str:
+    """How many findings have each status, such as "2 good, 1 poor"."""
+    counts = {status: sum(finding.status is status for finding in findings) for status in Status}
     return ", ".join(f"{n} {status.word.lower()}" for status, n in counts.items() if n)
 
 
 class _Pictures:
-    """Pictures as elements of the page, with ids that no other picture of it has."""
+    """Pictures as elements of the page, each with ids of its own."""
 
     def __init__(self) -> None:
         self.n_drawn = 0
@@ -110,7 +86,7 @@ def _draw_many_as_pixels(figure: matplotlib.figure.Figure) -> None:
 
 
 def _as_element(svg: str, prefix: str, picture: Picture) -> str:
-    """What stands between the tags of a file, its ids with a prefix, under a tag that says what can be seen."""
+    """An SVG file as an element of the page, with a prefix for its ids and a text on what can be seen."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)

@@ -1,1 +1,1 @@
-"""The sections of a report, a file each; every one registers itself."""
+"""The sections of a report, a file each; every file registers its own."""

@@ -1,4 +1,4 @@
-"""Whether traces are copies: runs and whole periods that are in the training data, and who is known by few points."""
+"""Whether traces are copies: runs and periods that are also in the training data, and unicity."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.attacks.alarms import Alarms, BesideHeldOut, find_alarms
-from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Table, light_of, percent
-from ppmtf_jax.evaluation.report.drawing import draw_cumulative, draw_lines, panels
-from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, Material
-from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
-from ppmtf_jax.privacy import limits
+from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, draw_cumulative, draw_lines
+from ppmtf_jax.evaluation.plots.style import LOWER, panels
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
+from ppmtf_jax.evaluation.report.inputs import ReportData
+from ppmtf_jax.evaluation.report.registry import PRIVACY, section
+from ppmtf_jax.privacy.limits import COPIED
 
 SEED = 0
 WHAT = {
@@ -22,9 +23,16 @@ WHAT = {
 QUESTION = "Are real traces copied?"
 
 
-def make(material: Material) -> Content:
+@section(
+    "copies",
+    PRIVACY,
+    "Are traces copies?",
+    "A synthetic trace that repeats a long piece of a real trace reveals that piece.",
+    question=QUESTION,
+)
+def make(data: ReportData) -> list[Block]:
     """Copied runs and nearest traces beside those of held-out users, and unicity."""
-    found = find_alarms(material.synthetic, material.train, material.test, seed=SEED)
+    found = find_alarms(data.synthetic, data.train, data.test, seed=SEED)
     runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
     draws = [
         partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
@@ -37,17 +45,16 @@ def make(material: Material) -> Content:
         "many people can be told from all others by so many known places and times. For real traces, this is why "
         "leaving out names does not protect; for synthetic traces, it is neither good nor bad."
     )
-    return Content([_table(found), Picture(panels(draws), alt, caption), _unicity_table(found)], [_light(found)])
+    figure = panels(draws, size=(3.4, 2.7), room=(0.0, 0.4), legend=LOWER)
+    return [_finding(found), _table(found), Picture(figure, alt, caption), _unicity_table(found)]
 
 
-def _light(found: Alarms) -> Light:
-    judged = {name: getattr(found, name).judgement() for name in WHAT}
-    decisive = limits.worst(list(judged.values()))
-    name = next(name for name, each in judged.items() if each is decisive)
-    by = f"What was measured: {WHAT[name][:1].lower()}{WHAT[name][1:]}."
+def _finding(found: Alarms) -> Finding:
+    judged = {title: getattr(found, name).judgement() for name, title in WHAT.items()}
+    by = "What was measured: {}."
     if found.nearest_share.is_mute:
         by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
-    return light_of(QUESTION, decisive, [limits.COPIED], "Do not release these traces.", by)
+    return finding_of(QUESTION, judged, [COPIED], "Do not release these traces.", by)
 
 
 def _table(found: Alarms) -> Table:
@@ -79,15 +86,3 @@ def _draw_unicity(ax: Any, *, found: Alarms) -> None:
     draw_lines(ax, points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
     ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent")
     ax.set_xticks(points)
-
-
-SECTIONS.register(
-    SectionMaker(
-        "copies",
-        PRIVACY,
-        "Are traces copies?",
-        "A synthetic trace that repeats a long piece of a real one gives that piece away, whoever it was made from.",
-        make,
-        QUESTION,
-    )
-)

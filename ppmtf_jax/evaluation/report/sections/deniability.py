@@ -1,4 +1,4 @@
-"""How many traces could as well have been made from others: the plausible-deniability test."""
+"""The plausible-deniability test: how many traces could as well have been made from other people."""
 
 from __future__ import annotations
 
@@ -7,60 +7,59 @@ import math
 import numpy as np
 
 from ppmtf_jax.evaluation.plots import pass_rate_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, percent
-from ppmtf_jax.evaluation.report.material import Material, Unavailable
-from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, percent
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, if_available
+from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import SURE, grade, sureness
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
 
 MAX_PLOTTED_K = 200
-"""As far as Fig. 16 of Murakami et al. 2021 goes."""
+"""The range of Fig. 16 of Murakami et al. 2021."""
 FAIR_SHARE, FEW = 0.75, 0.25
 TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
 TESTED_RULE = (
     "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
-    "k and eta, this person can be sure from whom the trace was made by 1 / (1 + (k - 1) / e^eta) at most. Good: every "
+    "k and eta, this person can be at most 1 / (1 + (k - 1) / e^eta) sure from whom the trace was made. Good: every "
     f"trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at most "
-    f"{percent(SURE.fair)}, or there is noise on k, where what 19 of 20 traces had to reach counts. Poor: it is more, "
-    "some traces did not pass, or there was no test."
+    f"{percent(SURE.fair)}, or there is noise on k; then the k that 19 of 20 traces had to reach counts. Poor: it is "
+    "more, some traces did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. A trace "
-    "passes only if it is not special to one person, so a few such traces are not a fair sample of people."
+    "passes only if it resembles those of many people, so a few such traces are not representative."
 )
 
 
-def make(material: Material) -> Content:
+@section(
+    "deniability",
+    PRIVACY,
+    "Could it have been somebody else?",
+    "Before a trace is released, a test asks whether other people could have led to it as well.",
+)
+def make(data: ReportData) -> list[Block]:
     """Share of the traces that pass for each k, and whether those of the report did."""
-    verdicts = material.verdicts
+    verdicts = data.verdicts
     if verdicts is None:
         answer = "No privacy test is known."
-        unknown = Light(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
         text = "The folder has no verdicts of a privacy test, so it is not known whether any trace is deniable."
-        return Content([Text((text,))], [Light(TESTED, Status.POOR, answer, TESTED_RULE), unknown])
+        tested = Finding(TESTED, Status.POOR, answer, TESTED_RULE)
+        return [tested, Finding(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE), Text((text,))]
     settings, share = verdicts.settings, float(verdicts.passed.mean())
-    factor, noise = factor_text(settings), "" if settings.noise_epsilon is None else ", and a number drawn at random,"
-    blocks: list[Block] = [
-        Text(
-            (
-                f"A trace passes if at least k = {settings.k} people{noise} of the training data, the one it was made "
-                f"from among them, could have led to it with probabilities within a factor of e^eta = {factor} "
-                f"(eta = {settings.eta:g}). So for a person who sees this trace and nothing else, none of these "
-                f"people is more than {factor} times as plausible as another.",
-            )
-        )
-    ]
-    try:
-        blocks.append(_curve(verdicts))
-    except Unavailable as reason:
-        blocks.append(Text((str(reason),)))
+    factor, noise = factor_text(settings), "" if settings.noise_epsilon is None else ", plus a random number,"
+    text = (
+        f"A trace passes if at least k = {settings.k} people{noise} of the training data, including the person it was "
+        f"made from, could have led to it with probabilities within a factor of e^eta = {factor} (eta = "
+        f"{settings.eta:g}). So for somebody who sees this trace and nothing else, none of these people is more than "
+        f"{factor} times as plausible as another."
+    )
     rows = [
         ["Traces tested", f"{len(verdicts.passed):,}"],
         ["passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
-        ["People asked for each trace, beside the one it was made from", f"{verdicts.n_verifiers:,}"],
+        ["People asked for each trace, beside the person it was made from", f"{verdicts.n_verifiers:,}"],
     ]
-    blocks.append(Table("Outcome of the test", ("What", "Number"), rows))
-    return Content(blocks, [_light(material, verdicts), _light_of_sample(share, settings)])
+    table = Table("Outcome of the test", ("What", "Number"), rows)
+    findings = tested_finding(data, verdicts), _sample_finding(share, settings)
+    return [*findings, Text((text,)), *if_available(lambda: [_curve(verdicts)]), table]
 
 
 def _curve(verdicts: PlausibleDeniability) -> Picture:
@@ -83,14 +82,15 @@ def _curve(verdicts: PlausibleDeniability) -> Picture:
     )
 
 
-def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
+def tested_finding(data: ReportData, verdicts: PlausibleDeniability) -> Finding:
+    """Whether all traces of the report passed a test that protects."""
     settings = verdicts.settings
-    if not (material.is_release or verdicts.passed.all()):
+    if not (data.is_release or verdicts.passed.all()):
         n_failed = int((~verdicts.passed).sum())
         answer = f"No: {n_failed:,} of these traces did not pass. Do not hand out these traces as they are."
-        return Light(TESTED, Status.POOR, answer, TESTED_RULE)
+        return Finding(TESTED, Status.POOR, answer, TESTED_RULE)
     if settings.k == 1 and settings.noise_epsilon is None:
-        return Light(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
+        return Finding(TESTED, Status.POOR, "With k = 1 the test lets every trace pass, and says nothing.", TESTED_RULE)
     sure = sureness(settings.k, settings.eta)
     status = grade(SURE, sure)
     answer = (
@@ -102,14 +102,14 @@ def _light(material: Material, verdicts: PlausibleDeniability) -> Light:
         status = grade(SURE, sureness(least, settings.eta))
         status = Status.FAIR if status is Status.GOOD else status
         answer = (
-            f"With noise on k = {settings.k}, one in twenty of those that passed had to reach no more than "
+            f"With noise on k = {settings.k}, one in twenty of the traces that passed had to reach no more than "
             f"{'1 person' if least == 1 else f'{least:,} people'}."
         )
-    return Light(TESTED, status, answer, TESTED_RULE)
+    return Finding(TESTED, status, answer, TESTED_RULE)
 
 
 def _least_with_noise(verdicts: PlausibleDeniability) -> int:
-    """How many plausible people 19 of 20 of the traces that passed had to reach at least."""
+    """The k that 19 of 20 traces that passed had to reach at least, with the noise."""
     asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
     return int(np.quantile(asked, 0.05, method="lower")) if len(asked) else 1
 
@@ -119,23 +119,15 @@ def factor_text(settings: PrivacyTestSettings) -> str:
     return f"{math.exp(settings.eta):.3g}" if settings.eta < 100 else f"e^{settings.eta:g}"
 
 
-def _light_of_sample(share: float, settings: PrivacyTestSettings) -> Light:
+def _sample_finding(share: float, settings: PrivacyTestSettings) -> Finding:
     if settings.k == 1 and settings.noise_epsilon is None:
         answer = "With k = 1 all traces pass; with a k that protects, few may pass."
-        return Light(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
+        return Finding(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
     status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
     answer = f"{percent(share)} of the traces passed."
     if status is Status.POOR:
-        answer += " They are not a fair sample of people. More pass with a system that smooths more, such as bridge."
-    return Light(FAIR_SAMPLE, status, answer, SAMPLE_RULE)
-
-
-SECTIONS.register(
-    SectionMaker(
-        "deniability",
-        PRIVACY,
-        "Could it have been somebody else?",
-        "Before a trace is released, a test asks whether other people could have led to it as well.",
-        make,
-    )
-)
+        answer += (
+            " They are not representative of people: only traces that resemble many people pass. More traces pass with "
+            "a system that smooths more, such as bridge."
+        )
+    return Finding(FAIR_SAMPLE, status, answer, SAMPLE_RULE)

@@ -9,9 +9,9 @@ from typing import Any
 
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.evaluation.report.content import Block, Content, Details, Table
-from ppmtf_jax.evaluation.report.material import Material
-from ppmtf_jax.evaluation.report.registry import MADE, SECTIONS, SectionMaker
+from ppmtf_jax.evaluation.report.blocks import Block, Details, Table
+from ppmtf_jax.evaluation.report.inputs import ReportData
+from ppmtf_jax.evaluation.report.registry import MADE, section
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.settings import help_of_fields
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -19,10 +19,16 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 DAY_S = 86_400
 
 
-def make(material: Material) -> Content:
+@section(
+    "made",
+    MADE,
+    "From what, and how",
+    "A synthesizer learns from real traces how people move, and then invents traces of people who do not exist.",
+)
+def make(data: ReportData) -> list[Block]:
     """What went in, what came out, and the settings of both."""
-    blocks: list[Block] = [Table("What went in and what came out", ("What", "Here"), _facts(material), n_words=2)]
-    model, verdicts = material.model, material.verdicts
+    blocks: list[Block] = [Table("What went in and what came out", ("What", "Here"), _facts(data), n_words=2)]
+    model, verdicts = data.model, data.verdicts
     if model is not None:
         kind = SYNTHESIZERS[model.system].settings
         blocks.append(_settings_table(f"Settings of {model.system}", model.settings, kind))
@@ -31,40 +37,40 @@ def make(material: Material) -> Content:
             blocks.append(Details(caption, (Table(caption, ("Sentence",), [[each] for each in model.summary()]),)))
     if verdicts is not None:
         blocks.append(_settings_table("Settings of the privacy test", asdict(verdicts.settings), PrivacyTestSettings))
-    return Content(blocks)
+    return blocks
 
 
-def _facts(material: Material) -> list[list[str]]:
-    train, test, synthetic = material.train, material.test, material.synthetic
-    source = DATA_SETS[material.source].title if material.source in DATA_SETS else material.source
-    model, verdicts = material.model, material.verdicts
+def _facts(data: ReportData) -> list[list[str]]:
+    train, test, synthetic = data.train, data.test, data.synthetic
+    source = DATA_SETS[data.source].title if data.source in DATA_SETS else data.source
+    model, verdicts = data.model, data.verdicts
     facts = {
         "Real data": source or "not said",
         "People": f"{train.n_users:,} whose traces were used; {test.n_users:,} others, to compare with",
         "Events": f"{train.n_events:,} used; {test.n_events:,} of the others",
-        "Places": f"{train.n_places:,}" + ("" if material.has_map else ", without usable coordinates"),
+        "Places": f"{train.n_places:,}" + ("" if data.has_map else ", without usable coordinates"),
         "Time": _time_in_words(train.time_grid),
         "Synthesizer": "not said" if model is None else f"{model.system}: {SYNTHESIZERS[model.system].title}",
-        "Synthetic traces": _synthetic_in_words(material),
+        "Synthetic traces": _synthetic_in_words(data),
         "One trace covers": _duration_in_words(synthetic.time_grid.one_period()),
-        "Privacy test": "none that is known of" if verdicts is None else _test_in_words(verdicts.settings),
+        "Privacy test": "none is known" if verdicts is None else _test_in_words(verdicts.settings),
         "Seeds": {None: "not said", True: "chosen by somebody", False: "drawn from the operating system"}[
-            material.seeds_given
+            data.seeds_given
         ],
     }
-    facts |= {"Left out of the data": "; ".join(material.losses)} if material.losses else {}
+    facts |= {"Left out of the data": "; ".join(data.losses)} if data.losses else {}
     return [list(each) for each in facts.items()]
 
 
-def _synthetic_in_words(material: Material) -> str:
-    n, n_users = material.n_synthetic, material.synthetic.n_users
-    if material.synthetic.of_nobody or not material.users_known:
-        made = f"{n:,}, of people who stand for nobody known here"
+def _synthetic_in_words(data: ReportData) -> str:
+    n, n_users = data.n_synthetic, data.synthetic.n_users
+    if not data.has_known_users:
+        made = f"{n:,}, made from people who are not known here"
     else:
         made = f"{n:,}, made from {n_users:,} people"
-    if not material.is_release:
-        return f"{made}. None of them is a release: they are not to be handed out"
-    total = "" if material.verdicts is None else f" of {len(material.verdicts.passed):,} traces that were made"
+    if not data.is_release:
+        return f"{made}. None of them is a release: do not hand them out"
+    total = "" if data.verdicts is None else f" of {len(data.verdicts.passed):,} traces that were made"
     return f"{made}: what was released{total}"
 
 
@@ -100,14 +106,3 @@ def _settings_table(caption: str, values: Mapping[str, Any], kind: type) -> Deta
     help_texts = help_of_fields(kind)
     rows = [[name, "-" if value is None else str(value), help_texts.get(name, "")] for name, value in values.items()]
     return Details(caption, (Table(caption, ("Setting", "Value", "What it is"), rows, n_words=3),))
-
-
-SECTIONS.register(
-    SectionMaker(
-        "made",
-        MADE,
-        "From what, and how",
-        "A synthesizer learns from real traces how people move, and then makes up traces of people who do not exist.",
-        make,
-    )
-)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.scores import Estimate, MembershipScores, MembershipSummary
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Picture, Status, Table, Text, light_of, percent
-from ppmtf_jax.evaluation.report.material import Material, Unavailable
-from ppmtf_jax.evaluation.report.registry import PRIVACY, SECTIONS, SectionMaker
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
+from ppmtf_jax.evaluation.report.registry import PRIVACY, section
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, worst
 from ppmtf_jax.settings import parse_choice
 
@@ -19,16 +17,24 @@ ATTACKS = {
     "density_ratio": "Density ratio, chain",
     "density_ratio density=kernel": "Density ratio, kernel",
 }
-"""All that take seconds."""
+"""Attacks that take seconds only."""
 SHADOWS = "Shadow models"
 SEED = 0
 QUESTION = "Can one tell whose data was used?"
 IF_POOR = "Release these traces only if it is no secret whose data was used."
 
 
-def make(material: Material) -> Content:
+@section(
+    "membership",
+    PRIVACY,
+    "Who was in the data?",
+    "It can be a secret that somebody's data was used at all, for example the data of patients of a clinic. The test "
+    "above does not protect this secret. So somebody who knows real traces of many people attacks it here.",
+    question=QUESTION,
+)
+def make(data: ReportData) -> list[Block]:
     """All attacks, the strongest first."""
-    released, train, test, note = material.attacked
+    released, train, test, note = data.attacked
     found: dict[str, MembershipScores] = {}
     for name, title in ATTACKS.items():
         entry, settings = parse_choice(name, MEMBERSHIP_ATTACKS)
@@ -36,43 +42,41 @@ def make(material: Material) -> Content:
             found[title] = infer_membership(released, train, test, entry.name, settings, seed=SEED)
         except InputError:
             continue
-    if material.shadow_scores is not None:
-        found[SHADOWS] = material.shadow_scores
+    if data.shadow_scores is not None:
+        found[SHADOWS] = data.shadow_scores
     if not found:
         raise Unavailable("No attack on membership suits these data: each needs several people in both sets who move.")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
-    notes = [each for each in (note, _of_missing(found), _of_shadows(material)) if each]
-    blocks: list[Block] = [_table(summaries), _curves(found), *([Text(tuple(notes))] if notes else [])]
-    return Content(blocks, [_light(summaries, with_shadows=SHADOWS in found)])
+    notes = [each for each in (note, _missing_note(found), _shadows_note(data)) if each]
+    finding = membership_finding(summaries, with_shadows=SHADOWS in found)
+    return [finding, _table(summaries), _curves(found), *([Text(tuple(notes))] if notes else [])]
 
 
-def _of_missing(found: dict[str, MembershipScores]) -> str:
+def _missing_note(found: dict[str, MembershipScores]) -> str:
     missing = [title for title in ATTACKS.values() if title not in found]
     return f"Left out, because they do not suit these data: {', '.join(missing).lower()}." if missing else ""
 
 
-def _of_shadows(material: Material) -> str:
-    if material.shadow_scores is not None:
+def _shadows_note(data: ReportData) -> str:
+    if data.shadow_scores is not None:
         return (
-            f"{SHADOWS}: the attacker learns models like this one from other halves of the people. She compares traces "
-            "made with a person's data, and traces made without it, with the person's own traces. Then she decides "
-            "which of the two these traces are like."
+            f"{SHADOWS}: the attacker learns models like this one from random halves of the people, and compares "
+            "traces made with and without a person's data to the person's own traces. Then the attacker decides which "
+            "of the two these traces are like."
         )
-    why = "to save time (--fast)" if material.settings.fast else "because it is not known how to learn them"
+    why = "to save time (--fast)" if data.settings.fast else "because it is not known how to learn them"
     return f"{SHADOWS}, the strongest attack, were left out {why}. More may leak than is shown here."
 
 
-def _light(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Light:
-    """Without the strongest attack nothing is known to be good."""
+def membership_finding(summaries: dict[str, MembershipSummary], *, with_shadows: bool) -> Finding:
+    """The worst number decides; without the strongest attack, the status is never good."""
     judged = {title: worst(each.judgements()) for title, each in summaries.items()}
-    decisive = worst(list(judged.values()))
-    attack = next(title for title, each in judged.items() if each is decisive)
-    light = light_of(QUESTION, decisive, MEMBERSHIP_LIMITS, IF_POOR, f"Attack: {attack[:1].lower()}{attack[1:]}.")
-    if with_shadows or light.status is not Status.GOOD:
-        return light
-    answer = f"{light.answer} The strongest attack, by shadow models, was left out."
-    return replace(light, status=Status.FAIR, answer=answer)
+    finding = finding_of(QUESTION, judged, MEMBERSHIP_LIMITS, IF_POOR)
+    if with_shadows or finding.status is not Status.GOOD:
+        return finding
+    answer = f"{finding.answer} The strongest attack, by shadow models, was left out."
+    return finding._replace(status=Status.FAIR, answer=answer)
 
 
 def _table(summaries: dict[str, MembershipSummary]) -> Table:
@@ -102,21 +106,7 @@ def _curves(found: dict[str, MembershipScores]) -> Picture:
     figure = roc_curves(curves, title="Membership inference", logarithmic=True)
     alt = "Curves of the share of training users found against the share of false alarms, for each attack."
     caption = (
-        "How many training users an attacker finds (up) against how many others she accuses wrongly (right). The left "
+        "How many training users an attacker finds (up) against how many others are accused wrongly (right). The left "
         "side matters most: it shows people who are found with hardly a false alarm."
     )
     return Picture(figure, alt, caption)
-
-
-SECTIONS.register(
-    SectionMaker(
-        "membership",
-        PRIVACY,
-        "Who was in the data?",
-        "It can be a secret that somebody's data was used at all, for example the data of patients of a clinic. The "
-        "test above does not protect this secret. So it is attacked here, by somebody who knows real traces of many "
-        "people.",
-        make,
-        QUESTION,
-    )
-)

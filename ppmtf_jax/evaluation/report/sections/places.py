@@ -9,10 +9,11 @@ from scipy import stats
 
 from ppmtf_jax.data.measurement import Quantity
 from ppmtf_jax.evaluation.metrics.population import N_TOP
-from ppmtf_jax.evaluation.report.content import Content, Gauges, Table, percent
-from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
-from ppmtf_jax.evaluation.report.material import LEAST_VISITORS, REAL, SYNTHETIC, TRAINING, Material
-from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
+from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING
+from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Table, percent
+from ppmtf_jax.evaluation.report.gauges import gauge
+from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
+from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
 N_SHOWN = 10
 RANK = Quantity(
@@ -26,36 +27,36 @@ RANK = Quantity(
 )
 
 
-def make(material: Material) -> Content:
+@section(
+    "places",
+    UTILITY,
+    "The most visited places",
+    "Often people only ask for a ranking of places by visits.",
+    question="Are the most visited places the same?",
+    if_poor="Do not rank places by these traces.",
+)
+def make(data: ReportData) -> list[Block]:
     """The rank correlation of visits, and the most visited places with their ranks."""
-    share = {name: presence.sum(axis=0) for name, presence in material.presence.items()}
-    # Of all places, those that were kept for being visited often would make the order: where few training users are,
-    # many test users must be.
+    share = {name: presence.sum(axis=0) for name, presence in data.presence.items()}
+    # Ranks over all places would mislead: rarely visited places are in the data because some users, training or test,
+    # visit them, so where few training users are, many test users must be.
     top = np.argsort(-share[REAL], kind="stable")[:N_TOP]
     synthetic, training = (rank_correlation(share[name][top], share[REAL][top]) for name in (SYNTHETIC, TRAINING))
     # Places that are all visited equally often have no order.
     gauges = Gauges((gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits"),))
-    if_poor = "Do not rank places by these traces."
-    light = utility_light("Are the most visited places the same?", gauges.items, if_poor)
-    return Content([gauges, _table(material, share)], [light])
+    return [gauges, _table(data, share)]
 
 
 def rank_correlation(share: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's rank correlation of the visits of places; NaN where all are visited equally often.
-
-    Examples
-    --------
-    >>> round(rank_correlation(np.array([5, 3, 1, 0]), np.array([9, 4, 2, 0])), 6)
-    1.0
-    """
+    """Spearman's rank correlation of the visits of places; NaN where all are visited equally often."""
     if len(share) < 2 or np.ptp(share) == 0 or np.ptp(other) == 0:
         return math.nan
     return float(np.corrcoef(stats.rankdata(share), stats.rankdata(other))[0, 1])
 
 
-def _table(material: Material, share: dict[str, np.ndarray]) -> Table:
+def _table(data: ReportData, share: dict[str, np.ndarray]) -> Table:
     most = np.argsort(-share[REAL], kind="stable")
-    most = most[material.is_shown(material.test)[most]][:N_SHOWN]
+    most = most[data.is_shown(data.test)[most]][:N_SHOWN]
     rank = {name: stats.rankdata(-each, method="min").astype(int) for name, each in share.items()}
     rows = [
         [
@@ -64,22 +65,11 @@ def _table(material: Material, share: dict[str, np.ndarray]) -> Table:
             f"{rank[REAL][place]:,}",
             f"{rank[SYNTHETIC][place]:,}",
         ]
-        for name, place in zip(material.place_names(most), most.tolist(), strict=True)
+        for name, place in zip(data.place_names(most), most.tolist(), strict=True)
     ]
     caption = (
         f"The places that test users visit most, at least {LEAST_VISITORS} of them each: their share of the events, "
-        f"and their rank among {len(material.places):,}"
+        f"and their rank among {len(data.places):,}"
     )
     headings = ("Place", "Test users", "Training users", "Synthetic", "Rank, test users", "Rank, synthetic")
     return Table(caption, headings, rows)
-
-
-SECTIONS.register(
-    SectionMaker(
-        "places",
-        UTILITY,
-        "The most visited places",
-        "A ranking of places by visits is often all that is asked for.",
-        make,
-    )
-)

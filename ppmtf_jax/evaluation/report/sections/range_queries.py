@@ -1,4 +1,4 @@
-"""How many are in some part of town at some hours: the error of random range queries."""
+"""Counts of people in a part of town at some hours: the error of random range queries."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.measurement import Quantity
-from ppmtf_jax.evaluation.plots.style import DIM
-from ppmtf_jax.evaluation.report.content import Content, Gauges, Picture
-from ppmtf_jax.evaluation.report.drawing import LOOKS, panels
-from ppmtf_jax.evaluation.report.gauges import gauge, utility_light
-from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Material
-from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
+from ppmtf_jax.evaluation.plots.curves import LOOKS, REAL, SYNTHETIC, TRAINING, UNIFORM
+from ppmtf_jax.evaluation.plots.style import DIM, LOWER, panels
+from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Picture
+from ppmtf_jax.evaluation.report.gauges import gauge
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
+from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
 N_QUERIES = 500
-QUESTION = "Are counts in a part of town right?"
 SEED = 0
 SMALLEST_SIDE, LARGEST_SIDE = 0.1, 0.5
 """Side of the box, as a share of that of the box around all places."""
 SANITY_BOUND = 0.01
-"""What a true answer is at least taken for, as a share of all events: errors of tiny answers must not outweigh all."""
+"""Least divisor of a relative error, as a share of all events, so that tiny answers do not outweigh all others."""
 ERROR = Quantity(
     "range_query_error",
     "Range-query error",
@@ -33,15 +32,7 @@ ERROR = Quantity(
 
 
 class Queries(NamedTuple):
-    """Random boxes, each with a range of hours.
-
-    Attributes
-    ----------
-    south, north, west, east : float arrays, shape (queries,)
-        On the plane of the places, km.
-    first, after : int arrays, shape (queries,)
-        Slots.
-    """
+    """Random boxes on the plane of the places, km, each with a range of slots; all arrays of shape (queries,)."""
 
     south: np.ndarray
     north: np.ndarray
@@ -51,23 +42,30 @@ class Queries(NamedTuple):
     after: np.ndarray
 
 
-def make(material: Material) -> Content:
+@section(
+    "range-queries",
+    UTILITY,
+    "Counts in a part of town",
+    "How many people are in this district between these hours? This is asked for many random districts and hours.",
+    question="Are counts in a part of town right?",
+    if_poor="Do not count people in districts by these traces.",
+)
+def make(data: ReportData) -> list[Block]:
     """The mean error of random queries, and true against synthetic answers."""
-    material.need_map()
-    position_km = material.places.position_km()
-    queries = random_queries(position_km, material.test.time_grid.n_slots)
-    answers = {name: answer(presence, queries, position_km) for name, presence in material.presence.items()}
+    if not data.has_map:
+        raise Unavailable("The places have no coordinates that tell them apart: this needs a map.")
+    position_km = data.places.position_km()
+    queries = random_queries(position_km, data.test.time_grid.n_slots)
+    answers = {name: answer(presence, queries, position_km) for name, presence in data.presence.items()}
     errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
     gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count"),))
-    figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6))
+    figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
     alt = "A dot for each question: its true answer against that from synthetic traces."
     caption = (
-        "A dot for each question. On the line the synthetic traces give the true answer; real training users, who are "
-        "other people, do not give it exactly either."
+        "A dot for each question. On the line, the answer is the true one. Real training users do not give exactly the "
+        "true answers either, because they are other people."
     )
-    if_poor = "Do not count people in districts by these traces."
-    light = utility_light(QUESTION, gauges.items, if_poor)
-    return Content([gauges, Picture(figure, alt, caption)], [light])
+    return [gauges, Picture(figure, alt, caption)]
 
 
 def random_queries(position_km: np.ndarray, n_slots: int, n_queries: int = N_QUERIES) -> Queries:
@@ -82,15 +80,7 @@ def random_queries(position_km: np.ndarray, n_slots: int, n_queries: int = N_QUE
 
 
 def answer(presence: np.ndarray, queries: Queries, position_km: np.ndarray) -> np.ndarray:
-    """Share of the events in each box at its hours, shape (queries,).
-
-    Parameters
-    ----------
-    presence : float array, shape (slots, places)
-        Share of the events in each slot and place.
-    queries : Queries
-    position_km : float array, shape (places, 2)
-    """
+    """Share of the events in each box at its hours, shape (queries,), from shares of each slot and place."""
     before = np.concatenate([np.zeros((1, len(position_km))), np.cumsum(presence, axis=0)])
     north, east = position_km.T
     found = np.empty(len(queries.first))
@@ -101,13 +91,7 @@ def answer(presence: np.ndarray, queries: Queries, position_km: np.ndarray) -> n
 
 
 def mean_error(answers: np.ndarray, true: np.ndarray) -> float:
-    """Mean relative error, with a sanity bound on true answers.
-
-    Examples
-    --------
-    >>> round(mean_error(np.array([0.3, 0.0]), np.array([0.2, 0.001])), 6)
-    0.3
-    """
+    """Mean relative error, with a sanity bound on true answers."""
     return float(np.mean(np.abs(answers - true) / np.maximum(true, SANITY_BOUND)))
 
 
@@ -118,21 +102,5 @@ def _draw(ax: Any, *, answers: dict[str, np.ndarray]) -> None:
     for name, marker in ((TRAINING, "x"), (SYNTHETIC, "o")):
         look = {"color": LOOKS[name]["color"], "label": LOOKS[name]["label"]}
         ax.plot(true, 100 * answers[name], marker, markersize=3.5, markerfacecolor="none", linestyle="none", **look)
-    ax.set(
-        xlabel="true answer (test users), percent of the events",
-        ylabel="answer, percent",
-        xlim=(0, None),
-        ylim=(0, None),
-    )
-
-
-SECTIONS.register(
-    SectionMaker(
-        "range-queries",
-        UTILITY,
-        "Counts in a part of town",
-        "How many people are in this district between these hours? Asked of many random districts and hours.",
-        make,
-        QUESTION,
-    )
-)
+    ax.set(xlabel="true answer (test users), percent of the events", ylabel="answer, percent")
+    ax.set(xlim=(0, None), ylim=(0, None))

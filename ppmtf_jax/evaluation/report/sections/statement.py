@@ -2,35 +2,42 @@
 
 from __future__ import annotations
 
-from ppmtf_jax.evaluation.report.content import Block, Content, Light, Status, Table, Text
-from ppmtf_jax.evaluation.report.material import Material
-from ppmtf_jax.evaluation.report.registry import GUARANTEE, SECTIONS, SectionMaker
+from ppmtf_jax.evaluation.report.blocks import Block, Finding, Status, Table, Text
+from ppmtf_jax.evaluation.report.inputs import ReportData
+from ppmtf_jax.evaluation.report.registry import GUARANTEE, section
 
 SEED_RULE = (
     "Good: all seeds were drawn from the operating system; fair: somebody chose one; not known: the traces do not say. "
     "A seed is like a password, and is not on this page."
 )
 ASSUMED = (
-    "Whoever gets the release has neither the model nor any seed.",
-    "She looks at one trace at a time.",
-    "The list of places, with coordinates and categories, is no secret.",
+    "People who get the release have neither the model nor any seed.",
+    "They look at one trace at a time.",
+    "The list of places, with coordinates and categories, is not secret.",
 )
 NO_RELEASE = (
-    "There is no release in the folder, and so no statement. These traces are not to be handed out: nothing is "
-    "guaranteed of them. Release those that pass the privacy test with `ppmtf release`, or with a job."
+    "The folder has no release, and so no statement. These traces are not to be handed out: nothing is guaranteed. "
+    "Release the traces that pass the privacy test with `ppmtf release`, or with a job."
 )
 
 
-def make(material: Material) -> Content:
+@section(
+    "statement",
+    GUARANTEE,
+    "What the release promises, and what not",
+    "The release contains the same statement as PRIVACY.txt and privacy.json.",
+)
+def make(data: ReportData) -> list[Block]:
     """The statement that goes with the release, in a table and lists."""
-    statement = material.statement
+    statement = data.statement
     if statement is None:
-        return Content([Text((NO_RELEASE,))], [_light_of_seed(material.seeds_given)])
+        return [_seed_finding(data.seeds_given), Text((NO_RELEASE,))]
     said = {"Mechanism": "mechanism", "Traces": "traces", "Randomness": "randomness"}
     rows = [
         [title, str(statement[name]).removeprefix(f"{title}: ")] for title, name in said.items() if name in statement
     ]
-    blocks: list[Block] = [Table("How the release protects", ("What", "In words"), rows, n_words=2)]
+    blocks: list[Block] = [_seed_finding(data.seeds_given)]
+    blocks.append(Table("How the release protects", ("What", "In words"), rows, n_words=2))
     for title, points in (
         ("Protected", statement.get("protected", ())),
         ("Assumed", ASSUMED),
@@ -38,26 +45,14 @@ def make(material: Material) -> Content:
     ):
         blocks.append(Text((f"{title}:",)))
         blocks.append(Text(tuple(str(point) for point in points) or ("Nothing is said.",), is_list=True))
-    blocks.append(Text(("An attack above that fails proves nothing: another one may succeed.",)))
-    return Content(blocks, [_light_of_seed(material.seeds_given)])
+    return [*blocks, Text(("If an attack above fails, this proves nothing: another attack may succeed.",))]
 
 
-def _light_of_seed(given: bool | None) -> Light:
+def _seed_finding(given: bool | None) -> Finding:
     question = "Is the randomness secret?"
     if given is None:
-        return Light(question, Status.UNKNOWN, "The traces do not say where their seed came from.", SEED_RULE)
+        return Finding(question, Status.UNKNOWN, "The traces do not say where their seed came from.", SEED_RULE)
     if given:
-        answer = "Somebody chose a seed: whoever knows or guesses it can repeat what was drawn."
-        return Light(question, Status.FAIR, answer, SEED_RULE)
-    return Light(question, Status.GOOD, "All seeds came from the operating system, and nobody chose one.", SEED_RULE)
-
-
-SECTIONS.register(
-    SectionMaker(
-        "statement",
-        GUARANTEE,
-        "What the release promises, and what not",
-        "This goes with the release too, as PRIVACY.txt and privacy.json.",
-        make,
-    )
-)
+        answer = "Somebody chose a seed: people who know or guess it can repeat what was drawn."
+        return Finding(question, Status.FAIR, answer, SEED_RULE)
+    return Finding(question, Status.GOOD, "All seeds came from the operating system, and nobody chose one.", SEED_RULE)

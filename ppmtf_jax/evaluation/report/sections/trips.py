@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.mobility import distinct_places, jump_lengths_km, radius_of_gyration_km
-from ppmtf_jax.evaluation.report.content import Block, Content, Picture, Table, Text
-from ppmtf_jax.evaluation.report.drawing import draw_cumulative, panels
-from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_light
-from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, UNIFORM, Material, Unavailable
-from ppmtf_jax.evaluation.report.registry import SECTIONS, UTILITY, SectionMaker
+from ppmtf_jax.evaluation.metrics.places_seen import distinct_places
+from ppmtf_jax.evaluation.metrics.trips import jump_lengths_km, radius_of_gyration_km
+from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM, draw_cumulative
+from ppmtf_jax.evaluation.plots.style import LOWER, panels
+from ppmtf_jax.evaluation.report.blocks import Block, Picture, Table, Text
+from ppmtf_jax.evaluation.report.gauges import gauges_of
+from ppmtf_jax.evaluation.report.inputs import ReportData, if_available
+from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
 TITLES = {
     "jump_tv": "Length of a trip",
@@ -22,6 +23,7 @@ TITLES = {
     "distinct_w1": "How many different places people see",
     "move_interval_w1_h": "How long people stay at a place",
 }
+WITHOUT_MAP = ("distinct_w1", "move_interval_w1_h")
 OF_A_MAP: dict[str, Callable[[Windows], np.ndarray]] = {
     "length of a trip, km": jump_lengths_km,
     "radius of gyration, km": radius_of_gyration_km,
@@ -29,53 +31,43 @@ OF_A_MAP: dict[str, Callable[[Windows], np.ndarray]] = {
 OF_ANY: dict[str, Callable[[Windows], np.ndarray]] = {"different places in one period": distinct_places}
 
 
-def make(material: Material) -> Content:
+@section(
+    "trips",
+    UTILITY,
+    "How far people go",
+    "Trips should have the right length, and people should roam as widely and see as many places in one period, such "
+    "as a day. A trip is a move from one place to another from one instant to the next. Synthetic traces are looked at "
+    "only at hours at which real people were seen.",
+    question="Do people go as far, and see as many places?",
+    if_poor="Do not study distances, or how people spend a day, with these traces.",
+)
+def make(data: ReportData) -> list[Block]:
     """Distances between the distributions of what people do, and these distributions."""
-    titles = TITLES if material.has_map else {name: TITLES[name] for name in ("distinct_w1", "move_interval_w1_h")}
-    gauges = gauges_of(material, titles)
-    if_poor = "Do not study distances, or how people spend a day, with these traces."
-    light = utility_light("Do people go as far, and see as many places?", gauges.items, if_poor)
-    try:
-        blocks = [gauges, *_pictures(material)]
-    except Unavailable as reason:
-        blocks = [gauges, Text((str(reason),))]
-    return Content(blocks, [light])
+    titles = TITLES if data.has_map else {name: TITLES[name] for name in WITHOUT_MAP}
+    return [gauges_of(data, titles), *if_available(lambda: _distributions(data))]
 
 
-def _pictures(material: Material) -> list[Block]:
-    statistics = (OF_A_MAP if material.has_map else {}) | OF_ANY
+def _distributions(data: ReportData) -> list[Block]:
+    statistics = (OF_A_MAP if data.has_map else {}) | OF_ANY
     samples = {
-        label: {name: np.asarray(statistic(windows), float) for name, windows in material.windows.items()}
+        label: {name: np.asarray(statistic(windows), float) for name, windows in data.windows.items()}
         for label, statistic in statistics.items()
     }
-    draws: list[Any] = [partial(draw_cumulative, samples=each, label=label) for label, each in samples.items()]
-    alt = f"Cumulative curves of {', '.join(samples)}, for real, synthetic and random traces."
-    caption = (
-        "Each curve says which share of people or trips is at most so large. The solid curve, of synthetic traces, "
-        "should lie on the dotted one, of real people."
+    draws = [partial(draw_cumulative, samples=each, label=label) for label, each in samples.items()]
+    picture = Picture(
+        panels(
+            draws, size=(3.4, 2.7), n_columns=3, room=(0.0, 0.4), legend=LOWER | ({} if data.has_map else {"ncols": 2})
+        ),
+        f"Cumulative curves of {', '.join(samples)}, for real, synthetic and random traces.",
+        "Each curve shows the share of people or trips up to each size. The solid curve, of synthetic traces, should "
+        "lie on the dotted one, of real people.",
     )
     names = {REAL: "Real, test users", TRAINING: "Real, training users", SYNTHETIC: "Synthetic", UNIFORM: "Random"}
     rows = [[label, *(_mean(each[name]) for name in names)] for label, each in samples.items()]
-    note: list[Block] = [] if material.has_map else [Text(("No lengths: the places have no usable coordinates.",))]
-    return [
-        Picture(panels(draws, n_columns=3), alt, caption),
-        Table("On average", ("What", *names.values()), rows),
-        *note,
-    ]
+    table = Table("On average", ("What", *names.values()), rows)
+    note = [] if data.has_map else [Text(("No lengths: the places have no usable coordinates.",))]
+    return [picture, table, *note]
 
 
 def _mean(values: np.ndarray) -> str:
     return f"{values.mean():.2f}" if len(values) else "-"
-
-
-SECTIONS.register(
-    SectionMaker(
-        "trips",
-        UTILITY,
-        "How far people go",
-        "Trips of the right length, by people who roam as widely and see as many places in one period, such as a day. "
-        "A trip is a move from one place to another from one instant to the next. Synthetic traces are looked at only "
-        "at hours at which real people were seen.",
-        make,
-    )
-)

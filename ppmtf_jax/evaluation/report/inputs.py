@@ -1,8 +1,9 @@
-"""What a report is made of: the trace sets, what was measured of them, and what made them."""
+"""What a report is made from: the trace sets, the numbers measured of them, and what made them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple
 
@@ -16,25 +17,32 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import Problem
-from ppmtf_jax.evaluation.evaluation import UNIFORM_SEED, Evaluation
-from ppmtf_jax.evaluation.metrics.mobility import MIN_EVENTS
-from ppmtf_jax.evaluation.metrics.mobility import SEED as WINDOW_SEED
+from ppmtf_jax.evaluation.evaluation import uniform_places
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
+from ppmtf_jax.evaluation.metrics.windows import compared_windows
+from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM
+from ppmtf_jax.evaluation.report.blocks import Block, Text
+from ppmtf_jax.evaluation.results import Evaluation
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.settings import Settings
-from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 N_USERS = 1000
 SAMPLE_SEED = 0
 LEAST_VISITORS = 3
-"""Real people who must be at a place for it to be named, or shown on the map of a group."""
-REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
-"""Names of the trace sets that pictures show: real are the test users, whom no synthesizer saw."""
+"""A place is named, or shown on the map of a group, only if at least so many real people are there."""
 
 
 class Unavailable(Exception):
     """Why a section has nothing to show; its message is a sentence of the page."""
+
+
+def if_available(make: Callable[[], list[Block]]) -> list[Block]:
+    """Blocks, or the reason why they cannot be made."""
+    try:
+        return make()
+    except Unavailable as reason:
+        return [Text((str(reason),))]
 
 
 @dataclass(frozen=True)
@@ -66,14 +74,7 @@ class ReportSettings(Settings, subject="report"):
 
 
 class Attacked(NamedTuple):
-    """Trace sets of a bounded number of users.
-
-    Attributes
-    ----------
-    released, train, test : Traces
-    note : str
-        What was left out, or "".
-    """
+    """Trace sets of a bounded number of users, and a note on what was left out, or ""."""
 
     released: Traces
     train: Traces
@@ -82,36 +83,27 @@ class Attacked(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Material:
-    """What a report is made of.
+class ReportData:
+    """What a report is made from.
 
     Parameters
     ----------
     train, test : Traces
         Real traces of users who were, and were not, used.
     synthetic : Traces
-        What the report is about; on the places of `train`.
-    evaluation : Evaluation
+        The traces that the report is about; on the places of `train`.
     column : str
-        Of the evaluation, that of the synthetic traces.
-    is_release : bool
-        Whether they were released, or only made.
+        The column of the evaluation that has the synthetic traces.
     users_known : bool
         Whether the synthetic traces have the ids of the training users that they were made from.
     source : str
-        What the data set is called, or "".
+        Name of the data set, or "".
     losses : tuple of str
         Why many rows of the data were left out.
     seeds_given : bool, optional
-        Whether somebody chose a seed; None where nobody knows.
-    model : FittedModel, optional
+        Whether somebody chose a seed; None where it is not known.
     verdicts : PlausibleDeniability, optional
-        Of all traces that were made.
-    statement : dict, optional
-        The privacy statement of the release.
-    settings : ReportSettings
-    shadow_scores : MembershipScores, optional
-        Of the attack with shadow models.
+        Results of the privacy test for all traces that were made.
     """
 
     train: Traces
@@ -140,29 +132,28 @@ class Material:
         return len(self.synthetic.trace_table()[0])
 
     @cached_property
-    def uniform(self) -> Traces:
-        """The synthetic traces with every place replaced by a random one, as `evaluate` does."""
-        place = np.random.default_rng(UNIFORM_SEED).integers(
-            self.synthetic.n_places, size=self.synthetic.n_events, dtype=np.int32
-        )
-        return replace(self.synthetic, place=place)
+    def has_known_users(self) -> bool:
+        """Whether it is known from whom each synthetic trace was made."""
+        return self.users_known and not self.synthetic.of_nobody
 
-    @property
+    @cached_property
     def sets(self) -> dict[str, Traces]:
-        """The trace sets by name."""
-        return {REAL: self.test, TRAINING: self.train, SYNTHETIC: self.synthetic, UNIFORM: self.uniform}
+        """The trace sets by name; uniform ones as in `evaluate`."""
+        uniform = uniform_places(self.synthetic)
+        return {REAL: self.test, TRAINING: self.train, SYNTHETIC: self.synthetic, UNIFORM: uniform}
+
+    @cached_property
+    def _real(self) -> Comparison:
+        n_instants = self.synthetic.time_grid.one_period().n_instants
+        return Comparison(self.train, self.train, self.test, n_instants, pool_traces=True)
 
     def comparison(self, name: str) -> Comparison:
-        """A set beside the real ones, as `evaluate` sees it."""
-        n_instants = self.synthetic.time_grid.one_period().n_instants
-        pooled = name in (REAL, TRAINING)
-        return Comparison(self.sets[name], self.train, self.test, n_instants, pool_traces=pooled)
+        """A set beside the real ones, as in `evaluate`."""
+        return self._real.of(self.sets[name], pool_traces=name in (REAL, TRAINING))
 
     @cached_property
     def windows(self) -> dict[str, Windows]:
-        """Periods of each set with at least two events; made ones at the hours at which real people are seen.
-
-        As the metrics of mobility have them, so that pictures show what these numbers measure.
+        """The windows of each set that the metrics of one period compare, so that pictures show what they measure.
 
         Raises
         ------
@@ -172,25 +163,18 @@ class Material:
         grid = self.test.time_grid
         if not all(same_period(traces.time_grid, grid) for traces in (self.train, self.synthetic)):
             raise Unavailable("Synthetic and real traces have other hours of the day, and cannot be compared.")
-        found = {name: Windows.of(self.sets[name]).with_events(MIN_EVENTS) for name in (REAL, TRAINING)}
-        for name in (SYNTHETIC, UNIFORM) if found[REAL].n_windows else ():
-            whole = Windows.of(self.sets[name])
-            drawn = numpy_stream(WINDOW_SEED, Stage.METRICS).integers(found[REAL].n_windows, size=whole.n_windows)
-            found[name] = whole.thinned(found[REAL], drawn).with_events(MIN_EVENTS)
-        if not all(windows.n_windows for windows in found.values()):
+        windows = {name: compared_windows(self.comparison(name)) for name in self.sets}
+        found = {name: each for name, each in windows.items() if each is not None}
+        if len(found) < len(windows):
             raise Unavailable("Nobody is seen twice within one period such as a day, so there is nothing to compare.")
         return found
 
     @cached_property
     def presence(self) -> dict[str, np.ndarray]:
-        """Where and when people are: the share of a set's events in each slot and place, at the hours of test users.
+        """Share of each set's events in each slot and place, shape (slots, places), at the hours of test users.
 
-        Made traces are complete, real people are seen at some hours more than at others. So every set's places of a
-        slot count as often as test users are seen in it.
-
-        Returns
-        -------
-        dict of str to float arrays, shape (slots, places)
+        Synthetic traces are complete; real people are seen at some hours more than at others. So every slot gets the
+        weight of the test users' events in it.
         """
         hours = np.bincount(self.test.slot, minlength=self.test.time_grid.n_slots) / self.test.n_events
         found = {name: population_by_slot(self.sets[name]) for name in (REAL, TRAINING, SYNTHETIC)}
@@ -200,25 +184,15 @@ class Material:
     def is_shown(self, traces: Traces) -> np.ndarray:
         """Whether at least `LEAST_VISITORS` people of some real traces are at each place, shape (places,).
 
-        A place where only one or two of a group go tells what these do.
+        A place where only one or two people of a group go reveals what these people do.
         """
         return traces.users_per_place() >= LEAST_VISITORS
 
     @cached_property
     def has_map(self) -> bool:
-        """Whether the places have coordinates that tell them apart."""
+        """Whether the places have coordinates that differ."""
         coordinates = np.stack([self.places.latitude, self.places.longitude])
         return bool(np.isfinite(coordinates).all() and (np.ptp(coordinates, axis=1) > 0).any())
-
-    def need_map(self) -> None:
-        """Refuse what needs coordinates where there are none.
-
-        Raises
-        ------
-        Unavailable
-        """
-        if not self.has_map:
-            raise Unavailable("The places have no coordinates that tell them apart: this needs a map.")
 
     @cached_property
     def attacked(self) -> Attacked:
@@ -243,7 +217,7 @@ class Material:
         return Attacked(released, train, test, note)
 
     def place_names(self, places: np.ndarray) -> list[str]:
-        """What some places, given by index, are called: category, if known, and id."""
+        """Names of some places, given by index: category, if known, and id."""
         category = self.places.category
         ids = [str(each) for each in self.places.ids[places].tolist()]
         if category is None:

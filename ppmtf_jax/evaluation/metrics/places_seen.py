@@ -1,0 +1,111 @@
+"""Places of one period: how many people see, and how they share their time among them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import sparse
+
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
+from ppmtf_jax.evaluation.metrics.windows import (
+    MIN_WINDOW_EVENTS,
+    NO_WINDOWS,
+    compared_windows,
+    real_windows,
+    wasserstein_from_test,
+)
+from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
+
+COARSE_SHARES = f"Most test windows have {MIN_WINDOW_EVENTS} events, of which a place has one or all: it says little"
+
+
+def distinct_places(windows: Windows) -> np.ndarray:
+    """Number of different places of each window, shape (windows,)."""
+    return np.bincount(windows.visits().window, minlength=windows.n_windows)
+
+
+def top_place_share(windows: Windows) -> np.ndarray:
+    """Share of each window's events that are at its most visited place, shape (windows,)."""
+    visits = windows.visits()
+    greatest = np.zeros(windows.n_windows, np.int64)
+    np.maximum.at(greatest, visits.window, visits.count)
+    return greatest / windows.events_per_window()
+
+
+def window_shares(windows: Windows) -> sparse.csr_array:
+    """Number of windows, for each place and bin, whose share of events at the place is in the bin, shape (places, n).
+
+    Bins are (0, 1/n], ..., (1 - 1/n, 1], where n is the number of instants of a period. Shares of 0 do not count.
+    """
+    n_bins, visits = windows.time_grid.n_instants, windows.visits()
+    # Whole numbers throughout: a share on the edge of a bin must not depend on rounding.
+    share_bin = -(-visits.count * n_bins // windows.events_per_window()[visits.window]) - 1
+    return pair_counts(visits.place, share_bin, (len(windows.places), n_bins))
+
+
+def share_variation(windows: Windows, train: Windows, test: Windows) -> float:
+    """Total variation between the rows of `window_shares`, averaged over places; NaN where real sets share no place.
+
+    The weight of a place is the number of windows that visit it, in `train` or in `test`, whichever has fewer. So a
+    place with a single window, or a place that only one real set knows, hardly counts; otherwise the metric would
+    measure nothing but chance on data with a few events a window. A place that `windows` never visit counts as 1.
+    """
+    histogram, others, expected = (window_shares(each) for each in (windows, train, test))
+    weight = np.minimum(others.sum(axis=1), expected.sum(axis=1))
+    return weighted_mean(row_variation(row_shares(histogram), row_shares(expected)), weight)
+
+
+def _measure_shares(comparison: Comparison, settings: NoSettings) -> list[float]:
+    windows = compared_windows(comparison)
+    if windows is None:
+        return [math.nan]
+    real = (real_windows(comparison, each) for each in (comparison.train, comparison.test))
+    return [share_variation(windows, *real)]
+
+
+def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    n_events = real_windows(comparison, comparison.test).events_per_window()
+    is_coarse = len(n_events) and np.median(n_events) <= MIN_WINDOW_EVENTS
+    return [Reading(caveat=COARSE_SHARES if is_coarse else "")]
+
+
+register_utility(
+    Quantity(
+        "distinct_w1",
+        "Distinct places",
+        "Wasserstein distance between how many different places synthetic and test users see in one period.",
+        "places",
+        "lower",
+        NEAR_TRAINING,
+        NO_WINDOWS,
+    ),
+    measure=wasserstein_from_test(distinct_places),
+)
+register_utility(
+    Quantity(
+        "top_place_w1",
+        "Top place",
+        "Wasserstein distance between the shares of a period that synthetic and test users spend at their most "
+        "visited place.",
+        "share of events",
+        "lower",
+        NEAR_TRAINING,
+        NO_WINDOWS,
+    ),
+    measure=wasserstein_from_test(top_place_share),
+)
+register_utility(
+    variation_quantity(
+        "window_vf_tv",
+        "Window VF-TV",
+        "Total variation between the distributions of the share of a period's events at a place, averaged over "
+        "the places that training and test users visit, weighted by how many periods do.",
+        f"no place that windows of {MIN_WINDOW_EVENTS} events visit in both real sets, no such synthetic window, or "
+        "periods of their grids that differ",
+    ),
+    measure=_measure_shares,
+    reading=_read_shares,
+)

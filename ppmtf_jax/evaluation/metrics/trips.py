@@ -1,0 +1,207 @@
+"""Moves within one period: how long they are, how widely people roam, and from where to where they go."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.evaluation.distributions import (
+    pair_counts,
+    row_shares,
+    row_variation,
+    row_variation_from,
+    variation_of_samples,
+    weighted_mean,
+)
+from ppmtf_jax.evaluation.metrics.windows import (
+    NO_MOVES,
+    NO_STEPS,
+    NO_WINDOWS,
+    distance_from_test,
+    read_places,
+    real_windows,
+    wasserstein_from_test,
+)
+from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
+from ppmtf_jax.settings import Count, Positive, Settings
+
+BIN_KM = 1.0
+N_CELLS = 8
+SPARSE_ROWS = 0.9
+
+
+@dataclass(frozen=True)
+class JumpSettings(Settings, subject="jump lengths"):
+    """Settings of jump lengths.
+
+    Parameters
+    ----------
+    bin_km : float
+        Width of the bins of lengths.
+    """
+
+    bin_km: Positive = BIN_KM
+
+
+@dataclass(frozen=True)
+class FlowSettings(Settings, subject="flows"):
+    """Settings of flows.
+
+    Parameters
+    ----------
+    n_cells : int
+        Number of cells of the grid on each side of the bounding box of the places.
+    """
+
+    n_cells: Count = N_CELLS
+
+
+def moves(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """Place and next place of each step to another place, each of shape (moves,)."""
+    place, next_place = windows.steps()
+    moved = place != next_place
+    return place[moved], next_place[moved]
+
+
+def jump_lengths_km(windows: Windows) -> np.ndarray:
+    """Length of each move on the plane of the places, shape (moves,)."""
+    position_km = windows.places.position_km()
+    place, next_place = moves(windows)
+    return np.linalg.norm(position_km[next_place] - position_km[place], axis=1)
+
+
+def radius_of_gyration_km(windows: Windows) -> np.ndarray:
+    """Root mean square distance of the events of each window from their centre, shape (windows,).
+
+    References
+    ----------
+    González, Hidalgo and Barabási 2008, Understanding individual human mobility patterns.
+    """
+    position_km, n_events = windows.places.position_km(), windows.events_per_window()
+    square = np.zeros(windows.n_windows)
+    for axis_km in position_km.T:
+        event_km = axis_km[windows.place]
+        centre_km = np.bincount(windows.window, event_km, minlength=windows.n_windows) / n_events
+        square += np.bincount(windows.window, (event_km - centre_km[windows.window]) ** 2, minlength=windows.n_windows)
+    return np.sqrt(square / n_events)
+
+
+def step_counts(windows: Windows) -> sparse.csr_array:
+    """How often each place follows each at consecutive instants of a window, shape (places, places)."""
+    n_places = len(windows.places)
+    return pair_counts(*windows.steps(), (n_places, n_places))
+
+
+def cell_flows(windows: Windows, n_cells: int) -> np.ndarray:
+    """Cell of each move times the number of cells, plus the next cell, shape (moves,)."""
+    cell = windows.places.grid_cell(n_cells)
+    place, next_place = moves(windows)
+    return cell[place] * n_cells**2 + cell[next_place]
+
+
+def jump_variation(windows: Windows, test: Windows, *, bin_km: float = BIN_KM) -> float:
+    """Total variation between the lengths of moves, in bins; NaN where nobody moves in one of the sets."""
+    length_bin = (np.floor(jump_lengths_km(each) / bin_km) for each in (windows, test))
+    return variation_of_samples(*length_bin)
+
+
+def flow_variation(windows: Windows, test: Windows, *, n_cells: int = N_CELLS) -> float:
+    """Total variation between the flows of moves from cell to cell; NaN where nobody moves in one of the sets.
+
+    A move to another place of the same cell counts too.
+    """
+    return variation_of_samples(*(cell_flows(each, n_cells) for each in (windows, test)))
+
+
+def row_variation_of_steps(windows: Windows, test: Windows) -> float:
+    """Total variation between the next places from a place, averaged over the steps of the test users.
+
+    A place that nobody leaves in `windows` counts as 1. NaN where the test users have no step.
+    """
+    counts, expected = step_counts(windows), step_counts(test)
+    return weighted_mean(row_variation(row_shares(counts), row_shares(expected)), expected.sum(axis=1))
+
+
+_measure_rows = distance_from_test(row_variation_of_steps)
+
+
+def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float]:
+    """All ordered pairs of two places are equally frequent."""
+    test, n_cells = comparison.test, settings.n_cells
+    flow, count = np.unique(cell_flows(real_windows(comparison, test), n_cells), return_counts=True)
+    if not len(flow):
+        return [math.nan]
+    cell, next_cell = np.divmod(flow, n_cells**2)
+    n_in_cell = np.bincount(test.places.grid_cell(n_cells), minlength=n_cells**2)
+    n_pairs = n_in_cell[cell] * (n_in_cell[next_cell] - (cell == next_cell))
+    probability = n_pairs / (test.n_places * (test.n_places - 1))
+    return [float(row_variation_from(probability, row_shares(sparse.csr_array(count[None])))[0])]
+
+
+def _uniform_rows(comparison: Comparison, settings: NoSettings) -> list[float]:
+    counts = step_counts(real_windows(comparison, comparison.test))
+    return [weighted_mean(row_variation_from(1 / comparison.test.n_places, row_shares(counts)), counts.sum(axis=1))]
+
+
+def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    (training,) = _measure_rows(comparison, settings)
+    if not training >= SPARSE_ROWS:
+        return [Reading()]
+    return [Reading(caveat=f"The test rows are too sparse to compare: Training itself is at {training:.2f}")]
+
+
+register_utility(
+    variation_quantity(
+        "jump_tv",
+        "Jump-TV",
+        "Total variation between the lengths of the synthetic and of the test users' moves, in bins of {bin_km:g} km.",
+        NO_MOVES,
+    ),
+    measure=distance_from_test(jump_variation),
+    settings=JumpSettings,
+    reading=read_places,
+)
+register_utility(
+    Quantity(
+        "radius_w1_km",
+        "Gyration, km",
+        "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "
+        "users are in one period.",
+        "km",
+        "lower",
+        NEAR_TRAINING,
+        NO_WINDOWS,
+    ),
+    measure=wasserstein_from_test(radius_of_gyration_km),
+    reading=read_places,
+)
+register_utility(
+    variation_quantity(
+        "od_tv",
+        "OD-TV",
+        "Total variation between the flows of the synthetic and of the test users' moves, from cell to cell of "
+        "a grid of {n_cells} x {n_cells}.",
+        NO_MOVES,
+    ),
+    measure=distance_from_test(flow_variation),
+    uniform=_uniform_flows,
+    settings=FlowSettings,
+    reading=read_places,
+)
+register_utility(
+    variation_quantity(
+        "row_tv",
+        "Row-TV",
+        "Total variation between where the synthetic and the test users step from a place, averaged over the "
+        "test users' steps.",
+        NO_STEPS,
+    ),
+    measure=_measure_rows,
+    uniform=_uniform_rows,
+    reading=_read_rows,
+)

@@ -1,0 +1,83 @@
+"""What the metrics of one period share: the windows that they compare.
+
+A window is what is seen of a user within one period, such as a day (see `data.windows`); windows with fewer than two
+events do not count. Real people have gaps, synthetic traces are complete. So each synthetic window is first thinned to
+the instants at which a window of the test users, drawn at random with a fixed seed, has events: then both sets have the
+same hours and the same gaps. A step is from one instant to the next within a window; a move is a step to another place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows, same_period
+from ppmtf_jax.evaluation.distributions import wasserstein
+from ppmtf_jax.streams import Stage, numpy_stream
+
+MIN_WINDOW_EVENTS = 2
+SEED = 0
+NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or periods of their grids that differ"
+NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or periods of their grids that differ"
+NO_MOVES = "no move in one of the sets, or periods of their grids that differ"
+ONE_POINT = "All places are at one point: this says nothing"
+
+Measure = Callable[[Comparison, Any], list[float]]
+
+
+def real_windows(comparison: Comparison, traces: Traces) -> Windows:
+    """The windows of real traces, as they are."""
+    return comparison.statistic(_windows, traces)
+
+
+def compared_windows(comparison: Comparison) -> Windows | None:
+    """The windows to compare with the test users, synthetic ones thinned; None where there are none to compare."""
+    test = real_windows(comparison, comparison.test)
+    same_periods = all(
+        same_period(each.time_grid, comparison.test.time_grid) for each in (comparison.traces, comparison.train)
+    )
+    if not (test.n_windows and same_periods):
+        return None
+    if comparison.pool_traces:
+        windows = real_windows(comparison, comparison.traces)
+    else:
+        windows = comparison.statistic(_thinned, comparison.traces, test)
+    return windows if windows.n_windows else None
+
+
+def distance_from_test(distance: Callable[..., float]) -> Measure:
+    """Measure `distance(windows, test_windows, **settings)`; NaN where there are no windows to compare."""
+
+    def measure(comparison: Comparison, settings: Any) -> list[float]:
+        windows = compared_windows(comparison)
+        if windows is None:
+            return [math.nan]
+        return [distance(windows, real_windows(comparison, comparison.test), **vars(settings))]
+
+    return measure
+
+
+def wasserstein_from_test(statistic: Callable[[Windows], np.ndarray]) -> Measure:
+    """Measure the Wasserstein distance between a statistic of the windows and that of the test users."""
+    return distance_from_test(lambda windows, test: wasserstein(statistic(windows), statistic(test)))
+
+
+def read_places(comparison: Comparison, settings: Any) -> list[Reading]:
+    """A caveat where all places are at one point, so that there is no distance."""
+    is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
+    return [Reading(caveat=ONE_POINT if is_point else "")]
+
+
+def _windows(traces: Traces) -> Windows:
+    return Windows.of(traces).with_events(MIN_WINDOW_EVENTS)
+
+
+def _thinned(traces: Traces, test: Windows) -> Windows:
+    windows = Windows.of(traces)
+    drawn = numpy_stream(SEED, Stage.METRICS).integers(test.n_windows, size=windows.n_windows)
+    return windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)

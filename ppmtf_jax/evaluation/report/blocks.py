@@ -1,0 +1,182 @@
+"""What a report shows, apart from how: findings, gauges, tables, pictures and paragraphs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule, worst
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+
+PIXELS_PER_INCH = 96
+NARROW_PX = 530
+
+
+class Finding(NamedTuple):
+    """The answer to a question, with a traffic light, and the rule for the status."""
+
+    question: str
+    status: Status
+    answer: str
+    rule: str
+
+
+def finding_of(
+    question: str, judged: Mapping[str, Judgement], limits: Sequence[Limit], if_poor: str, found_by: str = "Attack: {}."
+) -> Finding:
+    """The finding for the worst judgement by the name of its attack, which `found_by` tells in a sentence."""
+    decisive = worst(list(judged.values()))
+    name = next(name for name, each in judged.items() if each is decisive)
+    found_by = found_by.format(name[:1].lower() + name[1:])
+    advice = f" {if_poor}" if decisive.status is Status.POOR else ""
+    return Finding(question, decisive.status, f"{decisive.text} {found_by}{advice}", rule(limits))
+
+
+class Text(NamedTuple):
+    """Paragraphs, or the points of a list."""
+
+    lines: tuple[str, ...]
+    is_list: bool = False
+    kind = "text"
+
+
+class Table(NamedTuple):
+    """Rows of text under headings; the first `n_words` columns are words, numbers are aligned to the right."""
+
+    caption: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    n_words: int = 1
+    kind = "table"
+
+
+class Picture(NamedTuple):
+    """A picture, what can be seen in it (for people who cannot see it), and how to read it."""
+
+    figure: Any
+    alt: str
+    caption: str
+    kind = "picture"
+
+    @property
+    def width_px(self) -> int:
+        """The width at which the text of the picture is as large as that of the page."""
+        drawn: matplotlib.figure.Figure = self.figure
+        return round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the text would be too small on a narrow screen."""
+        return self.width_px > NARROW_PX
+
+
+class Gauge(NamedTuple):
+    """A number between that of real traces (Training) and that of random places (Uniform).
+
+    Attributes
+    ----------
+    name : str
+        Name of the metric, such as "TP-TV"; the title is in plain words.
+    better : str
+        Which direction is good, in words.
+    synthetic, training, uniform : str
+        The numbers as printed.
+    position : float or None
+        The synthetic number's share of the way from Training (0) to Uniform (1); below 0 where it is better than
+        Training. None where the number says little; then the caveat says why.
+    floor : str
+        If the way begins at a floor below which no synthesizer can come, and not at Training: the floor as printed.
+    """
+
+    title: str
+    name: str
+    meaning: str
+    better: str
+    synthetic: str
+    training: str
+    uniform: str
+    position: float | None
+    status: Status
+    caveat: str = ""
+    floor: str = ""
+    reference: str = ""
+
+    @property
+    def percent(self) -> float:
+        """Where the mark is on a scale from Training (0) to Uniform (100)."""
+        return 100 * min(max(self.position or 0.0, 0.0), 1.0)
+
+
+class Gauges(NamedTuple):
+    """Numbers one below the other."""
+
+    items: tuple[Gauge, ...]
+    kind = "gauges"
+
+
+class Details(NamedTuple):
+    """Blocks that are shown on request."""
+
+    summary: str
+    blocks: tuple[Block, ...]
+    kind = "details"
+
+
+Block = Text | Table | Picture | Gauges | Details | Finding
+
+
+def percent(share: float, digits: int = 0) -> str:
+    """A share in percent; no line breaks before the sign."""
+    return f"{100 * share:.{digits}f}\u00a0%"
+
+
+class Section(NamedTuple):
+    """A section of the page; its name is the anchor, its lead says in a sentence or two what it is about."""
+
+    name: str
+    part: str
+    title: str
+    lead: str
+    blocks: Sequence[Block]
+    findings: Sequence[Finding] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All that the page shows; the subtitle says in a sentence what was synthesized from what."""
+
+    title: str
+    subtitle: str
+    sections: list[Section]
+    made_on: str = ""
+
+    def findings(self) -> list[Finding]:
+        """All findings, in the order of the page."""
+        return [finding for section in self.sections for finding in section.findings]
+
+    def findings_of(self, part: str) -> list[Finding]:
+        """The findings of a part."""
+        return [finding for section in self.sections if section.part == part for finding in section.findings]
+
+    def rules(self) -> dict[str, list[str]]:
+        """The questions that each rule answers."""
+        found: dict[str, list[str]] = {}
+        for finding in self.findings():
+            found.setdefault(finding.rule, []).append(finding.question)
+        return found
+
+    def rule_of(self, part: str) -> str:
+        """The rule that all findings of a part share, or ""."""
+        rules = {finding.rule for finding in self.findings_of(part)}
+        return rules.pop() if len(rules) == 1 else ""
+
+    def parts(self) -> dict[str, list[Section]]:
+        """Sections by part."""
+        found: dict[str, list[Section]] = {}
+        for section in self.sections:
+            found.setdefault(section.part, []).append(section)
+        return found

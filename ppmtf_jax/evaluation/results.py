@@ -1,0 +1,249 @@
+"""The numbers of an evaluation: a table, its rows, what to remark on them, and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.runtime.lineage import Lineage
+
+TRAINING, UNIFORM = "training", "uniform"
+RESERVED = (TRAINING, UNIFORM, "train", "test")
+"""Names that no column of synthetic traces may have."""
+JSON_KIND = "evaluation"
+TABLE_COLUMNS = (
+    "metric",
+    "column",
+    "value",
+    "direction",
+    "unit",
+    "meaning",
+    "title",
+    "good_value",
+    "undefined",
+    "kind",
+    "references",
+    "caveat",
+    "alarm",
+)
+RENAMED = {"group_fidelity": "group_tv", "stay_share": "stay_difference"}
+"""Metrics that evaluations of earlier versions call by another name."""
+ALARMED = (
+    "These traces reveal more about training users than chance explains. Release them only if you accept that; a "
+    "smoother model, fewer traces of each user, or more users who train it reveal less"
+)
+
+
+class Row(NamedTuple):
+    """A metric and its numbers.
+
+    Attributes
+    ----------
+    quantity : Quantity
+    kind : {"utility", "privacy"}
+    values : list of float
+        In the order of the columns.
+    reading : Reading
+        References, and why the numbers may say little on these data.
+    """
+
+    quantity: Quantity
+    kind: str
+    values: list[float]
+    reading: Reading = Reading()
+
+    @property
+    def title(self) -> str:
+        """As printed: with a dagger where there is a caveat."""
+        return self.quantity.title + (" †" if self.reading.caveat else "")
+
+    def is_alarming(self, column: str, value: float) -> bool:
+        """Whether a number belongs to synthetic traces and is worse than chance."""
+        return column not in RESERVED and value > self.reading.alarm
+
+    def texts(self, columns: Sequence[str], spreads: Sequence[float] | None = None) -> list[str]:
+        """The numbers as printed: with "!" where they alarm, and with their spread where it is known."""
+
+        def text(column: str, value: float, spread: float) -> str:
+            number = self.quantity.text(value)
+            if math.isfinite(spread) and spread > 0:
+                number += f" ± {self.quantity.text(spread)}"
+            return ("! " if self.is_alarming(column, value) else "") + number
+
+        unknown = [math.nan] * len(self.values)
+        return [text(*each) for each in zip(columns, self.values, spreads or unknown, strict=True)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What `evaluate` found.
+
+    Parameters
+    ----------
+    table : DataFrame
+        A row for each metric and column, with `TABLE_COLUMNS`: the names of both, the number (NaN where undefined), and
+        what is known of the metric, see `Quantity`; kind is "utility" or "privacy". References (a dictionary), caveat
+        and alarm say how to read the metric on these data, see `Reading`.
+    lineage : dict of str to str
+        Digests of the traces that were measured; empty where the numbers were given.
+
+    Examples
+    --------
+    >>> from ppmtf_jax import EvaluationSettings, evaluate
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
+    >>> evaluation = evaluate(train, train, test, EvaluationSettings(attacks=False))
+    >>> evaluation["tp_tv"] == evaluation.value("tp_tv", "training") < evaluation.value("tp_tv", "uniform")
+    True
+    >>> evaluation.columns
+    ['synthetic', 'training', 'uniform']
+    """
+
+    table: pd.DataFrame
+    lineage: Lineage = field(default_factory=dict)
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics, in order; attacks come last."""
+        return self.table["metric"].drop_duplicates().tolist()
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the synthetic sets, "training" and "uniform"."""
+        return self.table["column"].drop_duplicates().tolist()
+
+    def value(self, metric: str, column: str | None = None) -> float:
+        """A number; of the first synthetic set where no column is given.
+
+        Raises
+        ------
+        InputError
+            There is no such metric or column.
+        """
+        column = self.columns[0] if column is None else column
+        wanted = ((metric, "metric", self.metrics), (column, "column", self.columns))
+        problems = [
+            Problem(f"a {what} among {', '.join(known)}", repr(n)) for n, what, known in wanted if n not in known
+        ]
+        if problems:
+            raise InputError("evaluation", problems)
+        found = (self.table["metric"] == metric) & (self.table["column"] == column)
+        return float(self.table.loc[found, "value"].iloc[0])
+
+    def __getitem__(self, metric: str) -> float:
+        return self.value(metric)
+
+    def rows(self) -> list[Row]:
+        """Each metric with its numbers in the order of `columns`: for tables and pictures."""
+        found = []
+        for name, rows in self.table.groupby("metric", sort=False):
+            first = rows.iloc[0]
+            quantity = Quantity(str(name), **{each.name: first[each.name] for each in fields(Quantity)[1:]})
+            reading = Reading(first["references"], first["caveat"], float(first["alarm"]))
+            found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
+        return found
+
+    def caveats(self) -> dict[str, list[str]]:
+        """Why some metrics say little on these data: the titles of the metrics, by reason."""
+        found: dict[str, list[str]] = {}
+        for row in self.rows():
+            for reason in row.reading.caveat.splitlines():
+                found.setdefault(reason.rstrip("."), []).append(row.quantity.title)
+        return found
+
+    def alarms(self) -> dict[str, dict[str, float]]:
+        """The numbers of synthetic sets that are worse than chance, by metric and column."""
+        found = {}
+        for row in self.rows():
+            values = zip(self.columns, row.values, strict=True)
+            above = {column: value for column, value in values if row.is_alarming(column, value)}
+            if above:
+                found[row.quantity.name] = above
+        return found
+
+    def remarks(self) -> list[str]:
+        """Lines to print below the numbers: one for each caveat, and one for the numbers that alarm."""
+        found = [f"† {', '.join(titles)}: {reason}." for reason, titles in self.caveats().items()]
+        rows, above = {row.quantity.name: row for row in self.rows()}, []
+        for name, values in self.alarms().items():
+            quantity, limit = rows[name].quantity, rows[name].reading.alarm
+            numbers = ", ".join(f"{column} {quantity.text(value)}" for column, value in values.items())
+            above.append(f"{quantity.title} ({numbers}; alarms above {limit:.2f})")
+        return [*found, f"! Too high: {'; '.join(above)}. {ALARMED}."] if above else found
+
+    @classmethod
+    def of_rows(cls, columns: Sequence[str], rows: Sequence[Row], lineage: Lineage | None = None) -> Evaluation:
+        """An evaluation of given numbers: the opposite of `rows`."""
+        table = [
+            asdict(row.quantity) | asdict(row.reading) | {"metric": row.quantity.name, "kind": row.kind}
+            | {"column": column, "value": value}
+            for row in rows
+            for column, value in zip(columns, row.values, strict=True)
+        ]  # fmt: skip
+        return cls(pd.DataFrame(table, columns=list(TABLE_COLUMNS)), lineage or {})
+
+    def to_json(self) -> str:
+        """As JSON; an undefined number becomes null, because JSON has no NaN."""
+        metrics = [
+            asdict(row.quantity) | {"kind": row.kind, "values": [_or_none(each) for each in row.values]}
+            | asdict(row.reading) | {"alarm": _or_none(row.reading.alarm)}
+            for row in self.rows()
+        ]  # fmt: skip
+        content = {"kind": JSON_KIND, "made_by": f"ppmtf_jax {version('ppmtf_jax')}"}
+        content |= {"made_from": dict(self.lineage), "columns": self.columns, "metrics": metrics}
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, *, subject: str = "evaluation") -> Evaluation:
+        """Read what `to_json` wrote; metrics of earlier versions get their names of today.
+
+        Parameters
+        ----------
+        text : str
+        subject : str
+            Name of the file, for the error.
+
+        Raises
+        ------
+        InputError
+            It is something else.
+        """
+        try:
+            content = json.loads(text)
+            if content["kind"] != JSON_KIND:
+                raise ValueError(f"kind {content['kind']!r}")
+            rows = [_row_from_json(metric) for metric in content["metrics"]]
+            return cls.of_rows(content["columns"], rows, dict(content.get("made_from", {})))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            found = f"{type(error).__name__}: {error}"
+            way_out = "Evaluate the traces again"
+            raise InputError(subject, [Problem("an evaluation as JSON", found, way_out=way_out)]) from error
+
+    def __repr__(self) -> str:
+        numbers = {row.title: [row.quantity.text(value) for value in row.values] for row in self.rows()}
+        table = pd.DataFrame.from_dict(numbers, orient="index", columns=self.columns)
+        return "\n".join([table.to_string(), *self.remarks()])
+
+
+def _row_from_json(content: dict[str, Any]) -> Row:
+    about = dict(content)
+    # Evaluations of earlier versions have no references, caveats or alarms.
+    references = {str(name): float(value) for name, value in about.pop("references", {}).items()}
+    alarm = about.pop("alarm", None)
+    reading = Reading(references, str(about.pop("caveat", "")), math.inf if alarm is None else float(alarm))
+    kind = str(about.pop("kind"))
+    values = [math.nan if value is None else float(value) for value in about.pop("values")]
+    about["name"] = RENAMED.get(about["name"], about["name"])
+    return Row(Quantity(**about), kind, values, reading)
+
+
+def _or_none(value: float) -> float | None:
+    return value if math.isfinite(value) else None
