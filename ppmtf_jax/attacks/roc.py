@@ -1,4 +1,4 @@
-"""How well scores tell apart: receiver operating characteristic, and intervals over users."""
+"""Receiver operating characteristic (ROC) curves of attack scores, and bootstrap intervals over users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, numpy_stream
 
 N_RESAMPLES = 200
-"""Of a bootstrap: the ends of a 95 % interval are then known to about a tenth of its width."""
+"""The ends of a 95 % interval are then known to about a tenth of its width."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class Roc:
     false_positive_rate, true_positive_rate : float arrays, shape (thresholds,)
         Rising, from (0, 0) to (1, 1).
     threshold : float array, shape (thresholds,)
-        Falling from infinity; a score at least as great is called positive.
+        Falling from infinity; a score is called positive if it is at least the threshold.
 
     Examples
     --------
@@ -41,67 +41,52 @@ class Roc:
 
     @classmethod
     def of(cls, positive: np.ndarray, negative: np.ndarray, weight: np.ndarray | None = None) -> Roc:
-        """From the scores of what should be called positive, and of what should not.
+        """Compute the curve from scores of positives and of negatives, arrays of any shape.
 
         Parameters
         ----------
         positive, negative : float arrays
-            Of any shape.
         weight : float array, shape (positives + negatives,), optional
-            How much each counts, as in a bootstrap.
+            How much each score counts, as in a bootstrap.
 
         Raises
         ------
         InputError
-            One of the two has no score, or a score is NaN.
+            There are no positives or no negatives, or a score is not a finite number.
         """
+        from sklearn.metrics import roc_curve
+
         scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
-        if not np.size(positive) or not np.size(negative) or np.isnan(scores).any():
-            found = f"{np.size(positive)} and {np.size(negative)}, {int(np.isnan(scores).sum())} of them NaN"
-            raise InputError("scores", [Problem("numbers of both kinds, positive and negative", found)])
-        order = np.argsort(-scores, kind="stable")
-        is_positive = order < np.size(positive)
-        counted = np.ones(len(scores)) if weight is None else weight[order]
-        # Of equal scores, none can be called positive alone.
-        last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-        false_rate, true_rate = (
-            _rates(np.where(kind, counted, 0.0))[np.append(0, last + 1)] for kind in (~is_positive, is_positive)
-        )
-        return cls(false_rate, true_rate, np.append(np.inf, scores[order][last]))
+        n_positive, n_negative = np.size(positive), np.size(negative)
+        n_wrong = int((~np.isfinite(scores)).sum())
+        if not n_positive or not n_negative or n_wrong:
+            found = f"{n_positive} and {n_negative}, {n_wrong} of them NaN or infinite"
+            raise InputError("scores", [Problem("finite scores of positives and of negatives", found)])
+        is_positive = np.repeat([True, False], [n_positive, n_negative])
+        return cls(*roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False))
 
     @property
     def auc(self) -> float:
-        """Area under the curve: how often a positive scores higher than a negative, ties counting half."""
+        """Area under the curve: how often a positive scores higher than a negative; ties count half."""
         return float(np.trapezoid(self.true_positive_rate, self.false_positive_rate))
 
     @property
     def advantage(self) -> float:
-        """Greatest difference of true and false positive rate, from 0 to 1."""
+        """Greatest difference between the true and the false positive rate, from 0 to 1."""
         return float(np.max(self.true_positive_rate - self.false_positive_rate))
 
     def true_positive_rate_at(self, false_positive_rate: float) -> float:
-        """Greatest true positive rate of a threshold with at most that false positive rate; no interpolation.
-
-        Examples
-        --------
-        >>> roc = Roc.of(np.arange(10.0) + 95, np.arange(100.0))
-        >>> roc.true_positive_rate_at(0.01), roc.true_positive_rate_at(0.0)
-        (0.6, 0.5)
-        """
+        """Greatest true positive rate at a false positive rate of at most this; no interpolation."""
         allowed = self.false_positive_rate <= false_positive_rate * (1 + 1e-12)
         return float(self.true_positive_rate[allowed].max())
-
-    def threshold_at(self, true_positive_rate: float) -> float:
-        """The greatest threshold with at least that true positive rate."""
-        return float(self.threshold[np.argmax(self.true_positive_rate >= true_positive_rate * (1 - 1e-12))])
 
 
 def auc_by_weights(
     positive: Float[np.ndarray, " positive"], negative: Float[np.ndarray, " negative"]
 ) -> Callable[[np.ndarray, np.ndarray], float]:
-    """A function that gives the area under the curve for weights of the positives and of the negatives.
+    """Return a function from weights of positives and negatives to the area under the curve.
 
-    For many resamples of many negatives: what their order decides is found once.
+    For bootstraps: many negatives are sorted once, not in each resample.
 
     Examples
     --------
@@ -110,7 +95,7 @@ def auc_by_weights(
     (0.625, 0.75)
     """
     distinct, at = np.unique(positive, return_inverse=True)
-    # 2 i for a negative between distinct positives i - 1 and i, 2 i + 1 for one that equals positive i.
+    # 2 i: the negative lies between distinct positives i - 1 and i. 2 i + 1: it equals positive i.
     code = np.searchsorted(distinct, negative) + np.searchsorted(distinct, negative, side="right")
 
     def auc(of_positive: np.ndarray, of_negative: np.ndarray) -> float:
@@ -122,26 +107,12 @@ def auc_by_weights(
     return auc
 
 
-def _rates(weight: Float[np.ndarray, " score"]) -> Float[np.ndarray, " passed"]:
-    """Share of the weight in the first 0, 1, ... scores; NaN if there is none, as in a resample without a positive."""
-    passed = np.concatenate([[0.0], np.cumsum(weight)])
-    return passed / passed[-1] if passed[-1] else np.full(len(passed), np.nan)
-
-
 def bootstrap_interval(
     statistic: Callable[[Float[np.ndarray, " user"]], float], n_users: int, *, seed: int, level: float = 0.95
 ) -> tuple[float, float]:
-    """Interval of a statistic over users: each resample weighs every user by how often it was drawn.
+    """Bootstrap interval of a statistic, a function of how often each user was drawn.
 
-    A user's traces and scores depend on each other, so that users, not traces, are drawn.
-
-    Parameters
-    ----------
-    statistic : callable
-        From a weight of each user to a number.
-    n_users : int
-    seed : int
-    level : float
+    Users are resampled and not their traces, because the traces and scores of a user depend on each other.
 
     Examples
     --------

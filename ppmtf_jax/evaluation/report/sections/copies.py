@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.attacks.alarms import Alarms, BesideHeldOut, find_alarms
+from ppmtf_jax.attacks.copies import CopyCheck, HeldOutComparison, check_copies
 from ppmtf_jax.evaluation.report.content import Content, Light, Picture, Table, light_of, percent
 from ppmtf_jax.evaluation.report.drawing import draw_cumulative, draw_lines, panels
 from ppmtf_jax.evaluation.report.material import REAL, SYNTHETIC, TRAINING, Material
@@ -24,7 +24,7 @@ QUESTION = "Are real traces copied?"
 
 def make(material: Material) -> Content:
     """Copied runs and nearest traces beside those of held-out users, and unicity."""
-    found = find_alarms(material.synthetic, material.train, material.test, seed=SEED)
+    found = check_copies(material.synthetic, material.train, material.test, seed=SEED)
     runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
     draws = [
         partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
@@ -40,20 +40,20 @@ def make(material: Material) -> Content:
     return Content([_table(found), Picture(panels(draws), alt, caption), _unicity_table(found)], [_light(found)])
 
 
-def _light(found: Alarms) -> Light:
+def _light(found: CopyCheck) -> Light:
     judged = {name: getattr(found, name).judgement() for name in WHAT}
     decisive = limits.worst(list(judged.values()))
     name = next(name for name, each in judged.items() if each is decisive)
     by = f"What was measured: {WHAT[name][:1].lower()}{WHAT[name][1:]}."
-    if found.nearest_share.is_mute:
+    if found.nearest_share.is_saturated:
         by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
     return light_of(QUESTION, decisive, [limits.COPIED], "Do not release these traces.", by)
 
 
-def _table(found: Alarms) -> Table:
+def _table(found: CopyCheck) -> Table:
     rows = []
     for name, title in WHAT.items():
-        each: BesideHeldOut = getattr(found, name)
+        each: HeldOutComparison = getattr(found, name)
         rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (
         "Mean of the synthetic traces and of people whose data was not used, and the share of the synthetic traces "
@@ -62,7 +62,7 @@ def _table(found: Alarms) -> Table:
     return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
 
 
-def _unicity_table(found: Alarms) -> Table:
+def _unicity_table(found: CopyCheck) -> Table:
     points = [f"{n} point{'s' * (n > 1)}" for n in range(1, len(found.unicity) + 1)]
     rows = [
         ["Synthetic", *(percent(share) for share in found.unicity)],
@@ -74,7 +74,7 @@ def _unicity_table(found: Alarms) -> Table:
     return Table(caption, ("Traces", *points), rows)
 
 
-def _draw_unicity(ax: Any, *, found: Alarms) -> None:
+def _draw_unicity(ax: Any, *, found: CopyCheck) -> None:
     points = np.arange(1, len(found.unicity) + 1)
     draw_lines(ax, points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
     ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent")
