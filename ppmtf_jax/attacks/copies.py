@@ -77,7 +77,7 @@ class HeldOutComparison:
 
     @property
     def _far(self) -> float:
-        return np.quantile(self.held_out, FAR_QUANTILE, method="higher")
+        return float(np.quantile(self.held_out, FAR_QUANTILE, method="higher"))
 
     @property
     def share_far(self) -> float:

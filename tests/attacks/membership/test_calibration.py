@@ -10,6 +10,7 @@ import pytest
 from ppmtf_jax.attacks.membership import calibration
 from ppmtf_jax.attacks.membership.calibration import Shadows
 from ppmtf_jax.attacks.roc import Roc
+from tests.attacks.loops import error_of_auc
 
 N_USERS, N_SHADOWS, N_STATISTICS = 100, 8, 6
 
@@ -42,7 +43,7 @@ def null(rng: np.random.Generator) -> tuple[Shadows, np.ndarray, np.ndarray]:
 
 
 N_EXPERIMENTS = 40
-ERROR = math.sqrt((N_USERS + 1) / (12 * (N_USERS / 2) ** 2) / N_EXPERIMENTS)
+ERROR = error_of_auc(N_USERS // 2, N_USERS // 2) / math.sqrt(N_EXPERIMENTS)
 """Standard error of a mean of so many areas under the curve by chance, each a Mann-Whitney statistic."""
 
 
