@@ -2,21 +2,14 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from ppmtf_jax.attacks.estimators import group_sparse
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
-from ppmtf_jax.attacks.estimators.group_sparse import (
-    CrossValidation,
-    GroupSparseSettings,
-    cross_validate_beta,
-    sparsity_correlation,
-)
+from ppmtf_jax.attacks.estimators.group_sparse import GroupSparseSettings, cross_validate_beta
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
-from ppmtf_jax.attacks.pairwise_factorization import Factors
-from ppmtf_jax.attacks.place_groups import place_groups
+from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, adjacency_term, groups_of_moves
 from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
@@ -51,7 +44,8 @@ def test_impossible_settings(name: str, value: Any) -> None:
 
 def test_groups_and_controls() -> None:
     train = haunts(12)
-    by_mcl = place_groups(train)
+    steps = train.transitions()
+    by_mcl = groups_of_moves(steps.place, steps.next_place, adjacency_term(train.places, ADJACENCY_WEIGHT))
     found = {
         groups: np.asarray(factorized(train, beta=0.1, groups=groups, rank=4).group)
         for groups in ("mcl", "shuffled", "one", "singletons")
@@ -98,13 +92,6 @@ def test_the_default_is_the_best_of_the_curve() -> None:
     assert chosen == cross_validate_beta(train, GroupSparseSettings(rank=2, n_sweeps=10), seed=3).best
 
 
-def test_standard_errors_are_over_folds() -> None:
-    scores = CrossValidation(np.array([0.1, 1.0]), np.array([[0.5, 0.7, 0.6], [0.6, 0.6, 0.6]]))
-    assert scores.mean.tolist() == pytest.approx([0.6, 0.6])
-    # Squares of .1, .1 and 0, over 2 and over 3.
-    assert scores.standard_error.tolist() == pytest.approx([np.sqrt(0.02 / 2 / 3), 0])
-
-
 @pytest.mark.parametrize(
     ("train", "wrong", "expected"),
     [
@@ -140,15 +127,3 @@ def test_users_with_few_transitions_can_be_cross_validated() -> None:
     # One user has two transitions, so there are two folds; the others' are never held out.
     assert scores.auc.shape == (1, 2)
     assert np.isfinite(scores.auc).all()
-
-
-def test_correlation_of_sparsity() -> None:
-    # Two groups of one place and two columns: U is (1 0; 0 1), and V too, or its columns are exchanged.
-    eye, none = jnp.eye(2), jnp.zeros((2, 2))
-    for next_a, expected in ((eye, (1, -1)), (eye[::-1], (-1, 1))):
-        counts = FactorizedCounts(Factors(eye, next_a, none, none, none, none), np.zeros(1), np.array([0, 1]))
-        assert sparsity_correlation(counts) == pytest.approx(expected)
-    dead = FactorizedCounts(Factors(none, eye, none, none, none, none), np.zeros(1), np.array([0, 1]))
-    assert np.isnan(sparsity_correlation(dead)).all()
-    with pytest.raises(InputError, match="with groups"):
-        sparsity_correlation(FactorizedCounts(dead.factors, np.zeros(1)))

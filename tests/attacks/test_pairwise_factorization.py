@@ -209,7 +209,7 @@ def survivors(start: Factors, transitions: SparseTransitions) -> int:
 
 def test_the_start_predicts_as_many_as_there_are_and_kills_no_matrix() -> None:
     train = toy_train()
-    transitions = SparseTransitions.of(train)
+    transitions = SparseTransitions.of_steps(train.transitions(), train.n_users, train.n_places)
     start = start_factors(transitions, train.user_ids, train.n_places, 16, seed=0)
     row = np.asarray(transitions.row_total) > 0
     user, place = np.asarray(transitions.row_user)[row], np.asarray(transitions.row_place)[row]
