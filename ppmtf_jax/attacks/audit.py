@@ -69,23 +69,9 @@ class ReidentificationSettings:
 class Linkage:
     """How well traces are linked to target users.
 
-    Parameters
-    ----------
-    n_traces : int
-        Traces of target users and of strangers.
-    n_targets, n_known : int
-        Target users, and target users who made an attacked trace.
-    against : "strangers" or "targets"
-        Who made the impostor traces.
-    auc : float
-        How often a target user's own trace scores higher than somebody else's; 0.5 by chance.
-    auc_interval : pair of floats
-        95 % interval over users.
-    true_positive_rate : dict of float to float
-        By false positive rate.
-    accuracy : float
-        Share of target users' traces whose user is guessed right among all targets; 1 / n_targets by chance.
-    roc : Roc
+    `n_known` target users made an attacked trace. Impostor traces are of `against`, "strangers" or "targets". The
+    interval is over users. `accuracy` is the share of target users' traces whose user is guessed right; by chance it is
+    1 / n_targets.
     """
 
     n_traces: int
@@ -125,19 +111,7 @@ class Linkage:
 
 @dataclass(frozen=True, eq=False)
 class Reidentified:
-    """Result of the attack with one estimator.
-
-    Parameters
-    ----------
-    estimator : str
-        Its name, with the given settings.
-    title : str
-    each : Linkage
-        Every trace has its own pseudonym.
-    combined : Linkage
-        All traces of a user have the same pseudonym.
-    seconds : float
-    """
+    """Result of one estimator if every trace has its own pseudonym (`each`), or every user (`combined`)."""
 
     estimator: str
     title: str

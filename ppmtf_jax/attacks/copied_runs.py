@@ -46,12 +46,8 @@ def longest_copied_runs(windows: Windows, train: Windows) -> Int[np.ndarray, " w
 class _Runs(NamedTuple):
     """The runs that begin at each event, sorted by prefix doubling.
 
-    Attributes
-    ----------
-    ranks : list of int arrays, shape (events,)
-        Entry k: the rank, in lexicographic order, of the next 2^k events, or of fewer if the run ends before.
-    left : int array, shape (events,)
-        Number of events from this one to the end of its run.
+    Entry k of `ranks` is the rank, in lexicographic order, of the next 2^k events, or of fewer if the run ends before.
+    `left` is the number of events from this one to the end of its run.
     """
 
     ranks: list[Int[np.ndarray, " event"]]

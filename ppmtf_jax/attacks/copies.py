@@ -45,13 +45,8 @@ NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or pe
 class HeldOutComparison:
     """A number of each synthetic window, and of each held-out window.
 
-    Parameters
-    ----------
-    synthetic, held_out : arrays of numbers, shape (windows,)
-    n_users : int
-        Number of users of the windows, the smaller of both sets. Windows of one user are alike.
-    greatest : float
-        Upper bound of the numbers. If test users reach it, no synthetic window can be above them.
+    They are of `n_users` users, the smaller number of both sets. `greatest` is the upper bound of the numbers: if test
+    users reach it, no synthetic window can be above them.
 
     Examples
     --------
@@ -108,15 +103,8 @@ class HeldOutComparison:
 class CopyCheck:
     """Result of `check_copies`.
 
-    Parameters
-    ----------
-    unicity, training_unicity : float arrays, shape (points,)
-        See `unicity`; of the synthetic windows and of the training users, in crowds of `crowd` users.
-    copied_run : HeldOutComparison
-        See `longest_copied_runs`; in events.
-    nearest_share : HeldOutComparison
-        See `nearest_shares`: 1 - distance to the closest record.
-    crowd : int
+    Unicity is of the synthetic windows and of the training users, in crowds of `crowd` users. `copied_run` is in
+    events, see `longest_copied_runs`; `nearest_share` is 1 - distance to the closest record, see `nearest_shares`.
     """
 
     unicity: Float[np.ndarray, " points"]

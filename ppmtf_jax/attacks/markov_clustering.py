@@ -28,18 +28,6 @@ def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, 
     A node's loop weighs as much as its heaviest edge, or 1 if it has none; given loops do not count. Nodes that end in
     the same attractors are one cluster. A node that ends in several systems of attractors belongs to the first.
 
-    Parameters
-    ----------
-    weights : sparse matrix, shape (nodes, nodes)
-        Symmetric, at least 0.
-    inflation : float
-        Above 1; larger gives smaller clusters.
-
-    Returns
-    -------
-    int64 array, shape (nodes,)
-        Cluster of each node, numbered by their first nodes.
-
     Raises
     ------
     InputError

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from ppmtf_jax.attacks.roc import Roc, auc_by_weights
 from ppmtf_jax.attacks.trace_scores import TraceScores
@@ -23,24 +23,15 @@ NOBODY = -1
 class Verification(NamedTuple):
     """Scores of all pairs of a trace and a target user.
 
-    Attributes
-    ----------
-    genuine : float64 array, shape (genuine,)
-        Scores of target users' traces for the right user.
-    genuine_target : int array, shape (genuine,)
-        Index of this user.
-    impostor : float64 array, shape (impostors, targets)
-        Scores of other people's traces for each target user. NaN for the user who made the trace.
-    impostor_user : int array, shape (impostors,)
-        Number of the user who made the trace; index among the target users if it is one of them.
-    against : str
-        The impostors: "strangers", or "targets" if there are no strangers.
+    `genuine` are scores of target users' traces for the right user. `impostor` are those of other people's traces for
+    each target user, NaN for the user who made the trace; `impostor_user` numbers these people, as the targets if
+    `against` is "targets" and not "strangers".
     """
 
-    genuine: np.ndarray
-    genuine_target: np.ndarray
-    impostor: np.ndarray
-    impostor_user: np.ndarray
+    genuine: Float[np.ndarray, " genuine"]
+    genuine_target: Int[np.ndarray, " genuine"]
+    impostor: Float[np.ndarray, "impostor target"]
+    impostor_user: Int[np.ndarray, " impostor"]
     against: str
 
     def roc(self) -> Roc:

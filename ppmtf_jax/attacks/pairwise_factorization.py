@@ -73,16 +73,8 @@ class SparseTransitions(NamedTuple):
 class Penalty(NamedTuple):
     """Penalty beside the squared error: ridges, or norms of groups of places.
 
-    Attributes
-    ----------
-    user_ridge : float
-        alpha of U^(b) and U^(c).
-    place_ridge : float
-        alpha of the four matrices of places; 0 if they have group norms.
-    group_norm : float
-        beta, above 0, of the L1,2 norms (16) of the four matrices of places.
-    group : int array, shape (places,), or None
-        The group of each place; None without group norms.
+    Ridges are alpha of the matrices of users (b, c) and of the four matrices of places. `group_norm` is beta, above 0,
+    of the L1,2 norms (16) of the latter, whose ridge is then 0. `group` is the group of each place.
     """
 
     user_ridge: float | Array

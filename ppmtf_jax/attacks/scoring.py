@@ -26,20 +26,11 @@ PRODUCTS_AT_A_TIME = 2**23
 
 @dataclass(frozen=True, eq=False)
 class AttackedTraces:
-    """How often each attacked trace makes each transition.
+    """How often each attacked trace makes each transition; `user` is the index of the user it was made from."""
 
-    Parameters
-    ----------
-    user, number : int arrays, shape (traces,)
-        Index of the user that the trace was made from, and its number among the user's traces.
-    pairs : int64 array, shape (pairs,)
-        The distinct pairs, sorted.
-    counts : sparse float64 matrix, shape (traces, pairs)
-    """
-
-    user: np.ndarray
-    number: np.ndarray
-    pairs: np.ndarray
+    user: Int[np.ndarray, " trace"]
+    number: Int[np.ndarray, " trace"]
+    pairs: Int[np.ndarray, " pair"]
     counts: sparse.csr_array
 
 

@@ -16,15 +16,9 @@ from ppmtf_jax.streams import Stage, numpy_stream
 class Rehearsal(NamedTuple):
     """Real traces, split for an attack.
 
-    Attributes
-    ----------
-    known : Traces
-        The earliest pieces of each target user.
-    anonymized : Traces
-        The later pieces of target users and strangers. Strangers hand out as many as target users: otherwise target
-        users would be recognized by having fewer.
-    n_left_out : int
-        Drawn target users who have only one piece: they count as strangers.
+    `known` are the earliest pieces of each target user, `anonymized` the later pieces of target users and strangers.
+    Strangers hand out as many as target users: otherwise target users would be recognized by having fewer. `n_left_out`
+    drawn target users have only one piece: they count as strangers.
     """
 
     known: Traces

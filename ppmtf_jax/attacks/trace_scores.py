@@ -36,26 +36,18 @@ BYTES_OF_ENTRY = 2 * 5 * 8
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The parts of each trace that are scored: its first places, and each event with the one before.
+    """The scored parts of each trace: its first places, and each event with the one before it.
 
-    Parameters
-    ----------
-    user_ids, number : arrays, shape (traces,)
-        The user of each trace, and its number among the user's traces.
-    first : int array, shape (first places,)
-        The distinct first places.
-    gap, place, next_place : int arrays, shape (steps,)
-        The distinct steps, sorted by `gap`, the distance of the two events in instants.
-    counts : sparse float64 array, shape (traces, steps + first places)
-        How often each trace has each of them.
+    The distinct first places are `first`; the distinct steps (`gap` is the distance in instants) are sorted by gap.
+    `counts` says how often each trace has each step, and then each first place.
     """
 
     user_ids: np.ndarray
-    number: np.ndarray
-    first: np.ndarray
-    gap: np.ndarray
-    place: np.ndarray
-    next_place: np.ndarray
+    number: Int[np.ndarray, " trace"]
+    first: Int[np.ndarray, " first"]
+    gap: Int[np.ndarray, " step"]
+    place: Int[np.ndarray, " step"]
+    next_place: Int[np.ndarray, " step"]
     counts: sparse.csr_array
 
     @classmethod
@@ -83,19 +75,13 @@ class Observed:
 class TraceScores:
     """Log-probability of each attacked trace under each target user's chain, and under the others' chain.
 
-    Parameters
-    ----------
-    own, others : float64 arrays, shape (traces, targets)
-        log P(trace | H_n) and log P(trace | H_0); the others of target n are all other target users.
-    user_ids, number : arrays, shape (traces,)
-        The user of each trace, which the attacker wants to know, and its number among the user's traces.
-    target_ids : array, shape (targets,)
+    `own` is log P(trace | H_n) and `others` log P(trace | H_0); the others of target n are all other target users.
     """
 
-    own: np.ndarray = field(repr=False)
-    others: np.ndarray = field(repr=False)
+    own: Float[np.ndarray, "trace target"] = field(repr=False)
+    others: Float[np.ndarray, "trace target"] = field(repr=False)
     user_ids: np.ndarray = field(repr=False)
-    number: np.ndarray = field(repr=False)
+    number: Int[np.ndarray, " trace"] = field(repr=False)
     target_ids: np.ndarray = field(repr=False)
 
     @property

@@ -17,13 +17,7 @@ from ppmtf_jax.data.traces import Traces
 class UserTransitions:
     """The transition matrix of each user, positive entries only.
 
-    Parameters
-    ----------
-    user, pair : int arrays, shape (entries,)
-        As `count_pairs` gives them.
-    probability : float64 array, shape (entries,)
-        Of the next place given the place, in (0, 1].
-    n_users : int
+    `user` and `pair` are those of `count_pairs`.
     """
 
     user: np.ndarray

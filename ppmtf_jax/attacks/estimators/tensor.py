@@ -57,15 +57,7 @@ class FactorizedCounts:
     A user without transitions has factors of 0, so the moves common to all users are predicted. The row of a place that
     nobody left is predicted by where each user goes. A row of zeros becomes uniform when it is scaled.
 
-    Parameters
-    ----------
-    factors : Factors
-    objective : float array, shape (sweeps,)
-        After each sweep.
-    group : int array, shape (places,), or None
-        Group of each place, if there are groups.
-    beta : float or None
-        Weight of the group norms.
+    `objective` has a value for each sweep; `group` (of each place) and `beta` are None without groups.
     """
 
     factors: Factors = field(repr=False)

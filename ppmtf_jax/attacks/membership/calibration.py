@@ -9,11 +9,11 @@ other half of the users. Nothing is learned from the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 USUAL_MODELS = 4
 """The mean spread over users weighs as much as so many models, because few models show a single user's spread badly."""
@@ -37,33 +37,13 @@ class Shadows:
 
     def score(self, seen: Float[np.ndarray, "statistic user"]) -> Float[np.ndarray, " user"]:
         """Log-odds that a user's data were used, given the statistics of the attacked traces."""
-        features = []
-        for pair, others in self._pairs():
-            known = self._only(others)
+        features, number = [], np.arange(len(self.is_in))
+        for pair in number.reshape(-1, 2):
+            others = np.setdiff1d(number, pair)
+            known = Shadows(self.statistics[others], self.is_in[others])
             features += [features_of(each, known) for each in self.statistics[pair]]
         weigh = learned(np.array(features), self.is_in)
         return weigh(features_of(seen, self))
-
-    def held_out_scores(self) -> Float[np.ndarray, "shadow user"]:
-        """Log-odds of the users for each shadow model, from all others except the model of the other half.
-
-        The mean success over shadow models is known better than the success on one target. It needs two models more.
-        The weights are learned without the scored model: otherwise they find something where there is nothing.
-        """
-        scores = np.empty(self.is_in.shape)
-        for pair, others in self._pairs():
-            known = self._only(others)
-            scores[pair] = [known.score(seen) for seen in self.statistics[pair]]
-        return scores
-
-    def _pairs(self) -> Iterator[tuple[Int[np.ndarray, " 2"], Int[np.ndarray, " others"]]]:
-        """Two models with complementary halves of the users, and all other models."""
-        number = np.arange(len(self.is_in))
-        for pair in number.reshape(-1, 2):
-            yield pair, np.setdiff1d(number, pair)
-
-    def _only(self, models: Int[np.ndarray, " some"]) -> Shadows:
-        return Shadows(self.statistics[models], self.is_in[models])
 
 
 def features_of(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> Float[np.ndarray, "feature user"]:

@@ -32,16 +32,15 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ExposedUsers:
-    """The tenth of the training users with the highest scores.
+    """The tenth of the training users with the highest scores, the highest first.
 
     Parameters
     ----------
     user_ids : tuple
-        The highest score first.
     score : tuple of float
         Mean over the trace numbers, in the attack's own unit.
     false_positive_rate : tuple of float
-        Share of the other users who score at least as high: an attacker who accuses this user accuses them wrongly.
+        Share of the other users with at least this score: they are accused wrongly if this user is accused.
     excess : float
         Mean score of these users minus the mean score of the top tenth of the other users: about 0 by chance.
     """
@@ -60,14 +59,10 @@ class MembershipSummary:
     ----------
     attack : str
     n_members, n_others, n_numbers : int
-        Number of attacked training users, of others, and of trace numbers. Rates are known to 1 / n_others at best.
-    auc : Estimate
-        How often a training user scores higher than another user; 0.5 by chance.
-    advantage : Estimate
-        Greatest difference of true and false positive rate. A maximum is biased upwards, more so in resamples: its
+        Attacked training users, other users, and trace numbers. No rate is known finer than 1 / n_others.
+    auc, advantage, chance : Estimate or float
+        See `Roc` and `membership_chance`. The advantage is a maximum and so biased upwards, more so in resamples: its
         interval may lie above it.
-    chance : float
-        Expected advantage if membership has no effect.
     tpr_at_1_percent, tpr_at_01_percent : Estimate
         True positive rate if at most 1 % and 0.1 % of the others are taken for training users. With fewer than 100 and
         1,000 others, none of them may be: the rate is then that of a stricter attack.
@@ -103,13 +98,6 @@ class MembershipSummary:
 class MembershipScores:
     """Scores of an attack: the higher, the more likely the user is a training user.
 
-    Parameters
-    ----------
-    members : float array, shape (trace numbers, training users)
-    others : float array, shape (trace numbers, other users)
-    member_ids, other_ids : arrays, shape (users,)
-    attack : str
-
     Examples
     --------
     >>> scores = MembershipScores(np.array([[3.0, 1.0]]), np.array([[2.0, 0.0]]), np.array([7, 8]), np.array([5, 6]))
@@ -134,16 +122,7 @@ class MembershipScores:
         return membership_chance(self.members, self.others)
 
     def estimate(self, statistic: Callable[[Roc], float], *, seed: int = 0) -> Estimate:
-        """Estimate a number of the curve, with its bootstrap interval over users (not over traces).
-
-        Examples
-        --------
-        >>> rng, ids = np.random.default_rng(0), np.arange(100)
-        >>> scores = MembershipScores(rng.normal(1, 1, (3, 100)), rng.normal(0, 1, (3, 100)), ids, ids + 100)
-        >>> auc = scores.estimate(lambda roc: roc.auc)
-        >>> auc.low < auc.value < auc.high
-        True
-        """
+        """Estimate a number of the curve, with its bootstrap interval over users (not over traces)."""
         n_members = len(self.member_ids)
 
         def of_resample(weight: Float[np.ndarray, " user"]) -> float:
@@ -165,13 +144,6 @@ class MembershipScores:
         interval would be too narrow: at 1 % of 100 others, or 0.1 % of 1,000, it misses the truth in up to a third of
         cases. All scores of a user count as one. With fewer than 368 others at 1 % (ten times as many at 0.1 %), it is
         possible that none of the others is above the threshold, and the lower end is 0.
-
-        Examples
-        --------
-        >>> scores = MembershipScores(np.zeros((1, 20)), np.ones((1, 500)), np.arange(20), np.arange(20, 520))
-        >>> rate = scores.true_positive_rate(0.01)
-        >>> rate.value, rate.low, round(rate.high, 2)
-        (0.0, 0.0, 0.17)
         """
         n_others, rate_at = len(self.other_ids), self.roc.true_positive_rate_at
         found = rate_at(false_positive_rate)
@@ -241,14 +213,6 @@ def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     ----------
     members, others : float arrays, shape (trace numbers, users)
         As `membership_scores` gives them.
-
-    Examples
-    --------
-    >>> members, others = np.arange(64.0)[None] + 32, np.arange(64.0)[None]
-    >>> membership_advantage(members, others)
-    0.5
-    >>> 0.08 < membership_chance(members, others) < 0.14
-    True
     """
     n_members, n_others = members.shape[1], others.shape[1]
     scores = np.concatenate([members, others], axis=1)

@@ -27,11 +27,7 @@ Statistics = Float[np.ndarray, "statistic user"]
 class ShadowCheckpoint:
     """The statistics of finished shadow models in a file that only its owner may read.
 
-    Parameters
-    ----------
-    path : Path
-    digest : str
-        Of the data and settings, see `shadow_digest`.
+    `digest` identifies the data and settings, see `shadow_digest`.
     """
 
     path: Path

@@ -112,12 +112,10 @@ def infer_by_shadow_models(
 
     Parameters
     ----------
-    released : Traces
-    train, test : Traces
-        On one time grid.
+    released, train, test : Traces
+        `train` and `test` on one time grid.
     settings : ShadowModelSettings
     seed : int
-        Decides which users are attacked, the halves, and the seeds of the shadow models.
     progress : bool
     checkpoint : path, optional
         A file with the results of finished shadow models, which only its owner can read. A later call with the same
@@ -162,13 +160,7 @@ MEMBERSHIP_ATTACKS.register(
 class Target(NamedTuple):
     """The released traces, and the users who may be behind them.
 
-    Attributes
-    ----------
-    traces : Traces
-        Real traces of the training users, and of the other attacked users.
-    is_member, is_attacked : bool arrays, shape (users,)
-    windows, released : Windows
-        Of the attacked users, and of the released traces.
+    `traces` are the real ones of all training users and the other attacked users, `windows` those of attacked users.
     """
 
     traces: Traces
@@ -260,15 +252,9 @@ def learn_shadows(
 
 
 class Wanted(NamedTuple):
-    """How many traces a shadow model makes.
+    """How many traces a shadow model makes: `n_traces` that pass, at first `of_user` for each user.
 
-    Attributes
-    ----------
-    n_traces : int
-        The number of released traces.
-    of_user : int
-        Traces per user at first. A release with its key shows how many were made; otherwise more are made until enough
-        pass.
+    A release with its key shows how many were made for each user; otherwise more are made until enough pass.
     """
 
     n_traces: int

@@ -109,8 +109,6 @@ def test_traces_of_strangers_give_nothing_away() -> None:
 
 # What is so by chance
 
-SPREAD = math.sqrt(4 / math.pi - 1)
-"""Standard deviation over mean of the advantage by chance: it is near a Rayleigh variable, see the tolerance above."""
 N_SPLITS = 100
 
 
@@ -124,27 +122,6 @@ def test_chance_is_the_mean_over_all_splits_of_the_users(n_members: int, n_other
     tolerance = 5 * np.std(advantages) / math.sqrt(N_SPLITS)
     found = membership_chance(scores[:, :n_members], scores[:, n_members:])
     assert found == pytest.approx(np.mean(advantages), abs=tolerance)
-
-
-def null_experiment(seed: int) -> tuple[float, float, float]:
-    """An attack where members are no members: its advantage, that by chance, and that by chance of halves of others."""
-    train = traces_of(3 * seed, range(60), n_places=6)
-    test = traces_of(3 * seed + 1, range(60, 100), n_places=6)
-    members, others = membership_scores(traces_of(3 * seed + 2, range(1000, 1020), 5, n_places=6), train, test)
-    half = np.random.default_rng(seed).permutation(40) < 20
-    halves = membership_advantage(others[:, half], others[:, ~half])
-    return membership_advantage(members, others), membership_chance(members, others), halves
-
-
-def test_if_members_are_no_members_the_advantage_is_that_by_chance() -> None:
-    """On average; the tolerance is five standard errors of the mean over experiments, and of the chance of each."""
-    n_experiments = 40
-    found = np.array([null_experiment(seed) for seed in range(n_experiments)])
-    advantage, chance, halves = found.mean(axis=0)
-    tolerance = 5 * math.hypot(*(found[:, :2].std(axis=0, ddof=1) / math.sqrt(n_experiments)))
-    assert advantage == pytest.approx(chance, abs=tolerance)
-    # Halves of the others are fewer users, with a greater advantage by chance: this is noticed.
-    assert halves - advantage > tolerance
 
 
 def test_scores_of_a_user_are_alike_and_stay_together() -> None:
@@ -163,20 +140,6 @@ def test_scores_of_a_user_are_alike_and_stay_together() -> None:
     assert advantage == pytest.approx(chance, abs=tolerance)
     # The same scores of which each number's are shuffled by themselves.
     assert advantage - apart > tolerance
-
-
-def test_chance_of_one_number_is_that_of_the_smirnov_statistic_whatever_the_members_score() -> None:
-    """It exceeds x with probability about exp(-2 x^2 n m / (n + m)), so that its mean is sqrt(pi (n + m) / (8 n m)).
-
-    A walk of n + m steps ends its rises early; that is less than one step, 1 / n + 1 / m.
-    """
-    n_members, n_others = 400, 300
-    rng = np.random.default_rng(0)
-    mean = math.sqrt(math.pi * (n_members + n_others) / (8 * n_members * n_others))
-    tolerance = 5 * SPREAD * mean / math.sqrt(N_SPLITS) + 1 / n_members + 1 / n_others
-    for shift in (0.0, 5.0):
-        members, others = rng.normal(size=(1, n_members)) + shift, rng.normal(size=(1, n_others))
-        assert membership_chance(members, others) == pytest.approx(mean, abs=tolerance)
 
 
 def test_equal_scores_have_no_advantage_by_chance() -> None:

@@ -104,16 +104,6 @@ def test_the_seed_says_all() -> None:
     assert not np.array_equal(scores[0].members, scores[2].members)
 
 
-def test_traces_that_never_change_say_nothing() -> None:
-    """Statistics of shadow models are then the same for all, and no user can be told from another."""
-    train, test = real(20, 20)
-    same = strangers(train, 1)
-    for released in (same, strangers(train, 2)):
-        scores = scores_of(released, train, test, lambda traces, seed: same)
-        assert np.isfinite([scores.members, scores.others]).all()
-        assert scores.roc.auc == 0.5
-
-
 def test_a_system_is_retrained_by_its_name() -> None:
     """The pooled chain has no step that no training user makes."""
     train, test = real(30, 30)
