@@ -67,7 +67,7 @@ def test_the_seed_decides_who_is_drawn(city):
 
 
 def test_what_cannot_be_split_is_refused(city):
-    with pytest.raises(InputError, match=r"(?s)known_share.*stranger_share.*n_targets"):
+    with pytest.raises(InputError, match=r"(?s)known_share as a number above 0 and below 1.*stranger_share.*n_targets"):
         RehearsalSettings(known_share=1.0, stranger_share=1.0, n_targets=1)
     with pytest.raises(InputError, match="two users with two pieces"):
         rehearse(city, RehearsalSettings(pieces="trace"), seed=0)

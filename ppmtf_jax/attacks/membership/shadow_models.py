@@ -31,7 +31,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.progress import in_words, progress_bar
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Count, Settings, build_settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -48,7 +48,7 @@ ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class ShadowModelSettings:
+class ShadowModelSettings(Settings, subject="shadow models"):
     """Settings of the attack with shadow models.
 
     Parameters
@@ -75,26 +75,19 @@ class ShadowModelSettings:
     system_settings: dict = field(default_factory=dict)
     test_settings: dict | None = None
     n_shadows: int = N_SHADOWS
-    n_attacked: int = MOST_ATTACKED
+    n_attacked: Count = MOST_ATTACKED
 
-    def __post_init__(self) -> None:
-        problems = _problems(self.n_shadows, self.n_attacked)
+    def problems(self) -> list[Problem | str]:
+        """What is wrong with the number of models, and what the synthesizer and the test refuse."""
+        problems: list[Problem | str] = []
+        if self.n_shadows < LEAST_SHADOWS or self.n_shadows % 2:
+            problems.append(Problem(f"an even n_shadows of at least {LEAST_SHADOWS}", repr(self.n_shadows)))
         try:
             build_settings(SYNTHESIZERS[self.system].settings, self.system_settings, self.system)
             build_settings(PrivacyTestSettings, self.test_settings or {}, "test")
         except InputError as error:
             problems += error.problems
-        if problems:
-            raise InputError("shadow models", problems)
-
-
-def _problems(n_shadows: int, n_attacked: int) -> list[Problem | str]:
-    problems: list[Problem | str] = []
-    if n_shadows < LEAST_SHADOWS or n_shadows % 2:
-        problems.append(Problem(f"an even n_shadows of at least {LEAST_SHADOWS}", repr(n_shadows)))
-    if n_attacked < 1:
-        problems.append(Problem("n_attacked of at least 1", repr(n_attacked)))
-    return problems
+        return problems
 
 
 def infer_by_shadow_models(

@@ -118,7 +118,9 @@ def test_what_cannot_be_run_is_refused() -> None:
     for n_shadows in (4, 7):
         with pytest.raises(InputError, match=f"even n_shadows of at least 6; found {n_shadows}"):
             ShadowModelSettings("sgd", n_shadows=n_shadows)
-    with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_attacked of at least 1.*n_copied of at least 0"):
+    with pytest.raises(
+        InputError, match=r"(?s)n_attacked as .* of at least 1.*even n_shadows.*n_copied as .* at least 0"
+    ):
         ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=5, n_attacked=0)
     with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
         ShadowModelSettings("sgt")
