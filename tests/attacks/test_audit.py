@@ -51,7 +51,7 @@ def test_independent_traces_are_not(city):
     assert low < attack.each.auc < high
 
 
-def test_names_of_users_mean_nothing(city):
+def test_the_order_of_users_changes_nothing(city):
     turned = city.to_frame()
     turned["user"] = (turned["user"] + 7) % N_USERS
     again = Traces.from_frame(turned, city.places, city.time_grid)

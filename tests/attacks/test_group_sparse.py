@@ -33,13 +33,10 @@ def factorized(train: Traces, **settings: Any) -> FactorizedCounts:
     return counts
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("beta", 0.0), ("beta", float("nan")), ("groups", "none"), ("inflation", 1.0), ("adjacency_weight", -1.0)],
-)
-def test_impossible_settings(name: str, value: Any) -> None:
-    with pytest.raises(InputError, match=name):
-        estimate_transitions(haunts(2), "gstf", **{name: value})
+def test_impossible_settings() -> None:
+    wrong = {"beta": 0.0, "groups": "none", "adjacency_weight": -1.0, "inflation": 1.0}
+    with pytest.raises(InputError, match="(?s)" + ".*".join(f"{name} as" for name in wrong)):
+        GroupSparseSettings(**wrong)
 
 
 def test_groups_and_controls() -> None:
@@ -92,18 +89,11 @@ def test_the_default_is_the_best_of_the_curve() -> None:
     assert chosen == cross_validate_beta(train, GroupSparseSettings(rank=2, n_sweeps=10), seed=3).best
 
 
-@pytest.mark.parametrize(
-    ("train", "wrong", "expected"),
-    [
-        (haunts(1), {}, "at least 2 users"),
-        (haunts(2), {"betas": ()}, "at least one beta"),
-        (haunts(2), {"betas": (0.1, -1.0)}, "all above 0"),
-        (haunts(2), {"n_folds": 1}, "n_folds of at least 2"),
-    ],
-)
-def test_what_cannot_be_cross_validated(train: Traces, wrong: dict[str, Any], expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        cross_validate_beta(train, **wrong)
+def test_what_cannot_be_cross_validated() -> None:
+    with pytest.raises(InputError, match=r"(?s)all above 0.*n_folds of at least 2.*at least 2 users"):
+        cross_validate_beta(haunts(1), betas=(0.1, -1.0), n_folds=1)
+    with pytest.raises(InputError, match="at least one beta"):
+        cross_validate_beta(haunts(2), betas=())
 
 
 def test_nobodys_only_transition_is_held_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ def test_curves_with_ties_and_weights_are_those_of_counting() -> None:
     rng = np.random.default_rng(0)
     positive, negative = rng.integers(0, 9, 50) + 2.0, rng.integers(0, 9, 70).astype(float)
     for weight in (np.ones(120), rng.integers(1, 4, 120).astype(float)):
-        of_positive, of_negative = np.split(weight, [50])
+        of_positive, of_negative = weight[:50], weight[50:]
         roc = Roc.of(positive, negative, weight)
         assert roc.threshold.tolist() == [np.inf, *range(10, -1, -1)]
         rates = [
@@ -22,7 +22,7 @@ def test_curves_with_ties_and_weights_are_those_of_counting() -> None:
         higher = (positive[:, None] > negative) + 0.5 * (positive[:, None] == negative)
         assert roc.auc == pytest.approx(np.average(higher, weights=of_positive[:, None] * of_negative))
         assert auc_by_weights(positive, negative)(of_positive, of_negative) == pytest.approx(roc.auc)
-        assert roc.advantage == pytest.approx(max(np.subtract(*rates)))
+        assert roc.advantage == pytest.approx(np.max(np.subtract(rates[0], rates[1])))
 
 
 def test_the_rate_at_few_false_positives_is_not_interpolated() -> None:

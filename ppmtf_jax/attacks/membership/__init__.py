@@ -5,11 +5,15 @@ wanted calibrated for each user on shadow models (`calibration`), and then rates
 """
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipScores, infer_membership
+
+# These two modules also register columns of the evaluation, so they are imported with the package.
+from ppmtf_jax.attacks.membership.density_ratio import DensityRatioSettings
 from ppmtf_jax.attacks.membership.likelihood_ratio import membership_scores, mia_advantage
 from ppmtf_jax.attacks.membership.scores import membership_advantage, membership_chance
 
 __all__ = [
     "MEMBERSHIP_ATTACKS",
+    "DensityRatioSettings",
     "MembershipScores",
     "infer_membership",
     "membership_advantage",

@@ -66,17 +66,6 @@ def test_reference_users_are_not_attacked_and_drawn_by_the_seed(real: tuple[Trac
     assert len(few.other_ids) == N_TEST - 1
 
 
-def test_the_order_of_training_users_changes_nothing(real: tuple[Traces, Traces]) -> None:
-    train, test = real
-    new_id = np.random.default_rng(0).permutation(N_MEMBERS)
-    renamed = Traces.from_frame(
-        train.to_frame().assign(user=lambda frame: new_id[frame["user"]]), train.places, train.time_grid
-    )
-    scores, of_renamed = (density_ratios(each, each, test) for each in (train, renamed))
-    assert of_renamed.members[0, new_id] == pytest.approx(scores.members[0])
-    assert of_renamed.others == pytest.approx(scores.others)
-
-
 @pytest.mark.parametrize("density", DENSITIES)
 def test_odd_users_are_scored(density: Density) -> None:
     """Without a step, always at one place, with one event, or of whom nothing was released."""

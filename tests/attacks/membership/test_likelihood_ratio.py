@@ -84,16 +84,8 @@ def test_advantage_is_the_best_over_all_thresholds(members: list[int], others: l
     assert 0 <= found <= 1
 
 
-def test_copied_traces_give_members_away_and_exchanged_labels_are_noticed() -> None:
-    train, test = traces_of(0, range(50), n_places=8), traces_of(1, range(50, 100), n_places=8)
-    assert mia_advantage(train, train, test) > 0.9
-    # Scored with the labels exchanged, the same traces give nothing away.
-    members, others = membership_scores(train, train, test)
-    assert membership_advantage(others, members) < 0.1
-
-
-def test_traces_of_strangers_give_nothing_away() -> None:
-    """Members and others are then exchangeable, and the advantage is the one-sided Smirnov statistic of their scores.
+def test_copies_give_members_away_and_strangers_nothing() -> None:
+    """With strangers, members and others are exchangeable: the advantage is the one-sided Smirnov statistic.
 
     It exceeds x with probability about exp(-2 x^2 n m / (n + m)); the tolerance is x at a probability of 1e-6.
     """
@@ -102,9 +94,12 @@ def test_traces_of_strangers_give_nothing_away() -> None:
     strangers = traces_of(2, range(1000, 1100), n_places=8)
     tolerance = math.sqrt(math.log(1e6) * (n_members + n_others) / (2 * n_members * n_others))
     assert mia_advantage(strangers, train, test) < tolerance
-    # Half of the members' own traces among them are noticed.
+    # Half of the members' own traces among them are noticed, and copies if labels are exchanged.
     leaked = replace(strangers, place=train.place[:800])
     assert mia_advantage(leaked, train, test) > tolerance
+    members, others = membership_scores(train, train, test)
+    assert membership_advantage(members, others) > 0.9
+    assert membership_advantage(others, members) < 0.1
 
 
 # What is so by chance
@@ -122,6 +117,7 @@ def test_chance_is_the_mean_over_all_splits_of_the_users(n_members: int, n_other
     tolerance = 5 * np.std(advantages) / math.sqrt(N_SPLITS)
     found = membership_chance(scores[:, :n_members], scores[:, n_members:])
     assert found == pytest.approx(np.mean(advantages), abs=tolerance)
+    assert membership_chance(np.zeros((2, 7)), np.zeros((2, 3))) == pytest.approx(0, abs=1e-12)
 
 
 def test_scores_of_a_user_are_alike_and_stay_together() -> None:
@@ -140,10 +136,6 @@ def test_scores_of_a_user_are_alike_and_stay_together() -> None:
     assert advantage == pytest.approx(chance, abs=tolerance)
     # The same scores of which each number's are shuffled by themselves.
     assert advantage - apart > tolerance
-
-
-def test_equal_scores_have_no_advantage_by_chance() -> None:
-    assert membership_chance(np.zeros((2, 7)), np.zeros((2, 3))) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_table_has_the_advantage_by_chance_and_the_number_of_traces() -> None:
@@ -171,15 +163,10 @@ def test_a_number_with_few_traces_counts_like_the_others() -> None:
     assert np.array_equal(others, all_others[[0, 2]])
 
 
-def test_without_transitions_the_advantage_is_undefined() -> None:
+def test_without_transitions_the_advantage_is_undefined_and_users_in_both_sets_are_an_error() -> None:
     train, test = traces_of(0, range(3)), traces_of(1, range(3, 6))
-    first = train.to_frame().query("instant == 0")
-    still = Traces.from_frame(first, train.places, train.time_grid)
+    still = Traces.from_frame(train.to_frame().query("instant == 0"), train.places, train.time_grid)
     assert math.isnan(mia_advantage(still, train, test))
     assert math.isnan(mia_advantage(train, still, test))
-
-
-def test_users_in_both_sets_are_an_error() -> None:
-    train = traces_of(0, range(3))
     with pytest.raises(InputError, match="3 of 3 test users"):
         mia_advantage(train, train, train)

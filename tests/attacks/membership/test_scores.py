@@ -87,18 +87,6 @@ def test_by_chance_the_exposed_are_not_above_the_others() -> None:
     assert abs(np.mean(excess[0])) < 5 * error < np.mean(excess[1])
 
 
-def test_the_order_of_users_changes_nothing() -> None:
-    scores = drawn(40, 30, n_numbers=2)
-    rng = np.random.default_rng(2)
-    member, other = rng.permutation(40), rng.permutation(30)
-    permuted = MembershipScores(
-        scores.members[:, member], scores.others[:, other], scores.member_ids[member], scores.other_ids[other]
-    )
-    assert permuted.roc.auc == pytest.approx(scores.roc.auc)
-    assert permuted.roc.advantage == pytest.approx(scores.roc.advantage)
-    assert permuted.exposed() == scores.exposed()
-
-
 def test_intervals_of_rates_hold_what_is_true_as_often_as_they_say() -> None:
     """Of members one standard deviation above others, of whom 9.2 % are above 99 % of these.
 

@@ -6,6 +6,7 @@ import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,17 +42,11 @@ def real(n_members: int, n_others: int) -> tuple[Traces, Traces]:
 
 
 def scores_of(
-    released: Traces,
-    train: Traces,
-    test: Traces,
-    make: Make,
-    n_shadows: int = 6,
-    n_attacked: int = MOST_ATTACKED,
-    seed: int = 0,
-    say: Callable[[str], None] = lambda _: None,
+    released: Traces, train: Traces, test: Traces, make: Make, *, n_attacked: int = MOST_ATTACKED, **how: Any
 ) -> MembershipScores:
-    target = Target.of(released, train, test, n_attacked=n_attacked, seed=seed)
-    return target.scores(learn_shadows(target, make, n_shadows, seed=seed, say=say))
+    """The attack with a synthesizer of the test's own."""
+    target = Target.of(released, train, test, n_attacked=n_attacked, seed=how.get("seed", 0))
+    return target.scores(learn_shadows(target, make, **{"n_shadows": 6} | how))
 
 
 def copy(traces: Traces, seed: int) -> Traces:
@@ -118,9 +113,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     for n_shadows in (4, 7):
         with pytest.raises(InputError, match=f"even n_shadows of at least 6; found {n_shadows}"):
             ShadowModelSettings("sgd", n_shadows=n_shadows)
-    with pytest.raises(
-        InputError, match=r"(?s)n_attacked as .* of at least 1.*even n_shadows.*n_copied as .* at least 0"
-    ):
+    with pytest.raises(InputError, match=r"(?s)n_attacked as .*even n_shadows.*n_copied as .* at least 0"):
         ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=5, n_attacked=0)
     with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
         ShadowModelSettings("sgt")
