@@ -39,11 +39,6 @@ class ReidentificationSettings(Settings, subject="re-identification"):
         Probability of the first place of a trace: the stationary distribution of the chain, or the same for all places.
     max_gap : int
         Longest gap between two events, in instants, over which they are linked.
-
-    Raises
-    ------
-    InputError
-        Lists every setting that is out of range.
     """
 
     n_deleted: CountOrZero = 0
@@ -134,9 +129,7 @@ def reidentification_attacks(
         Names, each with settings if wanted, as in "tf rank=8". By default all estimators.
     settings : ReidentificationSettings, optional
     seed : int
-        For random starts, deletions and intervals.
     progress : bool
-        Show a progress bar if there is a terminal.
     say : callable
         Receives messages on what is done.
 
@@ -145,11 +138,6 @@ def reidentification_attacks(
     list of Reidentified
         By falling AUC of single traces. The first is the strongest *on these traces*: it was chosen by the measured
         numbers, because an auditor looks for the worst case.
-
-    Raises
-    ------
-    InputError
-        The traces or settings do not suit the estimators, `score_traces` or `verification`.
 
     Examples
     --------

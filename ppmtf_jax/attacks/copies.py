@@ -132,9 +132,8 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
 
     Parameters
     ----------
-    released : Traces
-    train, test : Traces
-        Real traces of users who were, and were not, used to make the released traces.
+    released, train, test : Traces
+        `train` and `test` are real traces of users who were, and were not, used to make the released traces.
     seed : int
 
     Raises

@@ -61,13 +61,6 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     ------
     InputError
         The place tables differ, or released users are not training users.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train = toy_city(n_users=20, seed=0).traces
-    >>> reid_rate(train, train, pool_traces=True)
-    1.0
     """
     check_same_places(released=released, train=train)
     truth = training_user_of(released, train)

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.privacy.limits import TAIL
 from ppmtf_jax.streams import Stage, numpy_stream
 
+LEVEL = 0.95
 N_RESAMPLES = 200
 """The ends of a 95 % interval are then known to about a tenth of its width."""
 
@@ -97,5 +97,6 @@ def bootstrap_interval(
     rng = numpy_stream(seed, Stage.BOOTSTRAP)
     weights = rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=N_RESAMPLES).astype(float)
     drawn = np.array([statistic(weight) for weight in weights])
-    low, high = np.nanquantile(drawn, [TAIL, 1 - TAIL])
+    tail = (1 - LEVEL) / 2
+    low, high = np.nanquantile(drawn, [tail, 1 - tail])
     return float(low), float(high)

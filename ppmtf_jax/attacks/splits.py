@@ -42,11 +42,6 @@ class RehearsalSettings(Settings, subject="rehearsal"):
         Share of the users of whom the attacker knows nothing.
     n_targets : int
         Maximum number of target users, and of strangers. Others are left out at random.
-
-    Raises
-    ------
-    InputError
-        Lists every setting that is out of range.
     """
 
     pieces: Literal["period", "trace"] = "period"

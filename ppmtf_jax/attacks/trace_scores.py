@@ -124,7 +124,6 @@ def score_traces(
     max_gap : int
         After a longer gap, in instants, an event is scored as a first place.
     progress : bool
-        Show a progress bar if there is a terminal.
 
     Raises
     ------

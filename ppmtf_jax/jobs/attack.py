@@ -74,23 +74,10 @@ def attack_identity(
 ) -> ReidentificationReport:
     """Attack traces by re-identification with all estimators.
 
-    Parameters
-    ----------
-    traces : path
-        Trace set of real users. Without `released`, the attacker knows the first pieces of some users' traces, and
-        attacks the later pieces, and those of strangers.
-    released : path, optional
-        Synthetic traces made from these users, or a release. The attacker then knows all of `traces`.
-    key : path, optional
-        Key of the release.
-    estimators, settings
-        See `reidentification_attacks`.
-    rehearsal : RehearsalSettings, optional
-        With `released`, only its `n_targets` is used.
-    json_file, picture : paths, optional
-        Files for the numbers and for the curves.
-    show : function of a ReidentificationReport
-        Is called before files are written: if the disk is full, the numbers are not lost.
+    Without `released`, the attacker knows the first pieces of some users' traces, and attacks the later pieces and
+    those of strangers. With `released` (synthetic traces made from these users, or a release with its key), the
+    attacker knows all of `traces`; then only `n_targets` of `rehearsal` is used. `json_file` gets the numbers, `picture`
+    the curves. `show` is called before files are written: if the disk is full, the numbers are not lost.
     """
     chosen, split = settings or ReidentificationSettings(), rehearsal or RehearsalSettings()
     if released is None and key is not None:
@@ -167,28 +154,17 @@ def attack_membership(
         Synthetic traces, or a release; its statement says how it was made and tested.
     train, test : paths
         Trace sets of the training users, and of others.
-    key : path, optional
-        Key of the release.
     model : path, optional
         The model that made the synthetic traces; a release needs none.
     attacks : sequence of str, optional
         Names, each with settings if wanted. By default the likelihood ratio, the density ratio of both kinds, and
         shadow models if it is known how the traces were made. If attacks are named, shadow models are trained only if a
         model is given.
-    n_shadows : int
-        Number of shadow models.
     fast : bool
         Leave out shadow models, which take longest and find most.
-    json_file, picture : paths, optional
-        Files for the numbers and for the curves. The numbers name the users who are most exposed; only you can read the
-        file. The results of finished shadow models lie beside it until all is done: the same call continues from them
-        if the attack is stopped.
-
-    Raises
-    ------
-    InputError
-        The traces are neither a release nor made by the given model, attacks or settings are unknown, or an attack
-        cannot be run on these traces.
+    json_file : path, optional
+        File for the numbers. It names the users who are most exposed; only you can read it. The results of finished
+        shadow models lie beside it until all is done: the same call continues from them if the attack is stopped.
     """
     _check_outputs(json_file, picture, overwrite)
     training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
@@ -283,15 +259,8 @@ def attack_by_points(
 ) -> dict[str, Any]:
     """Measure unicity and, if training data are given, whether the traces are copies.
 
-    Parameters
-    ----------
-    traces : path
-        Real or synthetic traces, or a release.
-    train, test : paths, optional
-        Both or none: trace sets of the training users, and of others.
-    key : path, optional
-        Key of the release: it tells which traces belong to one user. Without it each trace is its own user.
-    json_file : path, optional
+    Training data are `train` and `test`, trace sets of the training users and of others: both or none. With the key of
+    a release, its traces belong to their users; without it each trace is its own user.
     """
     if (train is None) != (test is None):
         raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])

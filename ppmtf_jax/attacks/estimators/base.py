@@ -114,9 +114,7 @@ def estimate_transitions(
         A name in `ESTIMATORS`.
     settings : EstimatorSettings, optional
     seed : int
-        For random starts.
     progress : bool
-        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -68,15 +68,11 @@ class GroupSparseSettings(TensorFactorizationSettings):
 class CrossValidation:
     """How well held-out transitions identify their user, for each beta.
 
-    Parameters
-    ----------
-    beta : float array, shape (betas,)
-    auc : float array, shape (betas, folds)
-        Area under the curve of the log-likelihood ratio.
+    `auc` is the area under the curve of the log-likelihood ratio.
     """
 
-    beta: np.ndarray
-    auc: np.ndarray = field(repr=False)
+    beta: Float[np.ndarray, " beta"]
+    auc: Float[np.ndarray, "beta fold"] = field(repr=False)
 
     @property
     def mean(self) -> Float[np.ndarray, " beta"]:
@@ -105,17 +101,7 @@ def cross_validate_beta(
     attacker would, by log P(run | user) - log P(run | the others), for its own user and for all others. Probabilities
     are raised to the floor and not scaled again.
 
-    Parameters
-    ----------
-    train : Traces
-        Training traces only.
-    settings : GroupSparseSettings, optional
-        Its beta is ignored.
-    betas : sequence of float
-    n_folds : int
-        At most the greatest number of transitions of a user.
-    seed : int
-    progress : bool
+    The beta of `settings` is ignored. There are at most as many folds as a user has transitions.
 
     Raises
     ------

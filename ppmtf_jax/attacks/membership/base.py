@@ -64,9 +64,7 @@ def infer_membership(
         A name in `MEMBERSHIP_ATTACKS`.
     settings : the attack's settings, such as `DensityRatioSettings`; None for its defaults
     seed : int
-        For what the attack draws at random.
     progress : bool
-        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`.
 

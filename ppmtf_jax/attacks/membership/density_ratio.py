@@ -44,11 +44,6 @@ class DensityRatioSettings(Settings, subject="density-ratio attack"):
         traces. The usual density is always a chain.
     reference_fraction : float
         Share of the test users, drawn at random, whose traces are the reference. They are not attacked.
-
-    Raises
-    ------
-    InputError
-        Lists all settings that are out of range.
     """
 
     density: Density = "chain"

@@ -64,11 +64,6 @@ class ShadowModelSettings(Settings, subject="shadow models"):
         How many models are trained: an even number, at least 6. Each costs as much as the released traces did.
     n_attacked : int
         At most so many training users, and so many others, are attacked; they are drawn at random.
-
-    Raises
-    ------
-    InputError
-        Lists what is out of range, and what the synthesizer and the test refuse.
     """
 
     system: str
