@@ -76,8 +76,8 @@ def attack_identity(
 
     Without `released`, the attacker knows the first pieces of some users' traces, and attacks the later pieces and
     those of strangers. With `released` (synthetic traces made from these users, or a release with its key), the
-    attacker knows all of `traces`; then only `n_targets` of `rehearsal` is used. `json_file` gets the numbers, `picture`
-    the curves. `show` is called before files are written: if the disk is full, the numbers are not lost.
+    attacker knows all of `traces`; then only `n_targets` of `rehearsal` is used. `json_file` gets the numbers,
+    `picture` the curves. `show` is called before files are written: if the disk is full, the numbers are not lost.
     """
     chosen, split = settings or ReidentificationSettings(), rehearsal or RehearsalSettings()
     if released is None and key is not None:
