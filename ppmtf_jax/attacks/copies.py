@@ -29,7 +29,7 @@ from ppmtf_jax.privacy.limits import COPIED, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MAX_WINDOWS = 2000
-"""If there are more windows, so many are drawn at random: a share is then known to about 0.01."""
+"""At most this many windows are measured, drawn at random: a share is then known to about 0.01."""
 MIN_WINDOW_EVENTS = 2
 FAR_QUANTILE = 0.95
 SEED = 0

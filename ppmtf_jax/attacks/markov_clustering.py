@@ -27,6 +27,7 @@ def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, 
 
     A node's loop weighs as much as its heaviest edge, or 1 if it has none; given loops do not count. Nodes that end in
     the same attractors are one cluster. A node that ends in several systems of attractors belongs to the first.
+    Clusters are numbered by their first nodes. A larger `inflation`, above 1, gives smaller clusters.
 
     Raises
     ------

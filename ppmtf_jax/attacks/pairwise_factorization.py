@@ -178,9 +178,9 @@ def group_minimizer(
 
     Notes
     -----
-    With g+ = max(g, 0) and b = beta / 2: the slope at v = 0 in a direction d >= 0, ||d|| = 1, is 2 (b - g.d), the least
-    of which is 2 (b - ||g+||). So v = 0 where ||g+|| <= b. Otherwise v is 0 where g_i <= 0, and elsewhere
-    c_i v_i - g_i + b v_i / t = 0 with t = ||v||, that is v_i = t g_i / (c_i t + b), where t solves f(t) = 1 with
+    Let g+ = max(g, 0) and b = beta / 2. The slope at v = 0 in a direction d >= 0, ||d|| = 1, is 2 (b - g.d); its least
+    value is 2 (b - ||g+||). So v = 0 if ||g+|| <= b. Otherwise v_i is 0 where g_i <= 0, and elsewhere
+    c_i v_i - g_i + b v_i / t = 0 with t = ||v||. Then v_i = t g_i / (c_i t + b), where t solves f(t) = 1 with
 
         f(t) = sum (g_i / (c_i t + b))^2.
 

@@ -39,7 +39,7 @@ class RehearsalSettings(Settings, subject="rehearsal"):
     known_share : float
         Share of each target user's pieces that the attacker knows: the earliest, at least one.
     stranger_share : float
-        Share of the users of whom the attacker knows nothing.
+        Share of the users about whom the attacker knows nothing.
     n_targets : int
         Maximum number of target users, and of strangers. Others are left out at random.
     """

@@ -41,7 +41,7 @@ def unicity(
     max_points : int
     n_repeats : int
     n_users : int, optional
-        Size of the crowd: in each repetition so many users are drawn at random, all by default. Compare only numbers
+        Size of the crowd: in each repetition this many users are drawn at random, all by default. Compare only numbers
         from equal crowds, because it is easier to be unique in a small crowd.
     seed : int
 

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 USUAL_MODELS = 4
-"""The mean spread over users weighs as much as so many models, because few models show a single user's spread badly."""
+"""Weight of the mean spread over users, in models: few models show a single user's spread badly."""
 LEAST_SHADOWS = 6
 """Two models are left out at a time; then two with each user and two without remain, which a spread needs."""
 

@@ -42,7 +42,7 @@ MOST_ATTACKED = 1000
 """Maximum number of attacked training users, and of attacked other users. All further training users are in the
 training set of every shadow model."""
 ROUNDS, ENOUGH = 3, 0.8
-"""A shadow model makes traces up to so many times, until this share of the released number has passed the test."""
+"""A shadow model makes traces at most 3 times, until 80 % of the released number have passed the test."""
 ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 """Random-stream numbers of the stage; density_ratio.py uses 0."""
 
