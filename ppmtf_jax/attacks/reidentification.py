@@ -126,7 +126,7 @@ ATTACKS.register(
             Quantity(
                 "reid_rate",
                 "Re-identification rate",
-                "Share of the synthetic traces whose user an attacker guesses right who knows all training traces.",
+                "Share of the synthetic traces whose user is guessed right. The attacker knows all training traces.",
                 "share of traces",
                 "lower",
                 "near Uniform",
