@@ -222,6 +222,8 @@ def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
         ({"n": 1}, 0, moved, test),
         ({"n": 1}, 0, later, test),
         ({"n": 1}, 0, train, real(4, 2)[1]),
+        # A user without an event.
+        ({"n": 1}, 0, replace(train, user_ids=np.append(train.user_ids, 99)), test),
     ]
     assert len({shadow_digest(*each) for each in given}) == len(given)
     assert shadow_digest(*given[0]) == shadow_digest({"n": 1}, 0, *real(4, 3))
