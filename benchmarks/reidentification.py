@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -35,10 +35,9 @@ from matplotlib.figure import Figure
 
 from ppmtf_jax import Traces
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, estimate_transitions
-from ppmtf_jax.attacks.estimators.group_sparse import sparsity_correlation
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
-from ppmtf_jax.attacks.open_world import expected_rates, threshold_rule_rates, verification
+from ppmtf_jax.attacks.open_world import NOBODY, verification
 from ppmtf_jax.attacks.trace_scores import TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.places import PlaceTable
@@ -295,7 +294,7 @@ def class_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
             scores = score_traces(rest, matrices).combined()
             roc, rng = verification(scores).roc(), np.random.default_rng(division)
             for rate in (0.5, 0.75):
-                threshold = roc.threshold_at(rate)
+                threshold = roc.threshold[np.argmax(roc.true_positive_rate >= rate * (1 - 1e-12))]
                 everybody = np.arange(matrices.n_users)
                 one = np.mean([threshold_rule_rates(scores, threshold, np.array([each])) for each in everybody], axis=0)
                 for n_known in range(1, 11):
@@ -309,6 +308,56 @@ def class_rows(shared: Path, betas: Betas, n_divisions: int) -> Iterator[Row]:
                     values = [*found, expected.false_positive, expected.n_candidates]
                     values = [data, division, rate, n_known, *(round(float(value), 4) for value in values)]
                     yield dict(zip(CLASS_COLUMNS, values, strict=True))
+
+
+class Rates(NamedTuple):
+    """How well traces are classified into N' target users and "someone else" (section III-D)."""
+
+    true_positive: float  # share of target users' traces with the right user among the candidates
+    false_positive: float  # share of strangers' traces with a candidate
+    n_candidates: float  # mean number of candidates of a target user's trace
+
+
+def threshold_rule_rates(scores: TraceScores, log_threshold: float, known: np.ndarray) -> Rates:
+    """Rates if all of the `known` target users whose score reaches the threshold are candidates.
+
+    Only traces of these users and of strangers count.
+    """
+    chosen = scores.log_ratio[:, known] >= log_threshold
+    position = np.full(len(scores.target_ids) + 1, NOBODY)
+    position[known] = np.arange(len(known))
+    # The index of strangers, -1, is the last position, which stays nobody's.
+    own = position[scores.truth]
+    of_known, of_strangers = own != NOBODY, scores.truth == NOBODY
+    values = chosen[of_known, own[of_known]], chosen[of_strangers].any(axis=1), chosen[of_known].sum(axis=1)
+    return Rates(*(float(each.mean()) if each.size else float("nan") for each in values))
+
+
+def expected_rates(true_positive: float, false_positive: float, n_known: int) -> Rates:
+    """Rates with N' users if scores are independent, from those of one user: equations (6), (7) and (10)."""
+    return Rates(true_positive, 1 - (1 - false_positive) ** n_known, true_positive + (n_known - 1) * false_positive)
+
+
+def sparsity_correlation(counts: FactorizedCounts) -> tuple[float, float]:
+    """Correlation of which columns of U^(a) and V^(a) are 0, within groups and between them (section VI-B).
+
+    A column of a group is either 0, or some of it is not. Correlated are these states of U^(a) in group g and of V^(a)
+    in group h, over all columns and all pairs of groups with g = h (within) and g != h (between).
+    """
+    assert counts.group is not None
+    membership = counts.group == np.arange(counts.group.max() + 1)[:, None]
+    dense_u, dense_v = (
+        membership @ (np.asarray(factor) > 0) > 0 for factor in (counts.factors.place_a, counts.factors.next_place_a)
+    )
+    first, second = np.divmod(np.arange(len(dense_u) ** 2), len(dense_u))
+    same = first == second
+    return _correlation(dense_u, dense_v), _correlation(dense_u[first[~same]], dense_v[second[~same]])
+
+
+def _correlation(one: np.ndarray, other: np.ndarray) -> float:
+    if one.min(initial=True) == one.max(initial=False) or other.min(initial=True) == other.max(initial=False):
+        return float("nan")
+    return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
 
 
 def group_rows(shared: Path) -> Iterator[Row]:

@@ -25,8 +25,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ppmtf_jax import fit, synthesize, toy_city
-from ppmtf_jax.attacks.alarms import find_alarms
 from ppmtf_jax.attacks.audit import ReidentificationSettings, reidentification_attacks
+from ppmtf_jax.attacks.copies import check_copies
 from ppmtf_jax.attacks.membership import infer_membership
 from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse
 from ppmtf_jax.datasets import read_geolife
@@ -122,7 +122,7 @@ attacked, members = {}, {}
 for system, synthetic in made.items():
     identity = reidentification_attacks(train, synthetic, ["ml floor=1e-3"])[0].each
     members[system] = infer_membership(synthetic, train, test, "density_ratio")
-    alarms = find_alarms(synthetic, train, test)
+    alarms = check_copies(synthetic, train, test)
     attacked[system] = {
         "whose: AUC": identity.auc,
         "right user": identity.accuracy,

@@ -1,4 +1,4 @@
-"""Which attack tells best whose traces these are: all estimators on the same traces, with intervals over users."""
+"""Re-identification with all estimators on the same traces, and a verdict with intervals over users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS, TransitionMatrices, estimate_transitions
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
-from ppmtf_jax.attacks.open_world import NOBODY, Verification, verification
+from ppmtf_jax.attacks.open_world import NOBODY, verification
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
 from ppmtf_jax.attacks.trace_scores import MAX_GAP, TraceScores, score_traces
 from ppmtf_jax.data.comparable import index_of_ids
@@ -21,28 +21,24 @@ from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
 from ppmtf_jax.settings import Count, CountOrZero, Settings, chosen_settings, parse_choice
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
-"""At which true positive rates are told: an attacker who accuses needs few false alarms."""
+"""True positive rates are reported at these: an attacker who accuses people needs few false positives."""
 
 
 @dataclass(frozen=True)
 class ReidentificationSettings(Settings, subject="re-identification"):
-    """How the attack is made.
+    """Settings of the re-identification attack.
 
     Parameters
     ----------
     n_deleted : int
         Places deleted from each trace before it is handed out.
     deletion : "worst" or "random"
-        Of target users' traces: those whose absence hurts the attacker most, or any. Strangers' are always any.
+        Which places of target users' traces are deleted: those whose absence hurts the attacker most, or random ones.
+        Those of strangers are always random.
     first_place : "stationary" or "uniform"
-        Probability of the first place of a trace: that in which the chain would settle, or none in particular.
+        Probability of the first place of a trace: the stationary distribution of the chain, or the same for all places.
     max_gap : int
-        Events with more instants between are not linked.
-
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
+        Longest gap between two events, in instants, over which they are linked.
     """
 
     n_deleted: CountOrZero = 0
@@ -55,24 +51,9 @@ class ReidentificationSettings(Settings, subject="re-identification"):
 class Linkage:
     """How well traces are linked to target users.
 
-    Parameters
-    ----------
-    n_traces : int
-        Of target users and of strangers.
-    n_targets : int
-    n_known : int
-        Target users of whom there are traces.
-    against : "strangers" or "targets"
-        Whose traces are the false ones.
-    auc : float
-        How often a target user's own trace scores higher than somebody else's; 0.5 is a guess.
-    auc_interval : pair of floats
-        95 %, over users drawn again.
-    true_positive_rate : dict of float to float
-        By false positive rate.
-    accuracy : float
-        Share of target users' traces whose user is guessed right among all targets; chance is 1 / n_targets.
-    roc : Roc
+    `n_known` target users made an attacked trace. Impostor traces are of `against`, "strangers" or "targets". The
+    interval is over users. `accuracy` is the share of target users' traces whose user is guessed right; by chance it is
+    1 / n_targets.
     """
 
     n_traces: int
@@ -87,59 +68,32 @@ class Linkage:
 
     @classmethod
     def of(cls, scores: TraceScores, *, seed: int) -> Linkage:
-        """What scores amount to.
-
-        Examples
-        --------
-        >>> from ppmtf_jax.datasets.toy_city import toy_city
-        >>> traces = toy_city(n_users=10, n_places=20, seed=0).traces
-        >>> linkage = Linkage.of(score_traces(traces, estimate_transitions(traces)), seed=0)
-        >>> linkage.against, linkage.auc > 0.9, linkage.accuracy > 0.9
-        ('targets', True, True)
-        """
+        """Evaluate scores; `seed` is for the resamples of the interval."""
         checked = verification(scores)
-        roc, auc_by_users = checked.roc(), checked.auc_by_users()
+        roc = checked.roc()
         known = scores.truth != NOBODY
         right = scores.own[known].argmax(axis=1) == scores.truth[known]
-        n_targets, n_impostors = len(scores.target_ids), int(checked.impostor_user.max()) + 1
-
-        def auc(weight: np.ndarray) -> float:
-            return auc_by_users(*_user_weights(checked, weight, n_targets))
-
-        n_users = n_targets + (n_impostors if checked.against == "strangers" else 0)
         rates = {rate: roc.true_positive_rate_at(rate) for rate in FALSE_POSITIVE_RATES}
-        interval = bootstrap_interval(auc, n_users, seed=seed)
-        n_known = len(np.unique(scores.truth[known]))
+        interval = bootstrap_interval(checked.auc_by_users(), checked.n_users, seed=seed)
+        n_targets, n_known = len(scores.target_ids), len(np.unique(scores.truth[known]))
         return cls(len(known), n_targets, n_known, checked.against, roc.auc, interval, rates, float(right.mean()), roc)
 
     def judgements(self) -> list[Judgement]:
-        """What the limits say of each of `IDENTITY_LIMITS`."""
+        """Judge the numbers by `IDENTITY_LIMITS`."""
         found = (self.accuracy, self.true_positive_rate[0.01], self.true_positive_rate[0.001])
         guesses = (1 / self.n_targets, None, None)
         numbers = zip(IDENTITY_LIMITS, found, guesses, strict=True)
         return [limit.judge(value, self.n_known, guess=guess) for limit, value, guess in numbers]
 
     def numbers(self) -> dict[str, Any]:
-        """All but the curve, for a file."""
+        """All numbers for JSON, without the curve."""
         found = {name: value for name, value in vars(self).items() if name != "roc"}
         return found | {"true_positive_rate": {str(rate): each for rate, each in self.true_positive_rate.items()}}
 
 
 @dataclass(frozen=True, eq=False)
 class Reidentified:
-    """What one estimator achieves.
-
-    Parameters
-    ----------
-    estimator : str
-        Its name, with settings that were given.
-    title : str
-    each : Linkage
-        Where every trace has a pseudonym of its own.
-    combined : Linkage
-        Where all traces of a user have the same one.
-    seconds : float
-    """
+    """Result of one estimator if every trace has its own pseudonym (`each`), or every user (`combined`)."""
 
     estimator: str
     title: str
@@ -148,7 +102,7 @@ class Reidentified:
     seconds: float
 
     def numbers(self) -> dict[str, Any]:
-        """All but the curves, for a file."""
+        """All numbers for JSON, without the curves."""
         linkages = {"each": self.each.numbers(), "combined": self.combined.numbers()}
         return {"estimator": self.estimator, **linkages, "seconds": round(self.seconds, 1)}
 
@@ -163,34 +117,27 @@ def reidentification_attacks(
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> list[Reidentified]:
-    """Attack traces with every estimator, the strongest first.
+    """Attack traces with every estimator; the strongest comes first.
 
     Parameters
     ----------
     known : Traces
-        What the attacker knows of the target users.
+        The target users' traces that the attacker knows.
     anonymized : Traces
-        What is handed out. User ids tell whose the traces are; only the verdict on the attack uses them.
+        The attacked traces. Their user ids are only used to evaluate the attack.
     estimators : sequence of str, optional
-        Each its name, and settings if wanted as name=value with spaces between. By default all there are.
+        Names, each with settings if wanted, as in "tf rank=8". By default all estimators.
     settings : ReidentificationSettings, optional
     seed : int
-        Of random starts, deletions and intervals.
     progress : bool
-        Show a progress bar where there is a terminal.
     say : callable
-        Is told what is done.
+        Receives messages on what is done.
 
     Returns
     -------
     list of Reidentified
-        In falling order of the AUC of single traces. The first is the strongest *on these traces*: it was chosen by
-        what is measured, as an auditor must, who looks for the worst case.
-
-    Raises
-    ------
-    InputError
-        What the estimators, `score_traces` or `verification` refuse.
+        By falling AUC of single traces. The first is the strongest *on these traces*: it was chosen by the measured
+        numbers, because an auditor looks for the worst case.
 
     Examples
     --------
@@ -215,7 +162,7 @@ def reidentification_attacks(
         try:
             matrices = estimate_transitions(known, entry.name, given, seed=seed, progress=progress)
         except InputError as error:
-            # Of those that nobody asked for, one may not suit the data, as where coordinates are missing.
+            # An estimator that nobody asked for may not suit the data, for example if coordinates are missing.
             if estimators is not None or (number == len(parsed) - 1 and not found):
                 raise
             say(f"{name} was left out: {error}")
@@ -238,8 +185,3 @@ def _left_after_deletion(
     )
     is_target = index_of_ids(traces.user_ids, matrices.user_ids) != NOBODY
     return np.where(is_target[traces.user], worst, at_random)
-
-
-def _user_weights(checked: Verification, weight: np.ndarray, n_targets: int) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of the target users, and of the users the false traces are of, who may be the same."""
-    return weight[:n_targets], weight[n_targets:] if checked.against == "strangers" else weight

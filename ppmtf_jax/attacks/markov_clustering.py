@@ -1,8 +1,6 @@
 """Markov clustering (MCL): groups of a graph's nodes that a random walk seldom leaves.
 
-Van Dongen, "Graph Clustering by Flow Simulation", Utrecht 2000. Expansion, the square of a column-stochastic matrix,
-spreads the walk; inflation, a power of its entries, sharpens it; repeated, the matrix becomes one whose columns end in
-few attractors.
+Van Dongen, "Graph Clustering by Flow Simulation", Utrecht 2000.
 """
 
 from __future__ import annotations
@@ -18,35 +16,23 @@ from ppmtf_jax.errors import InputError, Problem
 Sparse = sparse.csr_array | sparse.csc_array | sparse.coo_array
 
 PRUNED_BELOW = 1e-4
-"""Probabilities below this, after an expansion, are dropped; the greatest of a column is kept in any case."""
+"""After an expansion, probabilities below this are dropped; the greatest of a column is always kept."""
 CONVERGED_BELOW = 1e-6
 """Greatest change of an entry in one iteration."""
 MAX_ITERATIONS = 1000
 
 
 def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, " node"]:
-    """Partition the nodes of an undirected graph.
+    """Partition the nodes of an undirected graph by Markov clustering.
 
-    A node's loop has the weight of its heaviest edge, or 1 where it has none; loops that are given do not count. Nodes
-    belong together that end in the same attractors; one that ends in several systems of attractors is put to that with
-    the first of them.
-
-    Parameters
-    ----------
-    weights : sparse matrix, shape (nodes, nodes)
-        Not negative, symmetric.
-    inflation : float
-        The power, above 1: with a larger one clusters are smaller.
-
-    Returns
-    -------
-    int64 array, shape (nodes,)
-        The cluster of each node, numbered 0, 1, ... by their first nodes.
+    A node's loop weighs as much as its heaviest edge, or 1 if it has none; given loops do not count. Nodes that end in
+    the same attractors are one cluster. A node that ends in several systems of attractors belongs to the first.
+    Clusters are numbered by their first nodes. A larger `inflation`, above 1, gives smaller clusters.
 
     Raises
     ------
     InputError
-        The weights are not those of an undirected graph, `inflation` is not above 1, or the walk does not settle.
+        The weights are no undirected graph, `inflation` is not above 1, or the walk does not converge.
 
     Examples
     --------
@@ -61,6 +47,7 @@ def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, 
     _check(weights, inflation)
     flow = _with_loops(weights)
     for _ in range(MAX_ITERATIONS):
+        # Expansion: the square spreads the walk. Inflation: the power sharpens it.
         inflated = _stochastic(_pruned(flow @ flow).power(inflation))
         difference: Any = abs(inflated - flow)
         change = difference.max()
@@ -105,11 +92,11 @@ def _pruned(flow: Any) -> sparse.csc_array:
 
 
 def _clusters(flow: Any) -> Int[np.ndarray, " node"]:
-    """Clusters from the limit, whose columns are spread evenly over systems of attractors."""
+    """Read the clusters from the limit, whose columns are spread evenly over systems of attractors."""
     n_nodes = flow.shape[0]
     is_attractor = flow.diagonal() > CONVERGED_BELOW
     ends = flow.tocoo()
-    # Attractors that reach each other are one system, known by its first.
+    # Attractors that reach each other are one system.
     inside = is_attractor[ends.row] & is_attractor[ends.col]
     links = sparse.coo_array((np.ones(inside.sum()), (ends.row[inside], ends.col[inside])), (n_nodes, n_nodes))
     _, system = sparse.csgraph.connected_components(links, directed=False)

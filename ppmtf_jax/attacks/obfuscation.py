@@ -1,7 +1,7 @@
-"""Deleting places from traces before they are handed out: at random, or those that would help an attacker most.
+"""Deletion of places from traces before they are handed out, at random or the worst for the attacker.
 
-Section VI-A of Murakami et al., TIFS 2017. Which events stay is a mask over events, so that masks can be put together;
-`Traces.select_events` applies it, and the instants of the others are then without an event.
+Section VI-A of Murakami et al., TIFS 2017. Functions return a mask of the events that stay, for `Traces.select_events`.
+Deleted events leave instants without an event.
 """
 
 from __future__ import annotations
@@ -23,19 +23,12 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 
 def random_deletions(traces: Traces, n_deleted: int, *, seed: int) -> Bool[np.ndarray, " event"]:
-    """Which events stay if some of each trace, at random, are deleted; one of each trace stays at least.
+    """Mask of the events that stay if `n_deleted` of each trace are deleted at random; at least one stays.
 
     Raises
     ------
     InputError
         `n_deleted` is negative.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=3, n_days=1, seed=0).traces
-    >>> traces.n_events - int(random_deletions(traces, 5, seed=0).sum())
-    15
     """
     _check(n_deleted)
     trace = traces.trace_of_event()
@@ -54,35 +47,26 @@ def worst_deletions(
     first_place: Literal["stationary", "uniform"] = "stationary",
     max_gap: int = MAX_GAP,
 ) -> Bool[np.ndarray, " event"]:
-    """Which events stay if those are deleted that leave a trace least probable under its own user's chain.
+    """Mask of the events that stay in the worst case for the attacker.
 
-    The worst case for the attacker: of all ways to delete that many places, the one with the smallest P(trace | H_n),
-    where n is the user whose trace it is. It is found exactly, by a dynamic program over the places that stay: the
-    smallest probability of a beginning that ends in some place with some number deleted.
+    Of all ways to delete `n_deleted` places of a trace (at least one stays), take the one with the smallest
+    P(trace | H_n), where n is the user who made the trace. A dynamic program finds it exactly: over the places that
+    stay, the smallest probability of a beginning that ends at some place with some number of deletions.
 
     Parameters
     ----------
     traces : Traces
-        One event of each stays at least. Traces of users whom the attacker knows nothing of are left whole.
+        Traces of users without a matrix are left whole.
     matrices : TransitionMatrices
         The attacker's.
     n_deleted : int
-        Places to delete from each trace.
     first_place, max_gap
-        As the attacker scores traces; see `score_traces`.
+        As in `score_traces`.
 
     Raises
     ------
     InputError
         The place tables differ, or `n_deleted` is negative.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.attacks.estimators.base import estimate_transitions
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=3, n_days=1, n_places=20, seed=0).traces
-    >>> traces.n_events - int(worst_deletions(traces, estimate_transitions(traces), 2).sum())
-    6
     """
     _check(n_deleted)
     check_same_places(traces=traces, training=matrices)
@@ -119,7 +103,7 @@ def _bounds(trace: Int[np.ndarray, " event"]) -> tuple[Int[np.ndarray, " trace"]
 def _steps_back(
     trace: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_steps: int
 ) -> tuple[Int[np.ndarray, "event back"], Int[np.ndarray, "event back"]]:
-    """The event 1, 2, ... before each of the same trace, -1 where there is none, and the instants between."""
+    """Index of the event 1, 2, ... before each in the same trace (-1 if none), and the gap in instants."""
     back = np.arange(len(trace))[:, None] - np.arange(1, n_steps + 1)
     same = (back >= 0) & (trace[back] == trace[:, None])
     return np.where(same, back, -1), np.where(same, instant[:, None] - instant[back], 0)
@@ -133,7 +117,7 @@ def _log_probabilities(
     gap: Int[np.ndarray, "event back"],
     stationary: bool,
 ) -> tuple[Float[np.ndarray, " event"], Float[np.ndarray, "event back"]]:
-    """Of each event as a first place, and after each of the events before it, under its own user's chain."""
+    """Log-probability of each event as a first place, and after each of the events before it, for its own user."""
     as_first, after = np.empty(len(place)), np.empty(previous.shape)
     max_power = int(gap.max(initial=0))
     users = np.unique(target)
@@ -172,22 +156,22 @@ def _kept(
     after: Float[np.ndarray, "event back"],
     n_deleted: int,
 ) -> Bool[np.ndarray, " event"]:
-    """Which events stay, by the dynamic program, for all traces at once, place by place."""
+    """Mask of the events that stay: the dynamic program, for all traces at once."""
     longest, n_deletions = int(length.max()), np.minimum(n_deleted, length - 1)
-    # least[t, m]: the smallest log-probability where place t stays and m places before it are deleted.
+    # least[t, m]: the smallest log-probability up to place t if it stays and m places before it are deleted.
     shape = (longest, n_deleted + 1, len(first))
     least, skipped = np.full(shape, np.inf), np.zeros(shape, np.int64)
     for t in range(longest):
         event = np.minimum(first + t, len(as_first) - 1)
         for m in range(min(t, n_deleted) + 1):
-            # Coming from d + 1 places before, or from none.
+            # The last place that stays before t is d + 1 places before, or there is none.
             ways = [least[t - d - 1, m - d] + after[event, d] for d in range(min(m, t - 1) + 1)]
             ways.append(as_first[event] if m == t else np.full(len(first), np.inf))
             least[t, m], skipped[t, m] = np.min(ways, axis=0), np.argmin(ways, axis=0)
             skipped[t, m][skipped[t, m] == len(ways) - 1] = t
     keep = np.zeros(len(as_first), bool)
     traces = np.arange(len(first))
-    # The last place that stays: as many as are left over are deleted after it.
+    # Choose the last place that stays: all deletions that are left come after it. Then go back through the table.
     ends = length[None] - 1 - np.arange(n_deleted + 1)[:, None]
     left = n_deletions[None] - np.arange(n_deleted + 1)[:, None]
     possible = (ends >= 0) & (left >= 0)

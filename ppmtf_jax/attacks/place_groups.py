@@ -1,4 +1,4 @@
-"""Groups of places between which people move: Algorithm 2 of Murakami et al. (TIFS 2017)."""
+"""Groups of places that people move between: Algorithm 2 of Murakami et al. (TIFS 2017)."""
 
 from __future__ import annotations
 
@@ -9,51 +9,15 @@ from scipy.spatial import KDTree
 
 from ppmtf_jax.attacks.markov_clustering import markov_clusters
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 
 ADJACENCY_WEIGHT = 0.01
-"""Of the edge of two adjacent places (section VI-A)."""
+"""Weight of the edge between two adjacent places (section VI-A)."""
 N_NEIGHBOURS = 8
 LEAST_FILLED = 0.1
-"""Share of the cells of a regular lattice that have a place: coordinates of which fewer do are taken for scattered."""
+"""Coordinates are scattered, and no lattice, if a smaller share of the cells has a place."""
 OFF_CELL = 0.1
-"""Distance of a place from the middle of its cell, in cells."""
-
-
-def place_groups(
-    traces: Traces, *, adjacency_weight: float = ADJACENCY_WEIGHT, inflation: float = 2.0
-) -> Int[np.ndarray, " place"]:
-    """Group the places by Markov clustering of the transitions of all users.
-
-    Parameters
-    ----------
-    traces : Traces
-        Training traces.
-    adjacency_weight : float
-        Of adjacent places, see `adjacent_places`, beside the number of transitions; with 0 coordinates do not matter.
-    inflation : float
-        Of `markov_clusters`.
-
-    Returns
-    -------
-    int64 array, shape (places,)
-        The group of each place, numbered from 0.
-
-    Raises
-    ------
-    InputError
-        Coordinates do not tell what is adjacent, or a setting is impossible.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> place_groups(toy_city(n_users=50, n_places=20, seed=0).traces).shape
-    (20,)
-    """
-    steps = traces.transitions()
-    adjacent = adjacency_term(traces.places, adjacency_weight)
-    return groups_of_moves(steps.place, steps.next_place, adjacent, inflation)
+"""Maximum distance of a place from the middle of its cell, in cells."""
 
 
 def groups_of_moves(
@@ -62,13 +26,13 @@ def groups_of_moves(
     adjacency: sparse.csr_array,
     inflation: float = 2.0,
 ) -> Int[np.ndarray, " place"]:
-    """Group the places from a list of moves and what `adjacency_term` gives: steps 2 and 3 of Algorithm 2."""
+    """Cluster the places by moves of all users and by adjacency: steps 2 and 3 of Algorithm 2."""
     moves = sparse.csr_array((np.ones(len(place)), (place, next_place)), adjacency.shape)
     return markov_clusters(sparse.csr_array(moves + moves.T + adjacency), inflation)
 
 
 def adjacency_term(places: PlaceTable, weight: float) -> sparse.csr_array:
-    """The weights epsilon of Algorithm 2: `weight` where two places are adjacent, else 0."""
+    """Matrix of `weight` (epsilon of Algorithm 2) where two places are adjacent; weight 0 needs no coordinates."""
     if not 0 <= weight < np.inf:
         raise InputError("groups of places", [Problem("adjacency_weight of at least 0", repr(weight))])
     if not weight:
@@ -77,15 +41,11 @@ def adjacency_term(places: PlaceTable, weight: float) -> sparse.csr_array:
 
 
 def adjacent_places(places: PlaceTable) -> sparse.csr_array:
-    """Which places are adjacent: the eight around a cell of a regular lattice, or else the eight nearest.
+    """Symmetric matrix with 1 where two places are adjacent; the diagonal is 0.
 
-    Coordinates are a lattice where rows and columns are evenly spaced and no cell has two places; cells may be empty,
-    up to nine in ten. Elsewhere places are adjacent if one is among the eight nearest of the other.
-
-    Returns
-    -------
-    sparse float64 array, shape (places, places)
-        Symmetric, 1 where adjacent; the diagonal is 0.
+    If the coordinates are a regular lattice, the eight cells around a place are adjacent. A lattice has evenly spaced
+    rows and columns and no cell with two places; up to nine in ten cells may be empty. Otherwise two places are
+    adjacent if one is among the eight nearest of the other.
 
     Raises
     ------
@@ -114,7 +74,7 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
         pair = near.T
     else:
         neighbour = np.asarray(KDTree(position).query(position, min(n_places, N_NEIGHBOURS + 1))[1])
-        # A place is its own nearest one, unless others are at the same point.
+        # The nearest place is the place itself, unless others are at the same point.
         itself = neighbour == np.arange(n_places)[:, None]
         itself[~itself.any(axis=1), -1] = True
         near = neighbour[~itself].reshape(n_places, -1)
@@ -124,7 +84,7 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
 
 
 def _lattice_cells(position: np.ndarray) -> Int[np.ndarray, "place 2"] | None:
-    """Row and column of each place in a regular lattice; None where places are scattered."""
+    """Row and column of each place in a regular lattice; None if places are scattered."""
     cells = [_evenly_spaced(along) for along in position.T]
     evenly_spaced = [cell for cell in cells if cell is not None]
     if len(evenly_spaced) < len(cells):
@@ -136,12 +96,12 @@ def _lattice_cells(position: np.ndarray) -> Int[np.ndarray, "place 2"] | None:
 
 
 def _evenly_spaced(along: np.ndarray) -> Int[np.ndarray, " place"] | None:
-    """Numbers of evenly spaced values from the least on; None where they are not."""
+    """Numbers of evenly spaced values, from the least on; None if they are not evenly spaced."""
     extent = np.ptp(along)
     if not extent:
         return np.zeros(len(along), int)
     gap = np.diff(np.sort(along))
-    # Far less than a cell, but more than coordinates are rounded to.
+    # Far below a cell, but above the rounding of coordinates.
     between = gap[gap > extent / (10 * len(along))]
     step = extent / np.round(extent / np.median(between))
     number = (along - along.min()) / step

@@ -8,4 +8,4 @@ from ppmtf_jax.registry import Registry
 ATTACKS: Registry[Measurement] = Registry("attack", "ppmtf_jax.attacks")
 
 NO_TRANSITIONS = "no transition to attack with: no two consecutive events in the training or in the synthetic traces"
-"""When an attack that looks at transitions is undefined."""
+"""Why an attack on transitions has no result."""

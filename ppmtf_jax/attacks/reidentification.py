@@ -14,14 +14,14 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.limits import NAMED
 
 TIE = 1e-9
-"""Log-likelihoods this close are equal: sums of the same logarithms in another order differ by less."""
+"""Log-likelihoods that differ by less are ties: sums of the same logarithms in another order differ by less."""
 
 
 def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) -> np.ndarray:
     """Guess, for each released trace, the training user whose transitions make it most likely.
 
-    The attacker knows all training traces and holds every user for equally likely beforehand. A transition that a user
-    never made has probability 1e-8. The first user wins a tie.
+    The attacker knows all training traces; all users are equally likely beforehand. A transition that a user never made
+    has probability 1e-8. The first user wins a tie.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
         What the attacker sees, on the places of `train`.
     train : Traces
     pool_traces : bool
-        Attack all traces of a user as one: for real data, where trace numbers only mark breaks.
+        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
 
     Returns
     -------
@@ -55,19 +55,12 @@ def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) ->
 def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> float:
     """Share of the released traces whose training user is guessed right; chance is 1 / training users.
 
-    NaN if no training or no released trace has a transition: there is nothing to guess by.
+    NaN if no training trace or no released trace has a transition.
 
     Raises
     ------
     InputError
         The place tables differ, or released users are not training users.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train = toy_city(n_users=20, seed=0).traces
-    >>> reid_rate(train, train, pool_traces=True)
-    1.0
     """
     check_same_places(released=released, train=train)
     truth = training_user_of(released, train)
@@ -133,11 +126,11 @@ ATTACKS.register(
             Quantity(
                 "reid_rate",
                 "Re-identification rate",
-                "Share of the synthetic traces whose user is guessed right by one who knows all training traces.",
+                "Share of the synthetic traces whose user is guessed right. The attacker knows all training traces.",
                 "share of traces",
                 "lower",
                 "near Uniform",
-                f"{NO_TRANSITIONS}, or synthetic users who stand for nobody, so that there is nobody to find",
+                f"{NO_TRANSITIONS}, or synthetic users who stand for nobody, so that nobody can be found",
             ),
         ),
         _measure,

@@ -1,4 +1,4 @@
-"""How well scores tell apart: receiver operating characteristic, and intervals over users."""
+"""Receiver operating characteristic (ROC) curves of attack scores, and bootstrap intervals over users."""
 
 from __future__ import annotations
 
@@ -11,106 +11,71 @@ from jaxtyping import Float
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, numpy_stream
 
+LEVEL = 0.95
 N_RESAMPLES = 200
-"""Of a bootstrap: the ends of a 95 % interval are then known to about a tenth of its width."""
+"""The ends of a 95 % interval are then known to about a tenth of its width."""
 
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """True against false positive rate over all thresholds.
-
-    Parameters
-    ----------
-    false_positive_rate, true_positive_rate : float arrays, shape (thresholds,)
-        Rising, from (0, 0) to (1, 1).
-    threshold : float array, shape (thresholds,)
-        Falling from infinity; a score at least as great is called positive.
+    """True against false positive rate over all thresholds, which fall from infinity; ties count as one threshold.
 
     Examples
     --------
     >>> roc = Roc.of(positive=np.array([3.0, 2.0, 1.0]), negative=np.array([2.0, 0.0]))
-    >>> roc.true_positive_rate.round(2).tolist(), roc.false_positive_rate.tolist()
-    ([0.0, 0.33, 0.67, 1.0, 1.0], [0.0, 0.0, 0.5, 0.5, 1.0])
-    >>> round(roc.auc, 6) == round((1 + 0.75 + 0.5) / 3, 6)
-    True
+    >>> roc.true_positive_rate.round(2).tolist(), roc.false_positive_rate.tolist(), round(roc.auc, 2)
+    ([0.0, 0.33, 0.67, 1.0, 1.0], [0.0, 0.0, 0.5, 0.5, 1.0], 0.75)
     """
 
-    false_positive_rate: np.ndarray = field(repr=False)
-    true_positive_rate: np.ndarray = field(repr=False)
-    threshold: np.ndarray = field(repr=False)
+    false_positive_rate: Float[np.ndarray, " threshold"] = field(repr=False)
+    true_positive_rate: Float[np.ndarray, " threshold"] = field(repr=False)
+    threshold: Float[np.ndarray, " threshold"] = field(repr=False)
 
     @classmethod
     def of(cls, positive: np.ndarray, negative: np.ndarray, weight: np.ndarray | None = None) -> Roc:
-        """From the scores of what should be called positive, and of what should not.
-
-        Parameters
-        ----------
-        positive, negative : float arrays
-            Of any shape.
-        weight : float array, shape (positives + negatives,), optional
-            How much each counts, as in a bootstrap.
+        """Compute the curve; `weight` says how much each score counts, positives first, as in a bootstrap.
 
         Raises
         ------
         InputError
-            One of the two has no score, or a score is NaN.
+            There are no positives or no negatives, or a score is not a finite number.
         """
+        from sklearn.metrics import roc_curve
+
         scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
-        if not np.size(positive) or not np.size(negative) or np.isnan(scores).any():
-            found = f"{np.size(positive)} and {np.size(negative)}, {int(np.isnan(scores).sum())} of them NaN"
-            raise InputError("scores", [Problem("numbers of both kinds, positive and negative", found)])
-        order = np.argsort(-scores, kind="stable")
-        is_positive = order < np.size(positive)
-        counted = np.ones(len(scores)) if weight is None else weight[order]
-        # Of equal scores, none can be called positive alone.
-        last = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-        false_rate, true_rate = (
-            _rates(np.where(kind, counted, 0.0))[np.append(0, last + 1)] for kind in (~is_positive, is_positive)
-        )
-        return cls(false_rate, true_rate, np.append(np.inf, scores[order][last]))
+        n_positive, n_negative = np.size(positive), np.size(negative)
+        n_wrong = int((~np.isfinite(scores)).sum())
+        if not n_positive or not n_negative or n_wrong:
+            found = f"{n_positive} and {n_negative}, {n_wrong} of them NaN or infinite"
+            raise InputError("scores", [Problem("finite scores of positives and of negatives", found)])
+        is_positive = np.repeat([True, False], [n_positive, n_negative])
+        return cls(*roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False))
 
     @property
     def auc(self) -> float:
-        """Area under the curve: how often a positive scores higher than a negative, ties counting half."""
+        """Area under the curve: how often a positive scores higher than a negative; ties count half."""
         return float(np.trapezoid(self.true_positive_rate, self.false_positive_rate))
 
     @property
     def advantage(self) -> float:
-        """Greatest difference of true and false positive rate, from 0 to 1."""
+        """Greatest difference between the true and the false positive rate, from 0 to 1."""
         return float(np.max(self.true_positive_rate - self.false_positive_rate))
 
     def true_positive_rate_at(self, false_positive_rate: float) -> float:
-        """Greatest true positive rate of a threshold with at most that false positive rate; no interpolation.
-
-        Examples
-        --------
-        >>> roc = Roc.of(np.arange(10.0) + 95, np.arange(100.0))
-        >>> roc.true_positive_rate_at(0.01), roc.true_positive_rate_at(0.0)
-        (0.6, 0.5)
-        """
+        """Greatest true positive rate at a false positive rate of at most this; no interpolation."""
         allowed = self.false_positive_rate <= false_positive_rate * (1 + 1e-12)
         return float(self.true_positive_rate[allowed].max())
-
-    def threshold_at(self, true_positive_rate: float) -> float:
-        """The greatest threshold with at least that true positive rate."""
-        return float(self.threshold[np.argmax(self.true_positive_rate >= true_positive_rate * (1 - 1e-12))])
 
 
 def auc_by_weights(
     positive: Float[np.ndarray, " positive"], negative: Float[np.ndarray, " negative"]
 ) -> Callable[[np.ndarray, np.ndarray], float]:
-    """A function that gives the area under the curve for weights of the positives and of the negatives.
+    """Return a function from weights of positives and negatives to the area under the curve.
 
-    For many resamples of many negatives: what their order decides is found once.
-
-    Examples
-    --------
-    >>> auc = auc_by_weights(np.array([3.0, 1.0]), np.array([2.0, 1.0]))
-    >>> auc(np.ones(2), np.ones(2)), auc(np.array([3.0, 1.0]), np.array([1.0, 0.0]))
-    (0.625, 0.75)
+    For bootstraps: many negatives are sorted once, not in each resample.
     """
     distinct, at = np.unique(positive, return_inverse=True)
-    # 2 i for a negative between distinct positives i - 1 and i, 2 i + 1 for one that equals positive i.
+    # 2 i: the negative lies between distinct positives i - 1 and i. 2 i + 1: it equals positive i.
     code = np.searchsorted(distinct, negative) + np.searchsorted(distinct, negative, side="right")
 
     def auc(of_positive: np.ndarray, of_negative: np.ndarray) -> float:
@@ -122,37 +87,16 @@ def auc_by_weights(
     return auc
 
 
-def _rates(weight: Float[np.ndarray, " score"]) -> Float[np.ndarray, " passed"]:
-    """Share of the weight in the first 0, 1, ... scores; NaN if there is none, as in a resample without a positive."""
-    passed = np.concatenate([[0.0], np.cumsum(weight)])
-    return passed / passed[-1] if passed[-1] else np.full(len(passed), np.nan)
-
-
 def bootstrap_interval(
-    statistic: Callable[[Float[np.ndarray, " user"]], float], n_users: int, *, seed: int, level: float = 0.95
+    statistic: Callable[[Float[np.ndarray, " user"]], float], n_users: int, *, seed: int
 ) -> tuple[float, float]:
-    """Interval of a statistic over users: each resample weighs every user by how often it was drawn.
+    """95 % bootstrap interval of a statistic, a function of how often each user was drawn.
 
-    A user's traces and scores depend on each other, so that users, not traces, are drawn.
-
-    Parameters
-    ----------
-    statistic : callable
-        From a weight of each user to a number.
-    n_users : int
-    seed : int
-    level : float
-
-    Examples
-    --------
-    >>> heights = np.random.default_rng(0).normal(size=100)
-    >>> low, high = bootstrap_interval(lambda weight: float(np.average(heights, weights=weight)), 100, seed=0)
-    >>> low < heights.mean() < high and 0.3 < high - low < 0.5
-    True
+    Users are resampled and not their traces, because the traces and scores of a user depend on each other.
     """
     rng = numpy_stream(seed, Stage.BOOTSTRAP)
     weights = rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=N_RESAMPLES).astype(float)
     drawn = np.array([statistic(weight) for weight in weights])
-    tail = (1 - level) / 2
+    tail = (1 - LEVEL) / 2
     low, high = np.nanquantile(drawn, [tail, 1 - tail])
     return float(low), float(high)

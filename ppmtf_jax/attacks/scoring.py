@@ -1,8 +1,9 @@
-"""What an attacker learns of each user: sparse transition matrices, and fast sums of them over traces.
+"""Sparse counts of transitions and events, and their products, block by block.
 
-Both attacks score a trace for a user by adding one number for each transition of the trace. Most users never made most
-of the transitions, and for those the number does not depend on the user. So the scores of all traces and users are a
-baseline for each trace plus a sparse product (traces x pairs) @ (pairs x users), where a pair is a place and the next.
+Re-identification and the likelihood ratio score a trace for a user by adding one number for each transition of the
+trace. Most users never made most of the transitions, and for those the number does not depend on the user. So the
+scores of all traces and users are a baseline for each trace plus a sparse product (traces x pairs) @ (pairs x users),
+where a pair is a place and the next place.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from jaxtyping import Float, Int
 from scipy import sparse
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows
 
 FLOOR = 1e-8
 """Probability of a transition that a user, or the population, was never seen to make (App. D)."""
@@ -23,33 +26,16 @@ PRODUCTS_AT_A_TIME = 2**23
 
 @dataclass(frozen=True, eq=False)
 class AttackedTraces:
-    """How often each attacked trace makes each transition.
+    """How often each attacked trace makes each transition; `user` is the index of the user it was made from."""
 
-    Parameters
-    ----------
-    user, number : int arrays, shape (traces,)
-        Index of the user the trace was made from, and its number among that user's.
-    pairs : int64 array, shape (pairs,)
-        The distinct pairs, sorted.
-    counts : sparse float64 matrix, shape (traces, pairs)
-    """
-
-    user: np.ndarray
-    number: np.ndarray
-    pairs: np.ndarray
+    user: Int[np.ndarray, " trace"]
+    number: Int[np.ndarray, " trace"]
+    pairs: Int[np.ndarray, " pair"]
     counts: sparse.csr_array
 
 
 def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTraces:
-    """Count the transitions of each released trace; with `pool_traces`, of all traces of a user as one.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> attacked = attacked_traces(toy_city(n_users=3, seed=0).traces, pool_traces=True)
-    >>> attacked.user.tolist(), attacked.number.tolist()
-    ([0, 1, 2], [0, 0, 0])
-    """
+    """Count the transitions of each released trace, or of all traces of a user together (`pool_traces`)."""
     user, number = released.trace_table()
     unit = released.trace_of_event()
     if pool_traces:
@@ -61,27 +47,10 @@ def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTrac
     return AttackedTraces(user, number, pairs, counts)
 
 
-def count_pairs(traces: Traces, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """How often each unit, such as a user or a trace, makes each transition.
+def count_pairs(traces: Traces, unit: Int[np.ndarray, " event"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count how often each unit, such as a user or a trace, makes each transition.
 
-    Parameters
-    ----------
-    traces : Traces
-    unit : int array, shape (events,)
-        Index of the unit that each event belongs to; a trace is in one unit.
-
-    Returns
-    -------
-    unit, pair, count : int64 arrays, shape (distinct transitions of the units,)
-        Sorted by unit and pair: place times places plus next place.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=3, seed=0).traces
-    >>> _, _, count = count_pairs(traces, traces.user)
-    >>> int(count.sum()) == len(traces.transitions().event)
-    True
+    Returns units, pairs (place times number of places plus next place) and counts, sorted by unit and pair.
     """
     steps = traces.transitions()
     n_pairs = traces.n_places**2
@@ -90,20 +59,27 @@ def count_pairs(traces: Traces, unit: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return code // n_pairs, code % n_pairs, count
 
 
-def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> Iterator[tuple[slice, sparse.csr_array]]:
-    """`counts @ values` (traces x users), some traces at a time, so that a block stays in memory.
+def events_by_point(
+    windows: Windows,
+    value: Float[np.ndarray, " chosen"] | None = None,
+    *,
+    event: Int[np.ndarray, " chosen"] | slice = slice(None),
+    row: Int[np.ndarray, " chosen"] | None = None,
+    n_rows: int = 0,
+) -> sparse.csr_array:
+    """Sparse matrix of events, windows by points; a point is an instant of the period and a place.
 
-    Yields
-    ------
-    rows, product
-        Which traces, and their rows of the product.
-
-    Examples
-    --------
-    >>> counts, values = sparse.csr_array([[1.0, 2.0], [0.0, 1.0]]), sparse.csr_array([[1.0], [3.0]])
-    >>> [(rows, product.toarray().tolist()) for rows, product in products_in_blocks(counts, values)]
-    [(slice(0, 2, None), [[7.0], [3.0]])]
+    Entries are `value`, 1 by default. With `event`, only some events are taken, and `row` says for whom they count.
     """
+    n_places = len(windows.places)
+    point = windows.phase[event].astype(np.int64) * n_places + windows.place[event]
+    row, n_rows = (windows.window, windows.n_windows) if row is None else (row, n_rows)
+    entries = np.ones(len(point)) if value is None else value
+    return sparse.csr_array((entries, (row, point)), shape=(n_rows, windows.time_grid.n_instants * n_places))
+
+
+def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> Iterator[tuple[slice, sparse.csr_array]]:
+    """Yield `counts @ values` block by block: a slice of rows and their product, small enough for memory."""
     work = sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape) @ np.diff(
         values.indptr
     )

@@ -1,4 +1,4 @@
-"""What of real traces the attacker knows, and what is handed out without names: a rehearsal of an attack."""
+"""Split real traces into what the attacker knows and what is handed out without names: a rehearsal of an attack."""
 
 from __future__ import annotations
 
@@ -16,16 +16,11 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 
 class Rehearsal(NamedTuple):
-    """Real traces, some of which the attacker knows.
+    """Real traces, split for an attack.
 
-    Attributes
-    ----------
-    known : Traces
-        Of the target users: the earliest pieces of each.
-    anonymized : Traces
-        The later pieces of all: of strangers as many as of target users, who would else be known by having fewer.
-    n_left_out : int
-        Chosen target users who have one piece only: they are strangers.
+    `known` are the earliest pieces of each target user, `anonymized` the later pieces of target users and strangers.
+    Strangers hand out as many as target users: otherwise target users would be recognized by having fewer. `n_left_out`
+    drawn target users have only one piece: they count as strangers.
     """
 
     known: Traces
@@ -40,18 +35,13 @@ class RehearsalSettings(Settings, subject="rehearsal"):
     Parameters
     ----------
     pieces : "period" or "trace"
-        What is handed out under one pseudonym: what a user did in a period of the time grid, such as a day, or a trace.
+        What is handed out under one pseudonym: a user's events in a period of the time grid, such as a day, or a trace.
     known_share : float
-        Share of each target user's pieces, the earliest, that the attacker knows; at least one.
+        Share of each target user's pieces that the attacker knows: the earliest, at least one.
     stranger_share : float
-        Share of the users of whom the attacker knows nothing.
+        Share of the users about whom the attacker knows nothing.
     n_targets : int
-        Most target users; others are left out at random, and as many strangers.
-
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
+        Maximum number of target users, and of strangers. Others are left out at random.
     """
 
     pieces: Literal["period", "trace"] = "period"
@@ -61,15 +51,7 @@ class RehearsalSettings(Settings, subject="rehearsal"):
 
 
 def cut_by_period(traces: Traces) -> Traces:
-    """Traces that end where a period of the time grid does, numbered anew for each user.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=2, n_days=3, seed=0).traces
-    >>> len(traces.trace_table()[0]), len(cut_by_period(traces).trace_table()[0])
-    (2, 6)
-    """
+    """Cut traces where a period of the time grid ends; the pieces are numbered anew for each user."""
     period = traces.instant // traces.time_grid.period
     begins = np.diff(traces.trace_of_event(), prepend=-1) | np.diff(period, prepend=-1)
     number = np.cumsum(begins != 0, dtype=np.int32)
@@ -83,7 +65,7 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
     Raises
     ------
     InputError
-        Less than two target users have two pieces.
+        Fewer than two target users have two pieces.
 
     Examples
     --------
@@ -105,7 +87,7 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
         raise InputError("rehearsal", [Problem("two users with two pieces at least", found, way_out=way_out)])
     n_known = np.clip(np.round(n_pieces * settings.known_share).astype(int), 1, np.maximum(n_pieces - 1, 1))
     rank = np.arange(len(user_of_piece)) - (np.cumsum(n_pieces) - n_pieces)[user_of_piece]
-    # Of one piece there is no earlier part.
+    # Of users with one piece, the attacker knows nothing.
     is_early = (rank < n_known[user_of_piece]) & (n_pieces[user_of_piece] > 1)
     is_used = np.isin(user_of_piece, np.concatenate([chosen, strangers]))
     left_out = len(chosen) - int(is_target.sum())
@@ -114,24 +96,9 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
 
 
 def targets_of(train: Traces, released: Traces, n_targets: int, *, seed: int) -> Rehearsal:
-    """An attacker who has the training traces of some users, and all that was released.
+    """Split for an attacker who knows the training traces of some users, at most `n_targets` drawn at random.
 
-    Where there are more training users than targets, the released traces of as many others are those of strangers.
-
-    Parameters
-    ----------
-    train, released : Traces
-        With the same user ids.
-    n_targets : int
-        Most target users, chosen at random.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=10, n_days=1, seed=0).traces
-    >>> made = targets_of(traces, traces, 4, seed=0)
-    >>> made.known.n_users, made.anonymized.n_users
-    (4, 8)
+    Released traces of these users are attacked, and those of as many other training users, the strangers.
     """
     training_user_of(released, train)
     shuffled = numpy_stream(seed, Stage.REHEARSAL).permutation(train.n_users)

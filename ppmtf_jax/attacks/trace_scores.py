@@ -1,9 +1,9 @@
-"""How probable each attacked trace is under each target user's chain, and under the chain of all the others.
+"""Log-probability of each attacked trace under each target user's chain, and under the mean chain of all other targets.
 
 Equations (1)-(5) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility
-Traces" (TIFS 2017). A place that was deleted from a trace is an instant without an event; it is summed over. For a
-Markov chain that sees some of its places exactly, the forward algorithm is a product of entries of powers of the
-transition matrix, one for each two events, the power being the number of instants between them.
+Traces" (TIFS 2017). An instant without an event is a deleted place: it is summed over. For a Markov chain whose other
+places are known exactly, the forward algorithm is a product of entries of powers of the transition matrix: one for each
+two consecutive events, with their distance in instants as the power.
 """
 
 from __future__ import annotations
@@ -27,50 +27,32 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 
 MAX_GAP = 6
-"""Instants between two events beyond which the later one is scored as a first place: the chain has forgotten."""
-# Matrices of a batch of users, as entries: own and the others' ones, powers of them, and what solving for the
-# stationary distribution copies.
+"""After a longer gap, in instants, an event is scored as a first place: the chain has forgotten the one before."""
+# Entries of the matrices of a batch of users; an entry takes memory for the user's own and the others' matrix, their
+# powers, and the copies made when solving for the stationary distribution.
 BATCH_ENTRIES = 2**23
 BYTES_OF_ENTRY = 2 * 5 * 8
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What of each trace is scored: its first places, and each event with the one before it.
+    """The scored parts of each trace: its first places, and each event with the one before it.
 
-    Parameters
-    ----------
-    user_ids : array, shape (traces,)
-        Whose trace it is.
-    number : int array, shape (traces,)
-        Of the trace among that user's.
-    first : int array, shape (first places,)
-        The distinct ones.
-    gap, place, next_place : int arrays, shape (steps,)
-        The distinct steps, sorted by the number of instants between.
-    counts : sparse float64 array, shape (traces, steps + first places)
-        How often each trace has each of them.
+    The distinct first places are `first`; the distinct steps (`gap` is the distance in instants) are sorted by gap.
+    `counts` says how often each trace has each step, and then each first place.
     """
 
     user_ids: np.ndarray
-    number: np.ndarray
-    first: np.ndarray
-    gap: np.ndarray
-    place: np.ndarray
-    next_place: np.ndarray
+    number: Int[np.ndarray, " trace"]
+    first: Int[np.ndarray, " first"]
+    gap: Int[np.ndarray, " step"]
+    place: Int[np.ndarray, " step"]
+    next_place: Int[np.ndarray, " step"]
     counts: sparse.csr_array
 
     @classmethod
     def of(cls, traces: Traces, max_gap: int = MAX_GAP) -> Observed:
-        """What traces show.
-
-        Examples
-        --------
-        >>> from ppmtf_jax.datasets.toy_city import toy_city
-        >>> traces = toy_city(n_users=3, n_days=1, seed=0).traces
-        >>> Observed.of(traces).counts.sum() == traces.n_events
-        np.True_
-        """
+        """Collect steps and first places of traces."""
         trace, place = traces.trace_of_event(), traces.place.astype(np.int64)
         gap = np.diff(traces.instant.astype(np.int64), prepend=0)
         linked = np.diff(trace, prepend=-1) == 0
@@ -91,23 +73,15 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class TraceScores:
-    """Log-probability of each attacked trace under each target user's chain, and under the others'.
+    """Log-probability of each attacked trace under each target user's chain, and under the others' chain.
 
-    Parameters
-    ----------
-    own, others : float64 arrays, shape (traces, targets)
-        log P(trace | H_n) and log P(trace | H_0); the others of user n are all target users but her.
-    user_ids : array, shape (traces,)
-        Whose trace it is: what the attacker wants to know.
-    number : int array, shape (traces,)
-        Of the trace among that user's.
-    target_ids : array, shape (targets,)
+    `own` is log P(trace | H_n) and `others` log P(trace | H_0); the others of target n are all other target users.
     """
 
-    own: np.ndarray = field(repr=False)
-    others: np.ndarray = field(repr=False)
+    own: Float[np.ndarray, "trace target"] = field(repr=False)
+    others: Float[np.ndarray, "trace target"] = field(repr=False)
     user_ids: np.ndarray = field(repr=False)
-    number: np.ndarray = field(repr=False)
+    number: Int[np.ndarray, " trace"] = field(repr=False)
     target_ids: np.ndarray = field(repr=False)
 
     @property
@@ -117,11 +91,11 @@ class TraceScores:
 
     @property
     def truth(self) -> Int[np.ndarray, " trace"]:
-        """Index of the target user each trace is of, -1 if of none of them."""
+        """Index of the target user who made each trace, -1 if nobody of them did."""
         return index_of_ids(self.user_ids, self.target_ids)
 
     def combined(self) -> TraceScores:
-        """Those of all traces of a user together: what an attacker sums who knows them under one pseudonym."""
+        """Sum the scores of all traces of a user: the attacker sees them under one pseudonym."""
         users, row = np.unique(self.user_ids, return_inverse=True)
         by_user = sparse.csr_array((np.ones(len(row)), (row, np.arange(len(row)))))
         number = np.zeros(len(users), np.int64)
@@ -141,21 +115,20 @@ def score_traces(
     Parameters
     ----------
     traces : Traces
-        What the attacker sees, on the places of the training traces. User ids tell whose they are, for evaluation only.
+        What the attacker sees, on the places of the training traces. User ids are only used to evaluate the attack.
     matrices : TransitionMatrices
         Of the target users, at least two.
     first_place : "stationary" or "uniform"
         Probability of the first place of a trace: the stationary distribution of the same chain (section III-B), or the
-        same for all places, which leaves it out of the ratio.
+        same for all places, which cancels in the ratio.
     max_gap : int
-        Events with more than that many instants between are not linked; the later is a first place again.
+        After a longer gap, in instants, an event is scored as a first place.
     progress : bool
-        Show a progress bar where there is a terminal.
 
     Raises
     ------
     InputError
-        The place tables differ, there are less than two target users, `max_gap` is below 1, or memory would not do.
+        The place tables differ, there are fewer than two target users, `max_gap` is below 1, or memory is too small.
 
     Examples
     --------
@@ -194,12 +167,9 @@ def score_traces(
 def log_tables(
     observed: Observed, matrices: TransitionMatrices, *, stationary: bool, progress: bool = False
 ) -> Iterator[tuple[Int[np.ndarray, " user"], Float[np.ndarray, "2 user column"]]]:
-    """Log-probability of each column of `observed.counts` under the chains of some users, and of their others.
+    """Yield indices of some users, and log-probabilities of the columns of `observed.counts` for each of them.
 
-    Yields
-    ------
-    users, tables
-        Indices of some users, and a row for each; the mean of all the others' chains is (4).
+    The first table is under the users' own chains, the second under (4), the mean chain of all other users.
     """
     batches = batches_of_users(matrices, np.arange(matrices.n_users))
     with jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:
@@ -218,14 +188,9 @@ def log_tables(
 
 
 def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Float[Array, "*batch place"]:
-    """Distribution that a chain keeps, from transition matrices whose entries are all positive.
+    """Stationary distribution of chains whose transition probabilities are all positive.
 
-    Solves pi (I - P + E) = 1 where all entries of E are 1: pi E = 1 and pi P = pi, and nothing else does.
-
-    Examples
-    --------
-    >>> bool(jnp.allclose(stationary_distribution(jnp.array([[0.5, 0.5], [0.25, 0.75]])), jnp.array([1 / 3, 2 / 3])))
-    True
+    Solves pi (I - P + E) = 1, where all entries of E are 1. Then pi E = 1 and pi P = pi, and the solution is unique.
     """
     n_places = matrices.shape[-1]
     system = jnp.eye(n_places) - matrices + 1
@@ -238,13 +203,13 @@ def stationary_distribution(matrices: Float[Array, "*batch place place"]) -> Flo
 def batches_of_users(
     matrices: TransitionMatrices, users: Int[np.ndarray, " user"], n_matrices: int = 1
 ) -> list[Int[np.ndarray, " some"]]:
-    """Users in batches for which so many matrices of each fit in memory."""
+    """Split users into batches, so that `n_matrices` matrices for each user fit in memory."""
     at_a_time = max(1, _batch_users(matrices) // n_matrices)
     return np.array_split(users, -(-len(users) // at_a_time))
 
 
 def padded_indices(indices: Int[np.ndarray, "*rows column"]) -> Int[np.ndarray, "*rows padded"]:
-    """Columns added up to a power of two, so that few programs are compiled."""
+    """Pad the number of columns to a power of two, so that few programs are compiled."""
     n_columns = indices.shape[-1]
     width = 1 << max(0, int(n_columns - 1).bit_length())
     return np.pad(indices, [(0, 0)] * (indices.ndim - 1) + [(0, width - n_columns)])
@@ -267,7 +232,7 @@ def _log_tables(
     chains = jnp.stack([own, (total - own) / n_others])
     power, tables = chains, []
     for number, step in enumerate(steps):
-        # One table for each gap from 1 on, even where no event has it.
+        # One table for each gap from 1 on, even if no event has this gap.
         power = power @ chains if number else power
         tables.append(jnp.log(power[..., step[0], step[1]]))
     log_first = jnp.full((*chains.shape[:2], len(first)), -jnp.log(chains.shape[-1]))
@@ -277,7 +242,7 @@ def _log_tables(
 
 
 def _steps_of_gap(observed: Observed) -> Int[np.ndarray, " gap"]:
-    """How many distinct steps there are of each gap, from 1 on."""
+    """Number of distinct steps with each gap, from 1 on."""
     return np.bincount(observed.gap, minlength=1)[1:]
 
 

@@ -1,4 +1,4 @@
-"""The steps that attack traces: whose they are, who was in the data, and whether they are copies."""
+"""Job steps that attack traces: re-identification, membership inference, unicity and copies."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ppmtf_jax.attacks.alarms import find_alarms, unicity
 from ppmtf_jax.attacks.audit import ReidentificationSettings, Reidentified, reidentification_attacks
+from ppmtf_jax.attacks.copies import check_copies
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
 from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, ShadowModelSettings, infer_by_shadow_models
-from ppmtf_jax.attacks.splits import Rehearsal, RehearsalSettings, rehearse, targets_of
+from ppmtf_jax.attacks.roc import Roc
+from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
+from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.steps import load_released
@@ -28,26 +30,17 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 REPORT = "ppmtf attack"
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
-KEY_NEEDED = "Without the key it is not known whose the traces are, and so not whether the attack is right"
+KEY_NEEDED = "Without the key, nobody knows who made which trace, and so whether the attack is right"
 
 PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
 class ReidentificationReport:
-    """Outcome of re-identification attacks.
+    """Result of re-identification attacks; the strongest comes first.
 
-    Parameters
-    ----------
-    attacks : list of Reidentified
-        The strongest first.
-    n_targets : int
-        Users of whom the attacker knows traces.
-    n_strangers : int
-        Users of attacked traces of whom she knows nothing.
-    n_left_out : int
-        Chosen target users with too few traces, attacked as strangers.
-    settings : dict
+    Target users are those whose traces the attacker knows; strangers are other users of attacked traces. `n_left_out`
+    drawn target users have too few traces and count as strangers.
     """
 
     attacks: list[Reidentified]
@@ -79,25 +72,12 @@ def attack_identity(
     overwrite: bool = False,
     progress: bool = False,
 ) -> ReidentificationReport:
-    """Attack the identity of traces by all estimators.
+    """Attack traces by re-identification with all estimators.
 
-    Parameters
-    ----------
-    traces : path
-        Trace set of real users. Without `released`, the attacker knows the first pieces of some of them, and attacks
-        the later ones and those of strangers.
-    released : path, optional
-        Synthetic traces made from these users, or a release. The attacker then knows all of `traces`.
-    key : path, optional
-        Of the release.
-    estimators, settings
-        See `reidentification_attacks`.
-    rehearsal : RehearsalSettings, optional
-        Of which only `n_targets` matters where there is `released`.
-    json_file, picture : paths, optional
-        For the numbers, and for the curves.
-    show : function of a ReidentificationReport
-        Is called before files are written: a full disk must not cost the numbers.
+    Without `released`, the attacker knows the first pieces of some users' traces, and attacks the later pieces and
+    those of strangers. With `released` (synthetic traces made from these users, or a release with its key), the
+    attacker knows all of `traces`; then only `n_targets` of `rehearsal` is used. `json_file` gets the numbers,
+    `picture` the curves. `show` is called before files are written: if the disk is full, the numbers are not lost.
     """
     chosen, split = settings or ReidentificationSettings(), rehearsal or RehearsalSettings()
     if released is None and key is not None:
@@ -112,41 +92,40 @@ def attack_identity(
     attacks = reidentification_attacks(
         made.known, made.anonymized, estimators, chosen, seed=seed, progress=progress, say=say
     )
-    report = _report(made, attacks, asdict(chosen) | asdict(split) | {"seed": seed})
+    n_attacked_targets = len(set(made.known.user_ids.tolist()) & set(made.anonymized.user_ids.tolist()))
+    report = ReidentificationReport(
+        attacks,
+        n_targets=made.known.n_users,
+        n_strangers=made.anonymized.n_users - n_attacked_targets,
+        n_left_out=made.n_left_out,
+        settings=asdict(chosen) | asdict(split) | {"seed": seed},
+    )
     show(report)
     if json_file is not None:
         write_text(json_file, report.to_json())
     if picture is not None:
-        _draw(report, picture)
+        curves = {}
+        for attack in report.attacks:
+            name, *given = attack.estimator.split()
+            name = " ".join([name.upper(), *given])
+            curves |= {name: attack.each.roc, f"{name}*": attack.combined.roc}
+        _draw(curves, "Re-identification (*: all traces of a user together)", picture)
     return report
 
 
 @dataclass(frozen=True, eq=False)
 class MembershipReport:
-    """Outcome of membership attacks.
-
-    Parameters
-    ----------
-    attacks : dict of str to MembershipScores
-        By name, with settings that were given; in falling order of the area under the curve.
-    summaries : dict of str to MembershipSummary
-        Of the same names.
-    settings : dict
-    """
+    """Result of membership attacks: scores and summaries by attack name, in falling order of the AUC."""
 
     attacks: dict[str, MembershipScores]
     summaries: dict[str, MembershipSummary]
     settings: dict[str, Any]
 
     def to_json(self) -> str:
-        """All numbers, without the curves.
-
-        They name the users who are most exposed: keep them secret.
-        """
+        """All numbers, without the curves; keep them secret, because they name the users who are most exposed."""
         found = {name: summary.to_dict() for name, summary in self.summaries.items()}
-        return (
-            json.dumps({"made_by": REPORT, "settings": self.settings, "attacks": found}, indent=1, default=str) + "\n"
-        )
+        content = {"made_by": REPORT, "settings": self.settings, "attacks": found}
+        return json.dumps(content, indent=1, default=str) + "\n"
 
 
 def attack_membership(
@@ -167,36 +146,25 @@ def attack_membership(
     overwrite: bool = False,
     progress: bool = False,
 ) -> MembershipReport:
-    """Tell who was in the training data, by several attacks.
+    """Attack traces by membership inference, to find who was in the training data.
 
     Parameters
     ----------
     synthetic : path
-        Synthetic traces, or a release, whose statement says how it was made and tested.
+        Synthetic traces, or a release; its statement says how it was made and tested.
     train, test : paths
         Trace sets of the training users, and of others.
-    key : path, optional
-        Of the release.
     model : path, optional
-        That made the synthetic traces, all of them; a release needs none.
+        The model that made the synthetic traces; a release needs none.
     attacks : sequence of str, optional
-        Each its name, and settings if wanted. By default the likelihood ratio, the density ratio of both kinds, and
-        shadow models wherever it is known how to make them. Where attacks are named, shadow models are learned only if
-        a model is given.
-    n_shadows : int
-        How many shadow models are learned.
+        Names, each with settings if wanted. By default the likelihood ratio, the density ratio of both kinds, and
+        shadow models if it is known how the traces were made. If attacks are named, shadow models are trained only if a
+        model is given.
     fast : bool
-        Leave shadow models out, which take longest and find most.
-    json_file, picture : paths, optional
-        For the numbers, which name the users who are most exposed and which only you can read, and for the curves.
-        Beside the former lies what is known of finished shadow models until all is done: if the attack is stopped, the
-        same call goes on from it.
-
-    Raises
-    ------
-    InputError
-        The traces are neither a release nor made by the given model, attacks or settings are unknown, or what an
-        attack refuses.
+        Leave out shadow models, which take longest and find most.
+    json_file : path, optional
+        File for the numbers. It names the users who are most exposed; only you can read it. The results of finished
+        shadow models lie beside it until all is done: the same call continues from them if the attack is stopped.
     """
     _check_outputs(json_file, picture, overwrite)
     training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
@@ -217,7 +185,7 @@ def attack_membership(
                 released, training, testing, shadows, **how
             )
         except InputError as error:
-            # No reason to lose what the other attacks found.
+            # Keep the results of the other attacks.
             say(f"shadow models, the strongest attack, are left out: {error}")
     ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {name: scores.summary(seed=seed) for name, scores in ordered.items()}
@@ -228,15 +196,12 @@ def attack_membership(
     if checkpoint is not None:
         remove(checkpoint)
     if picture is not None:
-        from ppmtf_jax.evaluation.plots import roc_curves, save_figure
-
-        curves = {name: scores.roc for name, scores in ordered.items()}
-        save_figure(roc_curves(curves, title="Membership inference", logarithmic=True), picture)
+        _draw({name: scores.roc for name, scores in ordered.items()}, "Membership inference", picture, logarithmic=True)
     return report
 
 
 def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS) -> ShadowModelSettings | None:
-    """Shadow models that make and test traces like those of a release, or None if its statement does not say how.
+    """Settings of shadow models like the model of a release; None if the release does not name the model.
 
     Examples
     --------
@@ -257,7 +222,7 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
     if known.get("n_verifiers") == "all":
         known["n_verifiers"] = None
     if known.get("eta", 0) > MAX_ETA:
-        # Whoever released them allowed it, and an attacker does the same.
+        # The data holder allowed it, and the attacker does the same.
         known["allow_large_eta"] = True
     return ShadowModelSettings(generator["system"], generator.get("settings", {}), known, n_shadows)
 
@@ -265,7 +230,7 @@ def shadows_of_release(statement: Mapping[str, Any], n_shadows: int = N_SHADOWS)
 def _shadows_like(
     synthetic: PathLike, released: Traces, model: PathLike | None, n_shadows: int, say: Callable[[str], None]
 ) -> ShadowModelSettings | None:
-    """How shadow models are made for traces. None, with a message on the reason, if it is not known."""
+    """Settings of shadow models for traces; None, with a message, if it is not known how the traces were made."""
     if (Path(synthetic) / STATEMENT_JSON).is_file():
         found = shadows_of_release(json.loads((Path(synthetic) / STATEMENT_JSON).read_text("utf-8")), n_shadows)
         if found is None:
@@ -275,7 +240,7 @@ def _shadows_like(
         say("shadow models, the strongest attack, are left out: give the model that made these traces (--model)")
         return None
     fitted = FittedModel.load(model)
-    # Shadow models of another system would be compared with nothing.
+    # Shadow models of another system would say nothing.
     check_origin(fitted, released)
     return ShadowModelSettings(fitted.system, fitted.settings, None, n_shadows)
 
@@ -292,17 +257,10 @@ def attack_by_points(
     overwrite: bool = False,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Tell how many people are known by a few points and, if training data is given, whether traces are copies.
+    """Measure unicity and, if training data are given, whether the traces are copies.
 
-    Parameters
-    ----------
-    traces : path
-        Real or synthetic traces, or a release.
-    train, test : paths, optional
-        Both or none: trace sets of the training users and of others.
-    key : path, optional
-        Of the release: the traces of a user are then hers, in place of one user's each.
-    json_file : path, optional
+    Training data are `train` and `test`, trace sets of the training users and of others: both or none. With the key of
+    a release, its traces belong to their users; without it each trace is its own user.
     """
     if (train is None) != (test is None):
         raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])
@@ -314,7 +272,7 @@ def attack_by_points(
     else:
         training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
         attacked = load_released(traces, training, key, progress=progress)
-        found = find_alarms(attacked, training, testing, seed=seed).to_dict()
+        found = check_copies(attacked, training, testing, seed=seed).to_dict()
     show(found)
     if json_file is not None:
         write_text(json_file, json.dumps({"made_by": REPORT, "seed": seed, **found}, indent=1) + "\n")
@@ -322,7 +280,7 @@ def attack_by_points(
 
 
 def is_attack_report(path: Path) -> bool:
-    """Whether a file holds what an attack found, written by this program."""
+    """Whether this program wrote the file as a report of attacks."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -340,19 +298,7 @@ def _check_outputs(json_file: PathLike | None, picture: PathLike | None, overwri
         check_output_file(picture, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
 
 
-def _report(made: Rehearsal, attacks: list[Reidentified], settings: dict[str, Any]) -> ReidentificationReport:
-    n_of_targets = len(set(made.known.user_ids.tolist()) & set(made.anonymized.user_ids.tolist()))
-    n_strangers = made.anonymized.n_users - n_of_targets
-    return ReidentificationReport(attacks, made.known.n_users, n_strangers, made.n_left_out, settings)
-
-
-def _draw(report: ReidentificationReport, picture: PathLike) -> None:
+def _draw(curves: dict[str, Roc], title: str, picture: PathLike, *, logarithmic: bool = False) -> None:
     from ppmtf_jax.evaluation.plots import roc_curves, save_figure
 
-    curves = {}
-    for attack in report.attacks:
-        name, *given = attack.estimator.split()
-        name = " ".join([name.upper(), *given])
-        curves |= {name: attack.each.roc, f"{name}*": attack.combined.roc}
-    title = "Re-identification (*: all traces of a user together)"
-    save_figure(roc_curves(curves, title=title), picture)
+    save_figure(roc_curves(curves, title=title, logarithmic=logarithmic), picture)

@@ -70,7 +70,7 @@ def test_a_first_iteration_by_hand() -> None:
 
 
 @pytest.mark.parametrize("inflation", [1.5, 2.0, 3.0])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_pruning_changes_no_cluster(seed: int, inflation: float) -> None:
     weights = blocks(seed)
     assert markov_clusters(weights, inflation).tolist() == dense_clusters(weights.toarray(), inflation)
@@ -105,16 +105,15 @@ def test_the_program_finds_the_same(seed: int, tmp_path) -> None:
     assert {frozenset(linked[ours[linked] == cluster].tolist()) for cluster in set(ours[linked].tolist())} == theirs
 
 
-@pytest.mark.parametrize(
-    ("weights", "inflation", "expected"),
-    [
-        (np.ones((2, 3)), 2.0, "square matrix"),
-        (-np.ones((2, 2)), 2.0, "at least 0"),
-        (np.array([[0, np.nan], [np.nan, 0]]), 2.0, "finite"),
-        (np.array([[0, 1.0], [0, 0]]), 2.0, "symmetric"),
-        (np.ones((2, 2)), 1.0, "inflation above 1"),
-    ],
-)
-def test_what_cannot_be_clustered(weights: np.ndarray, inflation: float, expected: str) -> None:
-    with pytest.raises(InputError, match=expected):
-        markov_clusters(sparse.csr_array(weights), inflation)
+def test_what_cannot_be_clustered() -> None:
+    wrong = {
+        "square matrix": np.ones((2, 3)),
+        "at least 0": -np.ones((2, 2)),
+        "finite": np.array([[0, np.nan], [np.nan, 0]]),
+        "symmetric": np.array([[0, 1.0], [0, 0]]),
+    }
+    for expected, weights in wrong.items():
+        with pytest.raises(InputError, match=expected):
+            markov_clusters(sparse.csr_array(weights))
+    with pytest.raises(InputError, match="inflation above 1"):
+        markov_clusters(sparse.csr_array(np.ones((2, 2))), 1.0)

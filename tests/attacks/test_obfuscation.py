@@ -9,23 +9,15 @@ import pytest
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, estimate_transitions
 from ppmtf_jax.attacks.obfuscation import random_deletions, worst_deletions
 from ppmtf_jax.attacks.trace_scores import score_traces
-from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from tests.support import minutes, places_in_line, random_traces
 
-N_PLACES, LENGTH = 4, 7
+LENGTH = 7
 
 
-def random_traces(n_users: int, n_traces: int, seed: int, *, drop: float = 0.0) -> Traces:
-    """Traces of random places; some of the instants may be without an event."""
-    rng = np.random.default_rng(seed)
-    index = pd.MultiIndex.from_product([range(n_users), range(n_traces), range(LENGTH)])
-    frame = pd.DataFrame(index.to_list(), columns=["user", "trace", "instant"])
-    frame["place"] = rng.choice(N_PLACES, size=len(frame), p=[0.5, 0.3, 0.1, 0.1])
-    frame = frame[rng.random(len(frame)) >= drop]
-    places = PlaceTable(np.arange(N_PLACES), np.zeros(N_PLACES), np.zeros(N_PLACES))
-    return Traces.from_frame(frame, places, TimeGrid.each_instant("2024-01-01T00:00:00", 3600, LENGTH))
+def some_traces(n_users: int, n_traces: int, seed: int, *, keep: float = 1.0) -> Traces:
+    return random_traces(seed, range(n_users), places_in_line(4), minutes(LENGTH), n_traces=n_traces, keep=keep)
 
 
 def own_scores(traces: Traces, matrices: TransitionMatrices, **how) -> dict[tuple[int, int], float]:
@@ -54,15 +46,15 @@ def least_by_trying_all(traces: Traces, matrices: TransitionMatrices, n_deleted:
     [(1, {}), (3, {}), (3, {"max_gap": 2}), (2, {"first_place": "uniform"}), (LENGTH + 3, {})],
 )
 def test_worst_deletions_are_the_worst_of_all(n_deleted: int, how: dict) -> None:
-    matrices = estimate_transitions(random_traces(3, 2, seed=1))
-    traces = random_traces(3, 2, seed=2, drop=0.25)
+    matrices = estimate_transitions(some_traces(3, 2, seed=1))
+    traces = some_traces(3, 2, seed=2, keep=0.75)
     keep = worst_deletions(traces, matrices, n_deleted, **how)
     left = own_scores(traces.select_events(keep), matrices, **how)
     assert left == pytest.approx(least_by_trying_all(traces, matrices, n_deleted, **how), rel=1e-9)
 
 
 def test_random_deletions_are_not_the_worst() -> None:
-    matrices, traces = estimate_transitions(random_traces(3, 2, seed=1)), random_traces(3, 2, seed=2)
+    matrices, traces = estimate_transitions(some_traces(3, 2, seed=1)), some_traces(3, 2, seed=2)
     worst = own_scores(traces.select_events(worst_deletions(traces, matrices, 3)), matrices)
     at_random = own_scores(traces.select_events(random_deletions(traces, 3, seed=0)), matrices)
     assert all(at_random[key] >= worst[key] - 1e-9 for key in worst)
@@ -70,30 +62,25 @@ def test_random_deletions_are_not_the_worst() -> None:
 
 
 def test_as_many_places_are_deleted_of_each_trace() -> None:
-    traces = random_traces(4, 3, seed=3)
+    traces = some_traces(4, 3, seed=3)
     for keep in (random_deletions(traces, 2, seed=0), worst_deletions(traces, estimate_transitions(traces), 2)):
         assert np.bincount(traces.trace_of_event()[keep]).tolist() == [LENGTH - 2] * 12
     assert np.bincount(traces.trace_of_event()[random_deletions(traces, 99, seed=0)]).tolist() == [1] * 12
 
 
 def test_each_place_is_deleted_as_often() -> None:
-    traces = random_traces(400, 10, seed=4)
+    traces = some_traces(400, 10, seed=4)
     deleted = np.bincount(traces.instant[~random_deletions(traces, 2, seed=5)], minlength=LENGTH)
     n, p = 4_000, 2 / LENGTH
     assert np.abs(deleted - n * p).max() < 5 * np.sqrt(n * p * (1 - p))
 
 
-def test_strangers_traces_are_left_whole() -> None:
-    traces = random_traces(4, 2, seed=3)
+def test_strangers_traces_are_left_whole_and_negative_numbers_refused() -> None:
+    traces = some_traces(4, 2, seed=3)
     matrices = estimate_transitions(traces.select_users(np.array([0, 2])))
     keep = worst_deletions(traces, matrices, 2)
     assert keep[np.isin(traces.user, [1, 3])].all()
     assert (~keep).sum() == 2 * 2 * 2
-
-
-def test_less_than_no_place_cannot_be_deleted() -> None:
-    traces = random_traces(2, 1, seed=0)
-    with pytest.raises(InputError, match="at least 0"):
-        random_deletions(traces, -1, seed=0)
-    with pytest.raises(InputError, match="at least 0"):
-        worst_deletions(traces, estimate_transitions(traces), -1)
+    for delete in (lambda: random_deletions(traces, -1, seed=0), lambda: worst_deletions(traces, matrices, -1)):
+        with pytest.raises(InputError, match="at least 0"):
+            delete()

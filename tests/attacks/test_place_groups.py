@@ -1,13 +1,10 @@
 """Groups of places: which are adjacent, and the weights of Algorithm 2."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from ppmtf_jax.attacks.place_groups import adjacency_term, adjacent_places, groups_of_moves, place_groups
+from ppmtf_jax.attacks.place_groups import adjacency_term, adjacent_places, groups_of_moves
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 
 
@@ -53,18 +50,6 @@ def test_weights_are_moves_both_ways_and_adjacency() -> None:
     assert groups_of_moves(place[:2], next_place[:2], adjacency_term(places, 0.0)).tolist() == [0, 0, 1, 2]
 
 
-def test_who_moves_and_when_does_not_matter() -> None:
-    places = lattice(*np.divmod(np.arange(36), 6))
-    rng = np.random.default_rng(0)
-    when = pd.MultiIndex.from_product([range(8), range(6)], names=["user", "instant"]).to_frame(index=False)
-    frame = when.assign(place=rng.integers(36, size=len(when)))
-    grid = TimeGrid.each_instant("2024-01-01T00:00:00", 3600, 6)
-    groups = place_groups(Traces.from_frame(frame, places, grid))
-    again = place_groups(Traces.from_frame(frame.assign(user=7 - frame["user"]), places, grid))
-    assert groups.tolist() == again.tolist()
-    assert 1 < groups.max() + 1 < 36
-
-
 @pytest.mark.parametrize("latitude", [[35.0, 35.0], [35.0, np.nan]])
 def test_without_coordinates_nothing_is_adjacent(latitude: list[float]) -> None:
     places = PlaceTable(np.arange(2), np.array(latitude), np.full(2, 139.0))
@@ -73,11 +58,8 @@ def test_without_coordinates_nothing_is_adjacent(latitude: list[float]) -> None:
     assert not adjacency_term(places, 0.0).nnz
 
 
-def test_one_place_is_one_group() -> None:
+def test_one_place_is_one_group_and_a_negative_weight_is_refused() -> None:
     places = PlaceTable(np.arange(1), np.zeros(1), np.zeros(1))
     assert groups_of_moves(np.zeros(3, int), np.zeros(3, int), adjacency_term(places, 0.01)).tolist() == [0]
-
-
-def test_a_negative_weight_is_refused() -> None:
     with pytest.raises(InputError, match="adjacency_weight of at least 0"):
         adjacency_term(lattice(np.arange(2), np.arange(2)), -1.0)

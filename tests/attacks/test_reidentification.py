@@ -39,13 +39,13 @@ def guesses_by_loops(released: Traces, train: Traces) -> list[int]:
     return guesses
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_guesses_equal_those_of_loops(seed: int) -> None:
-    train = traces_of(seed, n_users=7, n_traces=2, keep=0.8)
-    released = traces_of(100 + seed, n_users=7, n_traces=3, keep=0.7)
-    expected = guesses_by_loops(released, train)
-    assert len(set(expected)) > 2
-    assert reidentify(released, train).tolist() == expected
+def test_guesses_equal_those_of_loops() -> None:
+    for seed in range(3):
+        train = traces_of(seed, n_users=7, n_traces=2, keep=0.8)
+        released = traces_of(100 + seed, n_users=7, n_traces=3, keep=0.7)
+        expected = guesses_by_loops(released, train)
+        assert len(set(expected)) > 2
+        assert reidentify(released, train).tolist() == expected
 
 
 def test_the_first_user_wins_a_tie() -> None:
@@ -85,28 +85,21 @@ def test_independent_traces_are_recognized_at_chance() -> None:
     assert abs(reid_rate(partly, train) - chance) > tolerance
 
 
-def test_released_users_may_be_a_subset() -> None:
+def test_released_users_may_be_a_subset_and_pooled_traces_are_one_guess_a_user() -> None:
     train = traces_of(0, n_users=30, n_traces=1)
     some = train.select_users(np.array([3, 17, 29]))
     assert reidentify(some, train).tolist() == [3, 17, 29]
     assert reid_rate(some, train) == 1.0
+    many = traces_of(0, n_users=10, n_traces=4, keep=0.8)
+    assert reidentify(many, many, pool_traces=True).tolist() == list(range(10))
+    assert reid_rate(many, many, pool_traces=True) == 1.0
 
 
-def test_pooled_traces_are_one_guess_a_user() -> None:
-    train = traces_of(0, n_users=10, n_traces=4, keep=0.8)
-    assert reidentify(train, train, pool_traces=True).tolist() == list(range(10))
-    assert reid_rate(train, train, pool_traces=True) == 1.0
-
-
-def test_without_transitions_the_rate_is_undefined() -> None:
+def test_without_transitions_the_rate_is_undefined_and_strangers_are_an_error() -> None:
     train = traces_of(0, n_users=3, n_traces=1)
     still = to_traces([(0, 0, 0, 1), (1, 0, 4, 2)], PLACES, GRID)
     assert math.isnan(reid_rate(still, train))
     assert math.isnan(reid_rate(still, still))
     assert reidentify(still, train).tolist() == [0, 0]
-
-
-def test_strangers_are_an_error() -> None:
-    train = traces_of(0, n_users=3, n_traces=1)
     with pytest.raises(InputError, match="users of the training set"):
         reid_rate(traces_of(0, n_users=4, n_traces=1), train)

@@ -1,44 +1,38 @@
-"""Curves against counting, and the false alarms of intervals."""
+"""Curves against counting, and how often intervals cover the truth."""
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score, roc_curve
 
 from ppmtf_jax.attacks.roc import Roc, auc_by_weights, bootstrap_interval
 from ppmtf_jax.errors import InputError
 
 
-def test_curves_with_ties_and_weights_agree_with_scikit_learn() -> None:
+def test_curves_with_ties_and_weights_are_those_of_counting() -> None:
     rng = np.random.default_rng(0)
     positive, negative = rng.integers(0, 9, 50) + 2.0, rng.integers(0, 9, 70).astype(float)
-    weight = rng.integers(0, 4, 120).astype(float)
-    labels, scores = np.repeat([1, 0], [50, 70]), np.concatenate([positive, negative])
-    roc = Roc.of(positive, negative, weight)
-    false_rate, true_rate, _ = roc_curve(labels, scores, sample_weight=weight, drop_intermediate=False)
-    assert roc.false_positive_rate == pytest.approx(false_rate)
-    assert roc.true_positive_rate == pytest.approx(true_rate)
-    assert roc.auc == pytest.approx(roc_auc_score(labels, scores, sample_weight=weight))
-    assert auc_by_weights(positive, negative)(*np.split(weight, [50])) == pytest.approx(roc.auc)
-    assert roc.advantage == pytest.approx((true_rate - false_rate).max())
+    for weight in (np.ones(120), rng.integers(1, 4, 120).astype(float)):
+        of_positive, of_negative = weight[:50], weight[50:]
+        roc = Roc.of(positive, negative, weight)
+        assert roc.threshold.tolist() == [np.inf, *range(10, -1, -1)]
+        rates = [
+            [of_kind[kind >= threshold].sum() / of_kind.sum() for threshold in roc.threshold]
+            for kind, of_kind in ((positive, of_positive), (negative, of_negative))
+        ]
+        assert [roc.true_positive_rate, roc.false_positive_rate] == pytest.approx(np.array(rates))
+        higher = (positive[:, None] > negative) + 0.5 * (positive[:, None] == negative)
+        assert roc.auc == pytest.approx(np.average(higher, weights=of_positive[:, None] * of_negative))
+        assert auc_by_weights(positive, negative)(of_positive, of_negative) == pytest.approx(roc.auc)
+        assert roc.advantage == pytest.approx(np.max(np.subtract(rates[0], rates[1])))
 
 
-def test_thresholds_give_the_rates_they_stand_beside() -> None:
-    rng = np.random.default_rng(1)
-    positive, negative = rng.normal(1, 1, 40), rng.normal(0, 1, 60)
-    roc = Roc.of(positive, negative)
-    for threshold, true_rate, false_rate in zip(
-        roc.threshold, roc.true_positive_rate, roc.false_positive_rate, strict=True
-    ):
-        assert (positive >= threshold).mean() == pytest.approx(true_rate)
-        assert (negative >= threshold).mean() == pytest.approx(false_rate)
-    half = roc.threshold_at(0.5)
-    assert (positive >= half).mean() == 0.5
-    assert roc.true_positive_rate_at(0.1) == (positive > np.sort(negative)[-7]).mean()
+def test_the_rate_at_few_false_positives_is_not_interpolated() -> None:
+    roc = Roc.of(np.arange(10.0) + 95, np.arange(100.0))
+    assert [roc.true_positive_rate_at(rate) for rate in (0.01, 0.0)] == [0.6, 0.5]
 
 
 def test_scores_of_one_kind_or_without_a_value_are_refused() -> None:
-    for positive, negative in (([], [1.0]), ([1.0], []), ([np.nan], [1.0])):
-        with pytest.raises(InputError, match="both kinds"):
+    for positive, negative in (([], [1.0]), ([1.0], []), ([np.nan], [1.0]), ([1.0], [np.inf])):
+        with pytest.raises(InputError, match="finite scores of positives and of negatives"):
             Roc.of(np.array(positive), np.array(negative))
 
 

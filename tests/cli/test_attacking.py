@@ -143,7 +143,7 @@ def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_p
     result = attack(*words)
     assert result.exit_code == 0, result.output
     assert "shadow_models" in attacks_in(tmp_path / "a.json")
-    assert "5 more take some" in " ".join(result.output.split())
+    assert "5 more take about" in " ".join(result.output.split())
     assert set(tested) == {(3, 0.5, None)}
     fast = attack(*words, "--fast", "--overwrite")
     assert fast.exit_code == 0, fast.output

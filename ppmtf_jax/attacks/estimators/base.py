@@ -1,4 +1,4 @@
-"""What an estimator of users' transition matrices is: from training traces to how often each user makes each move."""
+"""The registry of estimators of users' transition matrices, and the one way to run them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ FLOOR = 1e-8
 
 @runtime_checkable
 class PredictedCounts(Protocol):
-    """How often each user makes each transition, by an estimate; only proportions within a row matter.
+    """Estimated transition counts of the training users, in their order; only proportions within a row matter.
 
-    Users are those of the training traces, in their order. Nothing of size users x places^2 is held: the matrices of
-    some users are made when they are asked for.
+    Nothing of size users x places^2 is held: matrices are made for some users at a time.
     """
 
     @property
@@ -46,7 +45,7 @@ class EstimatorSettings(Settings, subject="estimator settings"):
     Parameters
     ----------
     floor : float
-        Probability that every transition has at least, before a row is scaled to 1 again.
+        Lower bound of every transition probability, before a row is scaled to 1 again.
     """
 
     floor: Share = FLOOR
@@ -59,13 +58,13 @@ class Estimator:
     Parameters
     ----------
     name : str
-        By which it is asked for, such as "ml".
+        Such as "ml".
     title : str
-        As in a table or beside a curve.
+        For tables and curves.
     settings : type
-        Frozen dataclass, of `EstimatorSettings`; every setting has a default.
+        `EstimatorSettings` or a subclass; every setting has a default.
     estimate : callable
-        From training traces, settings, a seed and whether to show progress to `PredictedCounts`.
+        From training traces, settings, seed and whether to show progress to `PredictedCounts`.
     """
 
     name: str
@@ -79,17 +78,7 @@ ESTIMATORS: Registry[Estimator] = Registry("estimator", "ppmtf_jax.attacks.estim
 
 @dataclass(frozen=True, eq=False)
 class TransitionMatrices:
-    """An attacker's transition matrix of each target user.
-
-    Parameters
-    ----------
-    counts : PredictedCounts
-    floor : float
-    user_ids : array, shape (users,)
-        Whom the matrices are of.
-    places : PlaceTable
-    estimator : str
-    """
+    """An attacker's transition matrix of each target user."""
 
     counts: PredictedCounts = field(repr=False)
     floor: float
@@ -120,21 +109,19 @@ def estimate_transitions(
     Parameters
     ----------
     train : Traces
-        What the attacker knows of the target users.
+        The target users' traces that the attacker knows.
     estimator : str
-        Of `ppmtf_jax.attacks.estimators.base.ESTIMATORS`.
+        A name in `ESTIMATORS`.
     settings : EstimatorSettings, optional
     seed : int
-        Of random starts; maximum likelihood has none.
     progress : bool
-        Show a progress bar where there is a terminal.
     **named_settings
         Settings by name, in place of `settings`.
 
     Raises
     ------
     InputError
-        There is no such estimator or setting, or nobody makes a transition.
+        The estimator or a setting is unknown, or there is no transition.
 
     Examples
     --------
@@ -153,14 +140,7 @@ def estimate_transitions(
 
 
 def to_probabilities(counts: Float[Array, "*row place"], floor: float | Float[Array, ""]) -> Float[Array, "*row place"]:
-    """Rows scaled to 1, entries below the floor raised to it, and scaled again; a row of zeros becomes uniform.
-
-    Examples
-    --------
-    >>> to_probabilities(jnp.array([[3.0, 1.0], [0.0, 0.0]]), 1e-8)
-    Array([[0.75, 0.25],
-           [0.5 , 0.5 ]], dtype=float32)
-    """
+    """Scale rows to 1, raise entries below the floor to it, and scale again; a row of zeros becomes uniform."""
     total = counts.sum(axis=-1, keepdims=True)
     uniform = 1 / counts.shape[-1]
     share = jnp.where(total > 0, counts / jnp.where(total > 0, total, 1), uniform)

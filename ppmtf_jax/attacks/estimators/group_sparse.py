@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from annotated_types import Ge, Gt, Lt
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator
-from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, TensorFactorizationSettings
+from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, TensorFactorizationSettings, fit_counts
 from ppmtf_jax.attacks.pairwise_factorization import (
     Factors,
     Penalty,
@@ -34,7 +34,7 @@ from ppmtf_jax.settings import Positive
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
 BETAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Among which cross-validation chooses; at .01 results are those without groups."""
+"""Candidates for cross-validation; at .01 results are as without groups."""
 N_FOLDS = 5
 
 
@@ -42,19 +42,18 @@ N_FOLDS = 5
 class GroupSparseSettings(TensorFactorizationSettings):
     """Settings of group sparsity tensor factorization.
 
-    The printed beta of section VI-A, "10-24", cannot be told apart from 10^-24 and 10^-2.4; it depends on the scale of
-    the counts anyway.
+    Section VI-A prints beta as "10-24": it may be 10^-24 or 10^-2.4. It depends on the scale of the counts anyway.
 
     Parameters
     ----------
     beta : float or "cross-validated"
-        Weight of the norms of groups; by default chosen from the training traces, see `cross_validate_beta`. With a
-        large one all factors are 0, and all matrices uniform.
+        Weight of the group norms; by default chosen from the training traces, see `cross_validate_beta`. If it is
+        large, all factors are 0 and all matrices uniform.
     groups : "mcl", "shuffled", "one" or "singletons"
-        Of places: by Markov clustering; or, as controls, the same with places put to them at random, all places in one
-        group, each place alone.
+        Groups of places: by Markov clustering. The others are controls: the same group sizes with random places, all
+        places in one group, each place in its own group.
     adjacency_weight : float
-        Of adjacent places in the graph that is clustered, beside the number of transitions.
+        Weight of adjacent places in the clustered graph, beside the number of transitions.
     inflation : float
         Of Markov clustering.
     """
@@ -67,31 +66,22 @@ class GroupSparseSettings(TensorFactorizationSettings):
 
 @dataclass(frozen=True, eq=False)
 class CrossValidation:
-    """How well held-out transitions of training users tell whose they are, by the weight of the norms of groups.
+    """How well held-out transitions identify their user, for each beta.
 
-    Parameters
-    ----------
-    beta : float array, shape (betas,)
-    auc : float array, shape (betas, folds)
-        Area under the curve of the log-likelihood ratio.
+    `auc` is the area under the curve of the log-likelihood ratio.
     """
 
-    beta: np.ndarray
-    auc: np.ndarray = field(repr=False)
+    beta: Float[np.ndarray, " beta"]
+    auc: Float[np.ndarray, "beta fold"] = field(repr=False)
 
     @property
     def mean(self) -> Float[np.ndarray, " beta"]:
-        """Over the folds."""
+        """Mean over the folds."""
         return self.auc.mean(axis=1)
 
     @property
-    def standard_error(self) -> Float[np.ndarray, " beta"]:
-        """Of the mean over the folds."""
-        return self.auc.std(axis=1, ddof=1) / np.sqrt(self.auc.shape[1])
-
-    @property
     def best(self) -> float:
-        """The beta with the greatest mean, the smallest of several."""
+        """The beta with the greatest mean; of several, the smallest."""
         return float(self.beta[self.mean.argmax()])
 
 
@@ -104,38 +94,19 @@ def cross_validate_beta(
     seed: int = 0,
     progress: bool = False,
 ) -> CrossValidation:
-    """Score weights of the norms of groups on held-out transitions of the training traces.
+    """Score each beta on held-out transitions of the training traces.
 
     Each user's transitions are cut, in their order, into as many runs as there are folds; a fold holds out one run of
-    each user. Nobody's only transition is held out. Places are grouped and factors fitted without it, and each run is
-    scored as an attacker would, by log P(run | user) - log P(run | the others), for the user that it is of and for all
-    others. Probabilities are raised to the floor and not scaled again.
+    each user with at least two transitions. Places are grouped and factors fitted without it. Each run is scored as an
+    attacker would, by log P(run | user) - log P(run | the others), for its own user and for all others. Probabilities
+    are raised to the floor and not scaled again.
 
-    Parameters
-    ----------
-    train : Traces
-        Training traces only.
-    settings : GroupSparseSettings, optional
-        All but its beta count.
-    betas : sequence of float
-    n_folds : int
-        No more are made than a user has transitions.
-    seed : int
-    progress : bool
-        Show a progress bar where there is a terminal.
+    The beta of `settings` is ignored. There are at most as many folds as a user has transitions.
 
     Raises
     ------
     InputError
-        A setting is impossible, less than two users have two transitions, or memory would not do.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train = toy_city(n_users=20, n_places=20, seed=0).traces
-    >>> scores = cross_validate_beta(train, GroupSparseSettings(rank=4), betas=(0.1, 1.0), n_folds=2)
-    >>> scores.auc.shape, scores.best in (0.1, 1.0)
-    ((2, 2), True)
+        A setting is out of range, fewer than two users or no user with two transitions, or memory is too small.
     """
     settings = settings or GroupSparseSettings()
     steps = train.transitions()
@@ -153,7 +124,8 @@ def cross_validate_beta(
     n_folds = min(n_folds, most)
     fold = _folds(steps, train.user_ids, n_folds, seed)
     weights = np.asarray(betas, float)
-    _require_memory_to_score(len(steps.user) // n_folds, train.n_users)
+    n_scored = len(steps.user) // n_folds * train.n_users
+    require_memory("cross-validation of beta", 6 * 8 * n_scored, "Give beta a number")
     scores = []
     with progress_bar("cross-validation", n_folds, show=progress) as advance:
         for held_out in (fold == number for number in range(n_folds)):
@@ -164,63 +136,14 @@ def cross_validate_beta(
     return CrossValidation(weights, np.stack(scores, axis=1))
 
 
-def sparsity_correlation(counts: FactorizedCounts) -> tuple[float, float]:
-    """Correlation of which columns of U^(a) and V^(a) are 0, within groups and between them (section VI-B).
-
-    A column of a group is either 0, or some of it is not. What is correlated is whether that of U^(a) is, in group g,
-    and that of V^(a), in group h, over all columns and all pairs of groups.
-
-    Returns
-    -------
-    within, between : float
-        For g = h and for all others; NaN where there is no such pair, or all or none are 0.
-
-    Raises
-    ------
-    InputError
-        The counts were predicted without groups.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.attacks.estimators.base import estimate_transitions
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train = toy_city(n_users=20, n_places=20, seed=0).traces
-    >>> within, between = sparsity_correlation(
-    ...     estimate_transitions(train, "gstf", beta=1.0, groups="singletons").counts
-    ... )
-    >>> -1 <= between < within <= 1
-    True
-    """
-    if counts.group is None:
-        raise InputError("sparsity of groups", [Problem("an estimate with groups, by 'gstf'", "one without")])
-    membership = counts.group == np.arange(counts.group.max() + 1)[:, None]
-    dense_u, dense_v = (
-        membership @ (np.asarray(factor) > 0) > 0 for factor in (counts.factors.place_a, counts.factors.next_place_a)
-    )
-    n_groups = len(dense_u)
-    first, second = np.divmod(np.arange(n_groups**2), n_groups)
-    same = first == second
-    return _correlation(dense_u, dense_v), _correlation(dense_u[first[~same]], dense_v[second[~same]])
-
-
-def _correlation(one: Bool[np.ndarray, "group rank"], other: Bool[np.ndarray, "group rank"]) -> float:
-    if one.min(initial=True) == one.max(initial=False) or other.min(initial=True) == other.max(initial=False):
-        return float("nan")
-    return float(np.corrcoef(one.ravel(), other.ravel())[0, 1])
-
-
 def _estimate(train: Traces, settings: GroupSparseSettings, seed: int, progress: bool) -> FactorizedCounts:
     beta = settings.beta
     if beta == "cross-validated":
         beta = cross_validate_beta(train, settings, seed=seed, progress=progress).best
     with spinner("tensor factorization", show=progress):
         group = _groups(train.transitions(), train.places, settings, seed)
-        transitions = SparseTransitions.of(train)
-        require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank)
-        start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
         penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=jnp.asarray(group))
-        factors, objective = fit_factors(start, transitions, penalty, settings.n_sweeps)
-        return FactorizedCounts(factors, np.asarray(objective), group, beta)
+        return fit_counts(train, settings, penalty, seed, beta)
 
 
 ESTIMATORS.register(Estimator("gstf", "Group sparsity tensor factorization", GroupSparseSettings, _estimate))
@@ -240,7 +163,7 @@ def _groups(
 
 
 def _folds(steps: Transitions, user_ids: np.ndarray, n_folds: int, seed: int) -> Int[np.ndarray, " transition"]:
-    """The fold that holds out each transition, -1 for none; each user's runs begin with a fold of her own."""
+    """The fold that holds out each transition, -1 for none; the fold of a user's first run is drawn at random."""
     n_steps = np.bincount(steps.user, minlength=len(user_ids))
     position = np.arange(len(steps.user)) - (np.cumsum(n_steps) - n_steps)[steps.user]
     drawn = UserStreams.of(seed, Stage.TUNING, user_ids).numbers(np.arange(len(user_ids)), 0, 1)[:, 0]
@@ -256,7 +179,7 @@ def _fit_betas(
     betas: Float[np.ndarray, " beta"],
     seed: int,
 ) -> list[Factors]:
-    """Factors by each of the betas, all at once."""
+    """Factors for each beta, fitted at once."""
     group = jnp.asarray(_groups(steps, train.places, settings, seed))
     transitions = SparseTransitions.of_steps(steps, train.n_users, train.n_places)
     require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank, len(betas))
@@ -271,7 +194,7 @@ def _fit_betas(
 
 
 def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
-    """Area under the curve of each run's log-likelihood ratio, for the user that it is of and for the others."""
+    """Area under the curve of the log-likelihood ratios of runs, for their own users against all others."""
     share = np.maximum(_shares(factors, steps.place, steps.next_place), floor)
     n_users = share.shape[1]
     ratio = np.log(share) - np.log((share.sum(axis=1, keepdims=True) - share) / (n_users - 1))
@@ -290,7 +213,3 @@ def _shares(
     count = (place_a[place] * next_a[next_place]).sum(axis=1, keepdims=True) + next_b[next_place] @ user_b.T + constant
     total = (place_a @ next_a.sum(axis=0))[place, None] + user_b @ next_b.sum(axis=0) + len(place_a) * constant
     return np.where(total > 0, count / np.where(total > 0, total, 1), 1 / len(place_a))
-
-
-def _require_memory_to_score(n_held_out: int, n_users: int) -> None:
-    require_memory("cross-validation of beta", 6 * 8 * n_held_out * n_users, "Give beta a number")

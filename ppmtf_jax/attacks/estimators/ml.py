@@ -17,14 +17,7 @@ from ppmtf_jax.data.traces import Traces
 class UserTransitions:
     """The transition matrix of each user, positive entries only.
 
-    Parameters
-    ----------
-    user : int array, shape (entries,)
-    pair : int64 array, shape (entries,)
-        Place times places plus next place.
-    probability : float64 array, shape (entries,)
-        Of the next place given the place, in (0, 1].
-    n_users : int
+    `user` and `pair` are those of `count_pairs`.
     """
 
     user: np.ndarray
@@ -33,7 +26,7 @@ class UserTransitions:
     n_users: int
 
     def at_pairs(self, pairs: np.ndarray) -> tuple[np.ndarray, UserTransitions]:
-        """The entries at the given sorted pairs: the row of each in `pairs`, and the entries."""
+        """Select the entries at the given sorted pairs; also give the index of each entry in `pairs`."""
         row = np.searchsorted(pairs, self.pair)
         found = np.zeros(len(row), bool)
         inside = row < len(pairs)
@@ -43,15 +36,7 @@ class UserTransitions:
 
 
 def ml_transitions(traces: Traces) -> UserTransitions:
-    """Transition matrix of each user by maximum likelihood: counts over row sums.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> estimates = ml_transitions(toy_city(n_users=3, seed=0).traces)
-    >>> estimates.n_users, float(estimates.probability.max()) <= 1
-    (3, True)
-    """
+    """Transition matrix of each user by maximum likelihood: counts over row sums."""
     user, pair, count = count_pairs(traces, traces.user)
     row = user.astype(np.int64) * traces.n_places + pair // traces.n_places
     _, row = np.unique(row, return_inverse=True)
@@ -61,22 +46,7 @@ def ml_transitions(traces: Traces) -> UserTransitions:
 
 @dataclass(frozen=True, eq=False)
 class TransitionCounts:
-    """How often each user made each transition, sorted by user.
-
-    Parameters
-    ----------
-    user, pair, count : int64 arrays, shape (entries,)
-        Of `count_pairs`.
-    n_users, n_places : int
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=3, n_places=20, seed=0).traces
-    >>> counts = TransitionCounts.of(traces).of_users(np.arange(3))
-    >>> counts.shape, int(counts.sum()) == len(traces.transitions().event)
-    ((3, 20, 20), True)
-    """
+    """How often each user made each transition, as `count_pairs` gives it."""
 
     user: np.ndarray
     pair: np.ndarray
@@ -86,11 +56,11 @@ class TransitionCounts:
 
     @classmethod
     def of(cls, traces: Traces) -> TransitionCounts:
-        """Those of traces."""
+        """Count the transitions of traces."""
         return cls(*count_pairs(traces, traces.user), traces.n_users, traces.n_places)
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
-        """See `PredictedCounts`: a place that a user never left is a row of zeros."""
+        """See `PredictedCounts`; the row of a place that a user never left is 0."""
         first, stop = np.searchsorted(self.user, users), np.searchsorted(self.user, users, side="right")
         n_entries = stop - first
         row = np.repeat(np.arange(len(users)), n_entries)

@@ -1,4 +1,4 @@
-"""Transition matrices of users by tensor factorization: users share what is common to their moves."""
+"""Transition matrices of users by tensor factorization: users share common moves."""
 
 from __future__ import annotations
 
@@ -32,41 +32,25 @@ class TensorFactorizationSettings(EstimatorSettings):
     rank : int
         Columns of each factor (K).
     alpha : float
-        Weight of the squares of the factors.
+        Weight of the squared factors.
     n_sweeps : int
-        Over all factors.
+        Sweeps over all factors.
     """
 
     rank: Count = 16
+    # With alpha 0, a user without transitions would keep the random start.
     alpha: Positive = 1e-3
     n_sweeps: Count = 40
 
 
 @dataclass(frozen=True, eq=False)
 class FactorizedCounts:
-    """Transition counts that factors predict, by (13).
+    """Transition counts predicted by factors, equation (13).
 
-    A user without transitions has rows of 0 in both of her factors: the moves that are common to all are predicted. Of
-    a place that nobody left in the training traces, where each user goes is. A row where all is 0 is uniform once it is
-    scaled.
+    A user without transitions has factors of 0, so the moves common to all users are predicted. The row of a place that
+    nobody left is predicted by where each user goes. A row of zeros becomes uniform when it is scaled.
 
-    Parameters
-    ----------
-    factors : Factors
-    objective : float array, shape (sweeps,)
-        What was minimized, after each sweep.
-    group : int array, shape (places,), or None
-        Of each place, where there are groups.
-    beta : float or None
-        Weight of the norms of groups.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.attacks.estimators.base import estimate_transitions
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> counts = estimate_transitions(toy_city(n_users=5, n_places=20, seed=0).traces, "tf", rank=4).counts
-    >>> counts.of_users(np.array([0, 3])).shape, counts.factors.user_b.shape
-    ((2, 20, 20), (5, 4))
+    `objective` has a value for each sweep; `group` (of each place) and `beta` are None without groups.
     """
 
     factors: Factors = field(repr=False)
@@ -96,14 +80,21 @@ def _predicted(factors: Factors, users: Array) -> Array:
     return common + by_next[:, None, :] + by_place[:, :, None]
 
 
-def _estimate(train: Traces, settings: TensorFactorizationSettings, seed: int, progress: bool) -> FactorizedCounts:
-    transitions = SparseTransitions.of(train)
+def fit_counts(
+    train: Traces, settings: TensorFactorizationSettings, penalty: Penalty, seed: int, beta: float | None = None
+) -> FactorizedCounts:
+    """Factorize the transition counts of the training traces."""
+    transitions = SparseTransitions.of_steps(train.transitions(), train.n_users, train.n_places)
     require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank)
+    start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
+    factors, objective = fit_factors(start, transitions, penalty, settings.n_sweeps)
+    group = None if penalty.group is None else np.asarray(penalty.group)
+    return FactorizedCounts(factors, np.asarray(objective), group, beta)
+
+
+def _estimate(train: Traces, settings: TensorFactorizationSettings, seed: int, progress: bool) -> FactorizedCounts:
     with spinner("tensor factorization", show=progress):
-        start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
-        penalty = Penalty(user_ridge=settings.alpha, place_ridge=settings.alpha)
-        factors, objective = fit_factors(start, transitions, penalty, settings.n_sweeps)
-        return FactorizedCounts(factors, np.asarray(objective))
+        return fit_counts(train, settings, Penalty(user_ridge=settings.alpha, place_ridge=settings.alpha), seed)
 
 
 ESTIMATORS.register(Estimator("tf", "Tensor factorization", TensorFactorizationSettings, _estimate))

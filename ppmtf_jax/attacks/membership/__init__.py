@@ -1,14 +1,20 @@
-"""Membership inference: was this user's data used to make the traces? One file an attack, found by its name."""
+"""Membership inference: were a user's data used to make the traces? One file for each attack, found by its name.
+
+All attacks have the same shape: a score for each user (`likelihood_ratio`, `density_ratio`, `shadow_models`), where
+wanted calibrated for each user on shadow models (`calibration`), and then rates with intervals over users (`scores`).
+"""
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipScores, infer_membership
-from ppmtf_jax.attacks.membership.density_ratio import density_ratios
+
+# These two modules also register columns of the evaluation, so they are imported with the package.
+from ppmtf_jax.attacks.membership.density_ratio import DensityRatioSettings
 from ppmtf_jax.attacks.membership.likelihood_ratio import membership_scores, mia_advantage
 from ppmtf_jax.attacks.membership.scores import membership_advantage, membership_chance
 
 __all__ = [
     "MEMBERSHIP_ATTACKS",
+    "DensityRatioSettings",
     "MembershipScores",
-    "density_ratios",
     "infer_membership",
     "membership_advantage",
     "membership_chance",

@@ -1,4 +1,4 @@
-"""What a membership attack is, and the one way to run any of them."""
+"""The registry of membership attacks, and the one way to run them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
+from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.settings import chosen_settings
@@ -19,13 +20,13 @@ class MembershipAttack:
     Parameters
     ----------
     name : str
-        By which it is asked for, such as "density_ratio".
+        Such as "density_ratio".
     title : str
-        What it is, in one line.
+        What the attack is, in one line.
     settings : type
-        Frozen dataclass.
+        Settings dataclass.
     infer : callable
-        From released, training and test traces, settings, a seed and whether to show progress to `MembershipScores`.
+        From released, training and test traces, settings, seed and whether to show progress to `MembershipScores`.
     """
 
     name: str
@@ -50,29 +51,28 @@ def infer_membership(
     progress: bool = False,
     **named_settings: Any,
 ) -> MembershipScores:
-    """Score users by how much the released traces look as if theirs had been used to make them.
+    """Score users by how much the released traces look as if the user's data had been used.
 
     Parameters
     ----------
     released : Traces
         What the attacker sees.
     train, test : Traces
-        Real traces of users whose data were, and were not, used. What an attacker knows of them depends on the attack.
+        Real traces of users whose data were, and were not, used. How much the attacker knows of them depends on the
+        attack.
     attack : str
-        Of `MEMBERSHIP_ATTACKS`.
+        A name in `MEMBERSHIP_ATTACKS`.
     settings : the attack's settings, such as `DensityRatioSettings`; None for its defaults
     seed : int
-        Of what the attack draws.
     progress : bool
-        Show a progress bar where there is a terminal.
     **named_settings
         Settings by name, in place of `settings`.
 
     Raises
     ------
     InputError
-        There is no such attack or setting, the place tables differ, users are in both real sets, or what else the
-        attack refuses.
+        The attack or a setting is unknown, the place tables differ, users are in both real sets, or the attack cannot
+        be run on these traces.
 
     Examples
     --------
@@ -84,4 +84,6 @@ def infer_membership(
     """
     entry = MEMBERSHIP_ATTACKS[attack]
     chosen = chosen_settings(entry.settings, settings, named_settings, attack)
+    check_same_places(released=released, train=train, test=test)
+    check_disjoint_users(train, test)
     return entry.infer(released, train, test, chosen, seed, progress)

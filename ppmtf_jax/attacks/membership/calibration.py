@@ -1,108 +1,83 @@
-"""How much a user's statistics look as if hers had been used, calibrated on shadow models (LiRA, Carlini et al. 2022).
+"""Membership scores calibrated on shadow models (LiRA, Carlini et al. 2022).
 
-For each user and statistic, the shadow models give its values with her data and without: two means, and a spread. The
-value for the attacked traces is then measured in spreads from the middle of the two means. How much this tells differs
-by statistic and synthesizer. So weights are learned by logistic regression on the shadow models, because it is known
-who is in their data. Each shadow model is scored by all others except the one that has the other half of the users.
-Nothing is learned on the target.
+The steps: (1) for each user and statistic, the shadow models give values with the user's data and values without: two
+means and a spread. (2) The value for the attacked traces is measured in spreads from the middle of the two means. (3)
+How much this tells differs by statistic and synthesizer; so weights are learned by logistic regression on the shadow
+models, whose training users are known. For this, each shadow model is scored by all others except the model of the
+other half of the users. Nothing is learned from the target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from sklearn.linear_model import LogisticRegression
+from jaxtyping import Bool, Float
 
 USUAL_MODELS = 4
-"""The usual spread among users has the weight of so many shadow models, because few models show a user's own spread."""
+"""Weight of the mean spread over users, in models: few models show a single user's spread badly."""
 LEAST_SHADOWS = 6
-"""If two of them are left out, two with each user and two without remain; a spread needs so many."""
+"""Two models are left out at a time; then two with each user and two without remain, which a spread needs."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """Statistics of users beside what shadow models made.
+    """Statistics of users, computed on the traces of shadow models.
 
     Parameters
     ----------
     statistics : float array, shape (shadow models, statistics, users)
     is_in : bool array, shape (shadow models, users)
-        Whether the user's data was used. Model 2 i has one half of the users, and model 2 i + 1 has the other.
-
-    Examples
-    --------
-    >>> rng = np.random.default_rng(0)
-    >>> is_in = np.repeat(rng.random((4, 1, 100)) < 0.5, 2, axis=1)
-    >>> is_in[:, 1] = ~is_in[:, 0]
-    >>> is_in = is_in.reshape(8, 100)
-    >>> shadows = Shadows(rng.normal(size=(8, 1, 100)) + 3 * is_in[:, None], is_in)
-    >>> score = shadows.score(np.full((1, 100), 3.0))
-    >>> bool(score.mean() > 1)
-    True
+        Whether the model was trained on the user's data. Model 2 i has one half of the users, model 2 i + 1 the other.
     """
 
     statistics: Float[np.ndarray, "shadow statistic user"] = field(repr=False)
     is_in: Bool[np.ndarray, "shadow user"] = field(repr=False)
 
     def score(self, seen: Float[np.ndarray, "statistic user"]) -> Float[np.ndarray, " user"]:
-        """Log-odds that a user's data was used to make what her statistics were seen beside."""
-        features = []
-        for pair, others in self._pairs():
+        """Log-odds that a user's data were used, given the statistics of the attacked traces."""
+        features, number = [], np.arange(len(self.is_in))
+        for pair in number.reshape(-1, 2):
+            others = np.setdiff1d(number, pair)
             known = Shadows(self.statistics[others], self.is_in[others])
             features += [features_of(each, known) for each in self.statistics[pair]]
         weigh = learned(np.array(features), self.is_in)
         return weigh(features_of(seen, self))
 
-    def held_out_scores(self) -> Float[np.ndarray, "shadow user"]:
-        """The same of the users beside each shadow model, by all others but the one of the other half.
-
-        What the attack finds on average, known better than by one target; it needs two shadow models more. The others
-        learn their weights without it too: weights that have seen who is in it find something where nothing is.
-        """
-        scores = np.empty(self.is_in.shape)
-        for pair, others in self._pairs():
-            known = Shadows(self.statistics[others], self.is_in[others])
-            scores[pair] = [known.score(seen) for seen in self.statistics[pair]]
-        return scores
-
-    def _pairs(self) -> Iterator[tuple[Int[np.ndarray, " 2"], Int[np.ndarray, " others"]]]:
-        """Two models that have each one half of the users, and all others."""
-        number = np.arange(len(self.is_in))
-        for pair in number.reshape(-1, 2):
-            yield pair, np.setdiff1d(number, pair)
-
 
 def features_of(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> Float[np.ndarray, "feature user"]:
-    """Of each statistic, spreads from the middle; and that times how far models with the user are from those without.
+    """Two features of each statistic: its distance from the middle in spreads, and the log-likelihood ratio.
 
-    The second is the log-likelihood ratio of two Gaussians. By few models that distance is known badly, and one that is
-    the same for all users, the first, may do better: the weights decide.
+    The second is the first times the distance of the two means in spreads: the ratio of two Gaussians. Few models show
+    this distance badly, so that the first feature, which takes the same distance for all users, may do better. The
+    learned weights decide.
     """
+    # 1. Means with and without the user, and the spread around them.
     statistics, is_in = shadows.statistics, shadows.is_in
     inside = is_in[:, None]
     n_inside = inside.sum(axis=0)
-    with_her = np.where(inside, statistics, 0).sum(axis=0) / n_inside
-    without = np.where(inside, 0, statistics).sum(axis=0) / (len(is_in) - n_inside)
-    # Each of the two means takes one model.
+    mean_in = np.where(inside, statistics, 0).sum(axis=0) / n_inside
+    mean_out = np.where(inside, 0, statistics).sum(axis=0) / (len(is_in) - n_inside)
+    # Each of the two means takes one degree of freedom.
     n_free = len(is_in) - 2
-    variance = ((statistics - np.where(inside, with_her, without)) ** 2).sum(axis=0) / n_free
+    variance = ((statistics - np.where(inside, mean_in, mean_out)) ** 2).sum(axis=0) / n_free
     usual = variance.mean(axis=1, keepdims=True)
     spread = np.sqrt((n_free * variance + USUAL_MODELS * usual) / (n_free + USUAL_MODELS))
-    # A statistic that no model changes says nothing.
+    # A statistic that is the same for all models (up to rounding) says nothing.
     rounding = len(is_in) * np.finfo(float).eps * (1 + np.abs(statistics).max(axis=(0, 2)))[:, None]
     spread[np.broadcast_to(usual <= rounding**2, spread.shape)] = np.inf
-    away = (seen - (with_her + without) / 2) / spread
-    return np.concatenate([away, away * (with_her - without) / spread])
+    # 2. Where the attacked traces stand between the two means.
+    away = (seen - (mean_in + mean_out) / 2) / spread
+    return np.concatenate([away, away * (mean_in - mean_out) / spread])
 
 
-Weigh = Callable[[Float[np.ndarray, "feature user"]], Float[np.ndarray, " user"]]
+def learned(
+    features: Float[np.ndarray, "shadow feature user"], is_in: Bool[np.ndarray, "shadow user"]
+) -> Callable[[Float[np.ndarray, "feature user"]], Float[np.ndarray, " user"]]:
+    """Learn a function from features to log-odds, by logistic regression without intercept."""
+    from sklearn.linear_model import LogisticRegression
 
-
-def learned(features: Float[np.ndarray, "shadow feature user"], is_in: Bool[np.ndarray, "shadow user"]) -> Weigh:
-    """A function from features to log-odds, learned where it is known who is in."""
     rows = features.transpose(0, 2, 1).reshape(-1, features.shape[1])
     size = rows.std(axis=0)
     size[size == 0] = np.inf

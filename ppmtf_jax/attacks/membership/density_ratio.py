@@ -1,10 +1,10 @@
 """Membership inference from synthetic traces alone, by a ratio of densities (DOMIAS, van Breugel et al. 2023).
 
-A synthesizer that has learned its training data by heart makes traces that are more probable near these than near
-traces of other people. The attacker sees the synthetic traces, has reference traces of people who are not among the
-training users, and needs to know nothing of the synthesizer. One thing differs from the paper: what is usual is learned
-from both, a smooth density of synthetic and reference traces. Reference traces are few, and alone they take for very
-unusual what synthetic traces show to be common: places that a hundred people happen not to visit.
+A synthesizer that memorized its training data makes traces that are more probable near these data than near other
+people's traces. The attacker sees the synthetic traces, has reference traces of people who are not training users, and
+knows nothing of the synthesizer. One thing differs from the paper: the usual density is learned from synthetic and
+reference traces together, and is smooth. The reference traces are few. Alone, they would make common places look very
+unusual, just because a hundred people happen not to visit them.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from ppmtf_jax.settings import Settings, Share
 from ppmtf_jax.streams import Stage, numpy_stream
 
 USUAL_CONCENTRATION = 30.0
-"""What few have done says little of what is usual."""
+"""Large, because what few people did says little of what is usual."""
 LEAST_TEST_USERS = 2
 SEED = 0
-# Of the stage's streams; `shadow_models` has the others.
 REFERENCE_STREAM = 0
+"""Random-stream number of the stage; shadow_models.py uses 1 to 3."""
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,10 @@ class DensityRatioSettings(Settings, subject="density-ratio attack"):
     Parameters
     ----------
     density : {"chain", "kernel"}
-        Of the synthetic traces: "chain" finds what one chain for everybody gives away, "kernel" copied traces. What is
-        usual is always a chain.
+        Density of the synthetic traces: "chain" finds what one chain for everybody reveals, "kernel" finds copied
+        traces. The usual density is always a chain.
     reference_fraction : float
-        Share of the test users, at random, whose traces are the reference. They are not attacked.
-
-    Raises
-    ------
-    InputError
-        Listing what is out of range.
+        Share of the test users, drawn at random, whose traces are the reference. They are not attacked.
     """
 
     density: Density = "chain"
@@ -60,42 +55,20 @@ def density_ratios(
     train: Traces,
     test: Traces,
     settings: DensityRatioSettings = DensityRatioSettings(),
-    *,
     seed: int = 0,
+    progress: bool = False,
 ) -> MembershipScores:
-    """Score users by how much more probable their traces are among the released ones than in general, per event.
+    """Score users by the log-density of their traces under the released ones minus the usual one, per event.
 
-    The log-density of a user's traces under the released ones, less that under what is usual.
-
-    Parameters
-    ----------
-    released : Traces
-    train : Traces
-        Of the training users; all are attacked.
-    test : Traces
-        Of other users, some of whom are the reference and all others attacked.
-    settings : DensityRatioSettings
-    seed : int
-        Of who is the reference.
-
-    Raises
-    ------
-    InputError
-        Users are in both real sets, test users are fewer than two, or place tables or periods of the grids differ.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=60, n_days=1, seed=0).traces.split_users(0.5, seed=0)
-    >>> scores = density_ratios(train, train, test)
-    >>> scores.members.shape, scores.others.shape
-    ((1, 30), (1, 15))
+    All training users are attacked, and those test users who are not drawn for the reference. See `infer_membership`.
     """
-    check_disjoint_users(train, test)
+    del progress
     if test.n_users < LEAST_TEST_USERS:
         problem = Problem("two test users, one of them for reference", "one", way_out="Split off more test users")
         raise InputError("density-ratio attack", [problem])
-    reference, others = _split(test, settings.reference_fraction, seed)
+    n_reference = _n_reference(test.n_users, settings.reference_fraction)
+    users = numpy_stream(seed, Stage.MEMBERSHIP, REFERENCE_STREAM).permutation(test.n_users)
+    reference, others = test.select_users(users[:n_reference]), test.select_users(users[n_reference:])
     sets = {"released": released, "train": train, "others": others, "reference": reference}
     synthetic, of_train, of_others, of_reference = windows_of(**sets)
     usual = joined(synthetic, of_reference)
@@ -107,34 +80,25 @@ def density_ratios(
     return MembershipScores(members[None], strangers[None], train.user_ids, others.user_ids, "density_ratio")
 
 
-def _split(test: Traces, fraction: float, seed: int) -> tuple[Traces, Traces]:
-    """Traces of reference users, and of all others; at least one of each."""
-    n_reference = _n_reference(test.n_users, fraction)
-    users = numpy_stream(seed, Stage.MEMBERSHIP, REFERENCE_STREAM).permutation(test.n_users)
-    return test.select_users(users[:n_reference]), test.select_users(users[n_reference:])
-
-
 def _n_reference(n_users: int, fraction: float) -> int:
+    """Number of reference users: at least one, and at least one of the others is left to attack."""
     return min(max(round(fraction * n_users), 1), n_users - 1)
 
 
 MEMBERSHIP_ATTACKS.register(
     MembershipAttack(
         "density_ratio",
-        "Density of a user's traces among the synthetic ones over that of usual traces",
+        "Density of a user's traces among the synthetic traces over the density of usual traces",
         DensityRatioSettings,
-        lambda released, train, test, settings, seed, _: density_ratios(released, train, test, settings, seed=seed),
+        density_ratios,
     )
 )
-
-
-# Measured
 
 
 def _measure(comparison: Comparison, settings: DensityRatioSettings) -> list[float]:
     if not _can_be_measured(comparison):
         return [math.nan]
-    return [density_ratios(comparison.traces, comparison.train, comparison.test, settings, seed=SEED).roc.auc]
+    return [density_ratios(comparison.traces, comparison.train, comparison.test, settings, SEED).roc.auc]
 
 
 def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Reading]:
@@ -158,8 +122,8 @@ ATTACKS.register(
             Quantity(
                 "density_ratio_auc",
                 "Density-ratio AUC",
-                "How often a training user's real traces look more like the synthetic ones, beside what is usual, than "
-                "another user's do.",
+                "How often a training user's real traces look more like the synthetic traces, compared with usual "
+                "traces, than another user's do.",
                 "area under the curve, 0.5 by chance",
                 "lower",
                 "near 0.5",

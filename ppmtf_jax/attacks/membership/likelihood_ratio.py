@@ -1,4 +1,4 @@
-"""Membership inference by likelihood ratio: was this user's data used to make the traces? (App. D)."""
+"""Membership inference by likelihood ratio: were a user's data used to make the traces? (App. D)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LikelihoodRatioSettings(Settings, subject="likelihood-ratio attack"):
     Parameters
     ----------
     pool_traces : bool
-        Attack all traces of a user as one: for real data, where trace numbers only mark breaks.
+        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
     """
 
     pool_traces: bool = False
@@ -37,18 +37,18 @@ class LikelihoodRatioSettings(Settings, subject="likelihood-ratio attack"):
 def membership_scores(
     released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score every training and test user: how much better her transitions explain some trace than the others' do.
+    """Score training and test users by how much better the user's transitions explain some trace.
 
-    The attacker knows the real traces of both. For a user and a trace, the log-likelihood ratio compares the user's
-    transition matrix with the average of everybody else's; a transition that neither makes has probability 1e-8. The
-    score is the greatest ratio over the traces of one trace number.
+    The attacker knows the real traces of all these users. The score of a user is the greatest log-likelihood ratio over
+    the released traces with one trace number: the likelihood under the user's transition matrix, over that under the
+    mean matrix of all other users. A transition that neither makes has probability 1e-8.
 
     Parameters
     ----------
     released, train, test : Traces
         On the same places; no user is in both `train` and `test`.
     pool_traces : bool
-        Attack all traces of a user as one: for real data, where trace numbers only mark breaks.
+        Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
 
     Returns
     -------
@@ -74,16 +74,9 @@ def membership_scores(
 
 
 def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False) -> float:
-    """Advantage of the best attacker; see `membership_scores` and `membership_advantage`.
+    """Advantage of the best threshold on `membership_scores`; see `membership_advantage`.
 
-    NaN if no training or no released trace has a transition: there is nothing to tell users apart by.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> mia_advantage(train, train, test, pool_traces=True) > 0.5
-    True
+    NaN if no training trace or no released trace has a transition.
     """
     if not (train.has_transitions() and released.has_transitions()):
         return float("nan")
@@ -91,29 +84,25 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
 
 
 def _scores(attacked: AttackedTraces, train: UserTransitions, test: UserTransitions) -> tuple[np.ndarray, np.ndarray]:
-    everybody = _joined(train, test)
+    everybody = UserTransitions(
+        np.concatenate([train.user, train.n_users + test.user]),
+        np.concatenate([train.pair, test.pair]),
+        np.concatenate([train.probability, test.probability]),
+        train.n_users + test.n_users,
+    )
     row, known = everybody.at_pairs(attacked.pairs)
     baseline, gains = _log_ratios(row, known, len(attacked.pairs))
     scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, everybody.n_users)
     return scores[:, : train.n_users], scores[:, train.n_users :]
 
 
-def _joined(train: UserTransitions, test: UserTransitions) -> UserTransitions:
-    return UserTransitions(
-        np.concatenate([train.user, train.n_users + test.user]),
-        np.concatenate([train.pair, test.pair]),
-        np.concatenate([train.probability, test.probability]),
-        train.n_users + test.n_users,
-    )
-
-
 def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[np.ndarray, sparse.csr_array]:
-    """Log-likelihood ratio of each pair for a user who never makes it, and what it is more for one who does."""
+    """Log-likelihood ratio of each pair for a user who never makes it, and the gain of each user who does."""
     total = np.bincount(row, weights=known.probability, minlength=n_pairs)
     n_makers = np.bincount(row, minlength=n_pairs)
     n_others = known.n_users - 1
     log_population = np.log(np.where(n_makers > 0, total / n_others, FLOOR))
-    # The difference would leave rounding noise where nobody else makes the transition.
+    # If nobody else makes the transition, the difference would be rounding noise.
     has_others = n_makers[row] > 1
     without_user = np.where(has_others, (total[row] - known.probability) / n_others, FLOOR)
     baseline = np.log(FLOOR) - log_population
@@ -128,7 +117,7 @@ def _greatest_per_number(
     _, number = np.unique(attacked.number, return_inverse=True)
     greatest = np.full(number.max() + 1, -np.inf)
     np.maximum.at(greatest, number, baseline)
-    # A gain is never negative, so a user scores at least the baseline of every trace.
+    # Gains are not negative, so a user's score is at least the baseline of every trace.
     scores = np.repeat(greatest, n_users)
     for rows, product in products_in_blocks(attacked.counts, gains):
         entries = np.diff(product.indptr)
@@ -153,15 +142,11 @@ def _infer(
 MEMBERSHIP_ATTACKS.register(
     MembershipAttack(
         "likelihood_ratio",
-        "Likelihood of each trace under a user's transitions over that under all others'",
+        "Likelihood of each trace under a user's transitions over the likelihood under all others'",
         LikelihoodRatioSettings,
         _infer,
     )
 )
-
-
-def _check(comparison: Comparison) -> None:
-    check_disjoint_users(comparison.train, comparison.test)
 
 
 def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -188,7 +173,7 @@ ATTACKS.register(
             Quantity(
                 "mia_advantage",
                 "Membership advantage",
-                "True minus false positive rate of the best guess at who was a training user, by one who knows all "
+                "True minus false positive rate of the best guess at who was a training user. The attacker knows all "
                 "real traces.",
                 "true minus false positive rate",
                 "lower",
@@ -198,7 +183,7 @@ ATTACKS.register(
             Quantity(
                 "mia_chance",
                 "Membership advantage by chance",
-                "The same expected if membership had no effect: a mean over random splits of the users.",
+                "Expected advantage if membership has no effect: the mean over random splits of the users.",
                 "true minus false positive rate",
                 "none",
                 "-",
@@ -207,7 +192,7 @@ ATTACKS.register(
             Quantity(
                 "n_attacked",
                 "Traces attacked",
-                "Number of traces that the attacks see. The membership advantage depends on it.",
+                "Number of attacked traces. The membership advantage depends on it.",
                 "traces",
                 "none",
                 "-",
@@ -215,6 +200,6 @@ ATTACKS.register(
         ),
         _measure,
         reading=_read,
-        check=_check,
+        check=lambda comparison: check_disjoint_users(comparison.train, comparison.test),
     )
 )

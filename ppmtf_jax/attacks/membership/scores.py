@@ -1,4 +1,4 @@
-"""How well scores tell training users from others: rates, what is so by chance, and who is most exposed."""
+"""Verdict on membership scores: rates with intervals over users, rates by chance, the most exposed users."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from jaxtyping import Float
 from scipy.stats import binom
 
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
-from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, Judgement, people_of_both, share_interval
+from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, TAIL, Judgement, people_of_both, share_interval
 
 N_SPLITS = 100
-"""Of the users, to find what the advantage is by chance: its mean is then known to a twentieth."""
+"""Random splits of the users for the advantage by chance: its mean is then known to a twentieth."""
 SPLIT_SEED = 0
 EXPOSED_SHARE = 0.1
-TAIL = 0.025
-"""Probability of each end of an interval to be wrong."""
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and the ends of its 95 % interval over users."""
+    """A number and its 95 % interval over users."""
 
     value: float
     low: float
@@ -34,18 +32,17 @@ class Estimate:
 
 @dataclass(frozen=True)
 class ExposedUsers:
-    """The tenth of the training users whom an attack is most sure of.
+    """The tenth of the training users with the highest scores, the highest first.
 
     Parameters
     ----------
     user_ids : tuple
-        The highest score first.
     score : tuple of float
         Mean over the trace numbers, in the attack's own unit.
     false_positive_rate : tuple of float
-        Share of the others who score at least as high: how many are wrongly accused by one who finds this user.
+        Share of the other users with at least this score: they are accused wrongly if this user is accused.
     excess : float
-        Mean score of these users, less that of the tenth of the others with the highest scores: about 0 by chance.
+        Mean score of these users minus the mean score of the top tenth of the other users: about 0 by chance.
     """
 
     user_ids: tuple[Any, ...]
@@ -56,23 +53,19 @@ class ExposedUsers:
 
 @dataclass(frozen=True)
 class MembershipSummary:
-    """What an attack found, in plain numbers.
+    """The result of an attack in plain numbers.
 
     Parameters
     ----------
     attack : str
     n_members, n_others, n_numbers : int
-        Training users and others attacked, and trace numbers of each. No rate is known finer than 1 / n_others.
-    auc : Estimate
-        How often a training user scores higher than another; 0.5 by chance.
-    advantage : Estimate
-        Greatest difference of true and false positive rate. A maximum is too high on average, in resamples even more
-        so: its interval may lie above it.
-    chance : float
-        The advantage that is to be expected if membership had no effect.
+        Attacked training users, other users, and trace numbers. No rate is known finer than 1 / n_others.
+    auc, advantage, chance : Estimate or float
+        See `Roc` and `membership_chance`. The advantage is a maximum and so biased upwards, more so in resamples: its
+        interval may lie above it.
     tpr_at_1_percent, tpr_at_01_percent : Estimate
-        True positive rate where at most 1 % and 0.1 % of the others are taken for training users. With fewer than 100
-        and 1,000 others none may be, and the rate is that of a stricter attack.
+        True positive rate if at most 1 % and 0.1 % of the others are taken for training users. With fewer than 100 and
+        1,000 others, none of them may be: the rate is then that of a stricter attack.
     exposed : ExposedUsers
     """
 
@@ -88,11 +81,11 @@ class MembershipSummary:
     exposed: ExposedUsers
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """All numbers for JSON."""
         return asdict(self)
 
     def judgements(self) -> list[Judgement]:
-        """What the limits say of each of `MEMBERSHIP_LIMITS`."""
+        """Judge the numbers by `MEMBERSHIP_LIMITS`."""
         people = people_of_both(self.n_members, self.n_others)
         found = (self.auc, self.tpr_at_1_percent, self.tpr_at_01_percent)
         return [
@@ -103,16 +96,7 @@ class MembershipSummary:
 
 @dataclass(frozen=True, eq=False)
 class MembershipScores:
-    """What an attack gives: the higher a user's score, the more it takes her for a training user.
-
-    Parameters
-    ----------
-    members : float array, shape (trace numbers, training users)
-    others : float array, shape (trace numbers, other users)
-    member_ids, other_ids : arrays, shape (users,)
-        Whose the scores are.
-    attack : str
-        Its name.
+    """Scores of an attack: the higher, the more likely the user is a training user.
 
     Examples
     --------
@@ -129,25 +113,16 @@ class MembershipScores:
 
     @cached_property
     def roc(self) -> Roc:
-        """Of all scores: one threshold serves all trace numbers."""
+        """The curve of all scores: one threshold for all trace numbers."""
         return Roc.of(self.members, self.others)
 
     @property
     def chance(self) -> float:
-        """Advantage to be expected if membership had no effect, see `membership_chance`."""
+        """Expected advantage if membership has no effect, see `membership_chance`."""
         return membership_chance(self.members, self.others)
 
     def estimate(self, statistic: Callable[[Roc], float], *, seed: int = 0) -> Estimate:
-        """A number of the curve, with its interval over users: these, not their traces, are resampled.
-
-        Examples
-        --------
-        >>> rng, ids = np.random.default_rng(0), np.arange(100)
-        >>> scores = MembershipScores(rng.normal(1, 1, (3, 100)), rng.normal(0, 1, (3, 100)), ids, ids + 100)
-        >>> auc = scores.estimate(lambda roc: roc.auc)
-        >>> auc.low < auc.value < auc.high
-        True
-        """
+        """Estimate a number of the curve, with its bootstrap interval over users (not over traces)."""
         n_members = len(self.member_ids)
 
         def of_resample(weight: Float[np.ndarray, " user"]) -> float:
@@ -161,27 +136,20 @@ class MembershipScores:
         return Estimate(float(statistic(self.roc)), low, high)
 
     def true_positive_rate(self, false_positive_rate: float) -> Estimate:
-        """Share of the training users found with at most so many false alarms, with its 95 % interval over users.
+        """Share of the training users found at this false positive rate, with its 95 % interval over users.
 
-        Two things are not known. The threshold hangs on a few others: at the one that all others would give, their
-        number above it is binomial. And the training users are a sample (Clopper and Pearson): none found of few is not
-        none of all. The distances of both intervals from the share are added as squares (Newcombe 1998). A bootstrap
-        would be too sure: at 1 % of 100 others, or 0.1 % of 1,000, its interval misses the truth in up to a third of
-        cases. All scores of a user count as one. With fewer than 368 others at 1 %, and ten times as many at 0.1 %,
-        none of them may be above the threshold, and the lower end is 0.
-
-        Examples
-        --------
-        >>> scores = MembershipScores(np.zeros((1, 20)), np.ones((1, 500)), np.arange(20), np.arange(20, 520))
-        >>> rate = scores.true_positive_rate(0.01)
-        >>> rate.value, rate.low, round(rate.high, 2)
-        (0.0, 0.0, 0.17)
+        Two things are uncertain. (1) The threshold depends on a few of the others: the number of others above the true
+        threshold is binomial. (2) The training users are a sample (interval of Clopper and Pearson): "none of few" is
+        not "none of all". The squared distances of both intervals from the share are added (Newcombe 1998). A bootstrap
+        interval would be too narrow: at 1 % of 100 others, or 0.1 % of 1,000, it misses the truth in up to a third of
+        cases. All scores of a user count as one. With fewer than 368 others at 1 % (ten times as many at 0.1 %), it is
+        possible that none of the others is above the threshold, and the lower end is 0.
         """
         n_others, rate_at = len(self.other_ids), self.roc.true_positive_rate_at
         found = rate_at(false_positive_rate)
         fewest, most = binom.ppf([TAIL, 1 - TAIL], n_others, false_positive_rate)
         by_threshold = rate_at((fewest - 1) / n_others) if fewest else 0.0, rate_at(most / n_others)
-        of_members = share_interval(found, len(self.member_ids), TAIL)
+        of_members = share_interval(found, len(self.member_ids))
         low, high = (math.hypot(found - a, found - b) for a, b in zip(by_threshold, of_members, strict=True))
         return Estimate(found, max(found - low, 0.0), min(found + high, 1.0))
 
@@ -199,14 +167,7 @@ class MembershipScores:
         )
 
     def summary(self, *, seed: int = 0) -> MembershipSummary:
-        """All numbers at once; the seed is that of the resamples.
-
-        Examples
-        --------
-        >>> scores = MembershipScores(np.array([[3.0, 1.0]]), np.array([[2.0, 0.0]]), np.arange(2), np.arange(2, 4))
-        >>> scores.summary().to_dict()["auc"]["value"]
-        0.75
-        """
+        """All numbers; `seed` is for the resamples of the intervals."""
         return MembershipSummary(
             self.attack,
             len(self.member_ids),
@@ -224,8 +185,7 @@ class MembershipScores:
 def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
     """Greatest difference of true and false positive rate over all thresholds, from 0 (a random guess) to 1.
 
-    One threshold serves all trace numbers. The maximum is taken over every threshold, so it is never below 0 and never
-    below what any finite set of thresholds gives.
+    There is one threshold for all trace numbers.
 
     Examples
     --------
@@ -240,26 +200,19 @@ def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
 
 
 def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
-    """Advantage to be expected if the scores had nothing to do with membership: its mean over random splits of users.
+    """Expected advantage if the scores are independent of membership: its mean over random splits of the users.
 
-    A maximum over thresholds is above 0 by chance, the more so the fewer users and trace numbers there are. All users
-    are shuffled and split into as many members and others as there are, each user with her scores of all trace numbers,
-    which are alike. If membership has no effect, real and shuffled split are equally probable, so this is the
-    expected advantage whatever the numbers of users, ties, and likeness. If it has one, scores of both kinds are
-    mixed; of one trace number this changes nothing, for ranks are all that counts.
+    A maximum over thresholds is above 0 by chance, more so with fewer users and trace numbers. All users are shuffled
+    and split into as many members and others as there are. A user keeps the scores of all trace numbers together,
+    because they are alike. If membership has no effect, the real split and a shuffled split are equally probable. So
+    this is the expected advantage for any numbers of users, any ties, and any dependence between trace numbers. If
+    membership has an effect, the scores of both kinds are mixed; with one trace number this changes nothing, because
+    only ranks count.
 
     Parameters
     ----------
     members, others : float arrays, shape (trace numbers, users)
-        Of `membership_scores`.
-
-    Examples
-    --------
-    >>> members, others = np.arange(64.0)[None] + 32, np.arange(64.0)[None]
-    >>> membership_advantage(members, others)
-    0.5
-    >>> 0.08 < membership_chance(members, others) < 0.14
-    True
+        As `membership_scores` gives them.
     """
     n_members, n_others = members.shape[1], others.shape[1]
     scores = np.concatenate([members, others], axis=1)
@@ -267,7 +220,7 @@ def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     descending = np.argsort(-scores, axis=None)
     user = descending % n_users
     ordered = scores.ravel()[descending]
-    # A threshold lies between different scores only.
+    # Thresholds lie between different scores only.
     ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
     rng = np.random.default_rng(SPLIT_SEED)
     weight = np.repeat([1 / n_members, -1 / n_others], [n_members, n_others]) / n_numbers

@@ -1,4 +1,4 @@
-"""A private file that keeps what is known of finished shadow models, so that a long attack goes on where it stopped."""
+"""A private file with the results of finished shadow models, from which a stopped attack continues."""
 
 from __future__ import annotations
 
@@ -25,35 +25,21 @@ Statistics = Float[np.ndarray, "statistic user"]
 
 @dataclass(frozen=True)
 class ShadowCheckpoint:
-    """The statistics of finished shadow models in a file, which only its owner may read.
+    """The statistics of finished shadow models in a file that only its owner may read.
 
-    Parameters
-    ----------
-    path : Path
-    digest : str
-        Of all that decides what shadow models are, see `shadow_digest`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     kept = ShadowCheckpoint(Path(folder) / "shadows.npz", "abc")
-    ...     kept.save([np.zeros((2, 3))])
-    ...     len(kept.load()), len(ShadowCheckpoint(kept.path, "other").load(print))
-    shadow models: shadows.npz is of other data or settings; they begin anew
-    (1, 0)
+    `digest` identifies the data and settings, see `shadow_digest`.
     """
 
     path: Path
     digest: str
 
     def save(self, statistics: Sequence[Statistics]) -> None:
-        """Keep those of all shadow models that are finished."""
+        """Write the statistics of all finished shadow models."""
         with atomic_file(self.path) as partial, open(partial, "wb") as file:
             np.savez(file, digest=np.array(self.digest), statistics=np.array(statistics))
 
     def load(self, say: Callable[[str], None] = lambda _: None) -> list[Statistics]:
-        """Those that are kept, or none where the file is missing, damaged, or of other data or settings: says so.
+        """Read the statistics; an empty list, with a message, if the file is damaged or of other data or settings.
 
         Raises
         ------
@@ -67,22 +53,16 @@ class ShadowCheckpoint:
                 if str(kept["digest"]) == self.digest:
                     return list(kept["statistics"])
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile):
-            say(f"shadow models: {self.path.name} cannot be read; they begin anew")
+            say(f"shadow models: {self.path.name} cannot be read; starting again")
             return []
-        say(f"shadow models: {self.path.name} is of other data or settings; they begin anew")
+        say(f"shadow models: {self.path.name} is from other data or settings; starting again")
         return []
 
 
 def shadow_digest(settings: dict[str, Any], seed: int, *real: Traces) -> str:
-    """Of all that decides what shadow models make, and of whom their statistics are.
+    """Digest of all that decides the statistics of shadow models.
 
-    Parameters
-    ----------
-    settings : dict
-        Of the attack and of how many traces are made; without the number of shadow models, for more of them go on.
-    seed : int
-    *real : Traces
-        Of training users and of others.
+    `settings` leaves out the number of shadow models: an attack with more of them continues from the same file.
     """
     told = json.dumps(settings, default=str, sort_keys=True)
     # The digest of traces leaves out users without an event.

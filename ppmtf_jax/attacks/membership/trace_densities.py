@@ -1,9 +1,9 @@
-"""How probable traces are under a model of other traces, by two densities; everything per event.
+"""Densities of traces under a model learned from other traces, per event.
 
-"chain": one Markov chain for everybody, in each slot, smoothed towards the chain of all slots and this towards visits
-(Dirichlet priors, one inside the other). Linear in the number of events. "kernel": a mixture with a component for each
-trace of the model, from which each event strays with a small probability to a place visited in its slot: the kernel of
-Aitchison and Aitken (1976). It knows whole traces and not only steps; work is the product of both numbers of traces.
+"chain": one Markov chain for everybody, in each slot, smoothed towards the chain of all slots, and this towards the
+visits (nested Dirichlet priors). Linear in the number of events. "kernel": a mixture with one component for each model
+trace; each event strays from it with a small probability to a place visited in its slot (kernel of Aitchison and Aitken
+1976). The kernel knows whole traces and not only steps; work is the product of both numbers of traces.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import sparse
 
-from ppmtf_jax.attacks.scoring import products_in_blocks
+from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
@@ -24,28 +24,17 @@ from ppmtf_jax.errors import InputError, Problem
 
 Density = Literal["chain", "kernel"]
 CONCENTRATION = 1e-3
-"""Events that a prior weighs as much as. What no synthetic trace does tells most: that the user was not there."""
+"""Weight of a prior, in events. Small, because steps absent from the synthetic data are the strongest evidence."""
 STRAY_PROBABILITY = 0.01
 
 
 def windows_of(**trace_sets: Traces) -> list[Windows]:
-    """The periods of trace sets, such as days.
-
-    Parameters
-    ----------
-    **trace_sets : Traces
-        By the names that the error calls them by.
+    """Cut trace sets into periods, such as days; errors call the sets by their keyword names.
 
     Raises
     ------
     InputError
-        Their place tables or the periods of their grids differ.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> [windows.n_windows for windows in windows_of(train=toy_city(3, n_days=2, seed=0).traces)]
-    [6]
+        The place tables or the periods of the grids differ.
     """
     check_same_places(**trace_sets)
     first_name, first = next(iter(trace_sets.items()))
@@ -57,15 +46,7 @@ def windows_of(**trace_sets: Traces) -> list[Windows]:
 
 
 def joined(windows: Windows, others: Windows) -> Windows:
-    """Windows of two sets as one, each set's users apart.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> windows = Windows.of(toy_city(3, n_days=2, seed=0).traces)
-    >>> joined(windows, windows).n_windows
-    12
-    """
+    """Windows of two sets in one; users of both sets stay different users."""
     shift = {"window": windows.n_windows, "user": windows.user.max() + 1}
     columns = ("window", "phase", "place", "user")
     values = {name: (getattr(windows, name), getattr(others, name) + shift.get(name, 0)) for name in columns}
@@ -75,31 +56,16 @@ def joined(windows: Windows, others: Windows) -> Windows:
 def log_density_per_event(
     windows: Windows, model: Windows, density: Density = "chain", *, concentration: float = CONCENTRATION
 ) -> Float[np.ndarray, " user"]:
-    """Log-density of each user's windows under a model of others, over her number of events.
+    """Log-density of each user's windows under a model of other windows, over the user's number of events.
 
-    Parameters
-    ----------
-    windows : Windows
-        Whose log-density is wanted; each user has at least one.
-    model : Windows
-        What the density is learned from.
-    density : {"chain", "kernel"}
-    concentration : float
-        Events that each prior of the chain weighs as much as.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> windows, others = windows_of(a=toy_city(9, seed=0).traces, b=toy_city(9, seed=1).traces)
-    >>> bool((log_density_per_event(windows, windows) > log_density_per_event(windows, others)).all())
-    True
+    Each user has at least one window. `concentration` is the weight of each prior of the chain, in events.
     """
     of_window = DENSITIES[density](windows, model, concentration)
     return np.bincount(windows.user, of_window) / np.bincount(windows.user, windows.events_per_window())
 
 
 class _Events(NamedTuple):
-    """Slot, place and place before of events; whether the place before is that of the instant before."""
+    """Slot, place and previous place of events; `is_step` if the previous place is of the instant before."""
 
     slot: Int[np.ndarray, " event"]
     place: Int[np.ndarray, " event"]
@@ -113,6 +79,7 @@ class _Events(NamedTuple):
         return cls(slot, place, np.append(0, place[:-1]), windows.is_step())
 
     def steps(self) -> _Events:
+        """Only the events with a previous place at the instant before."""
         return _Events(*(column[self.is_step] for column in self))
 
 
@@ -138,8 +105,8 @@ def _kernel(windows: Windows, model: Windows, concentration: float) -> Float[np.
     stray = STRAY_PROBABILITY * of_slot
     gain = np.log(1 - STRAY_PROBABILITY + stray) - np.log(stray)
     strays = np.bincount(windows.window, np.log(stray), minlength=windows.n_windows)
-    gains = _by_point(windows, gain)
-    same = _by_point(model, np.ones(len(model.window))).T.tocsr()
+    gains = events_by_point(windows, gain)
+    same = events_by_point(model).T.tocsr()
     log_sum = np.empty(windows.n_windows)
     for rows, product in products_in_blocks(gains, same):
         log_sum[rows] = _log_sum_of_exponentials(product, model.n_windows)
@@ -157,28 +124,20 @@ def _shares(
     n_places: int,
     concentration: float,
 ) -> Float[np.ndarray, " event"]:
-    """Probability of each wanted place in its context, by counts and a Dirichlet prior."""
+    """Probability of each wanted place in its context: counts with a Dirichlet prior."""
     given, asked = context(known), context(wanted)
     count = count_of(given * n_places + known.place, asked * n_places + wanted.place)
     return (count + concentration * prior) / (count_of(given, asked) + concentration)
 
 
 def count_of(codes: Int[np.ndarray, " known"], wanted: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
-    """How often each wanted code is among the known ones."""
+    """Number of known codes that equal each wanted code."""
     codes = np.sort(codes)
     return np.searchsorted(codes, wanted, side="right") - np.searchsorted(codes, wanted)
 
 
-def _by_point(windows: Windows, value: Float[np.ndarray, " event"]) -> sparse.csr_array:
-    """A value of each event, windows by instants of the period and places."""
-    n_places = len(windows.places)
-    point = windows.phase.astype(np.int64) * n_places + windows.place
-    shape = (windows.n_windows, windows.time_grid.n_instants * n_places)
-    return sparse.csr_array((value, (windows.window, point)), shape=shape)
-
-
 def _log_sum_of_exponentials(matrix: sparse.csr_array, n_columns: int) -> Float[np.ndarray, " row"]:
-    """Over each row, with entries that are not stored as zeros; stored ones are positive."""
+    """Log-sum-exp of each row. Stored entries are positive, all others 0."""
     n_stored = np.diff(matrix.indptr)
     row = np.repeat(np.arange(len(n_stored)), n_stored)
     greatest = np.zeros(len(n_stored))

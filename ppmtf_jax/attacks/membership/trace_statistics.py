@@ -1,7 +1,7 @@
-"""What synthetic traces have in common with a user's: one number of each user for each of several ways to look at them.
+"""Statistics that compare a user's traces with synthetic ones: one number for each user and each statistic.
 
-Different synthesizers give users away in different ways: by places per hour if populations are exact, or by whole
-traces if some are copied. So the attacker uses several statistics, and learns on models of her own which of them tell.
+Synthesizers reveal users in different ways: through places per hour if populations are exact, through whole traces if
+some are copied. So the attacker uses several statistics, and learns from shadow models how much each of them tells.
 """
 
 from __future__ import annotations
@@ -20,41 +20,27 @@ from ppmtf_jax.data.windows import Windows
 REACH = 1
 """Instants before and after over which visits are smoothed."""
 PSEUDO_COUNT = 0.02
-"""Events that are added to each count, so that moves that no trace makes have a probability too."""
+"""Events added to each count, so that moves that no trace makes have a positive probability."""
 SMOOTH_CONCENTRATION = 100.0
-"""Of the chain that says how usual a user's traces are, beside the one that says what no trace does."""
+"""Concentration of a second chain. It tells how usual a user's traces are; the first tells which steps are absent."""
 COMPARED_WINDOWS = 2**28
-"""Most windows of users times windows of synthetic traces that are held side by side; else some of the latter."""
+"""Maximum number of pairs of user windows and synthetic windows; above it, fewer synthetic windows are used."""
 
 
 def statistics_of(users: Windows, made: Windows) -> Float[np.ndarray, "statistic user"]:
-    """All statistics of each user's windows beside synthetic ones, in the order of `STATISTICS`.
+    """All statistics of each user's windows compared with synthetic windows, in the order of `STATISTICS`.
 
-    A user of whom a statistic says nothing, as of moves where she makes none, has 0 whatever the synthetic traces are.
-
-    Parameters
-    ----------
-    users : Windows
-        Of the users who are attacked, each with at least one.
-    made : Windows
-        Of synthetic traces, over the same places and a grid of the same period.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.attacks.membership.trace_densities import windows_of
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> users, made = windows_of(users=toy_city(9, seed=0).traces, made=toy_city(5, seed=1).traces)
-    >>> statistics_of(users, made).shape == (len(STATISTICS), 9)
-    True
+    Each user has at least one window. Both sets have the same places and grids with the same period. A statistic that
+    says nothing of a user, such as moves of a user who never moves, is 0 for any synthetic traces.
     """
     return np.stack([statistic(users, made) for statistic in STATISTICS.values()])
 
 
 def _visits(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Log-share of each of her places at its instant and those next to it."""
+    """Mean log-share of the user's places among synthetic places at the same and the neighbouring instants."""
     n_places, n_instants = len(users.places), users.time_grid.n_instants
     shifts = range(-REACH, REACH + 1)
-    # Instants begin at REACH, so that those before the first have numbers too.
+    # Instants begin at REACH, so that the neighbours before the first have numbers of at least 0.
     known = np.concatenate([made.phase.astype(np.int64) + REACH + shift for shift in shifts])
     asked = users.phase.astype(np.int64) + REACH
     count = count_of(known * n_places + np.tile(made.place, len(shifts)), asked * n_places + users.place)
@@ -63,7 +49,7 @@ def _visits(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
 
 
 def _moves(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Log-share of each place that she moves to, among the next places of the one before."""
+    """Mean log-share of the places that the user moves to, among synthetic next places of the same place."""
     n_places = len(users.places)
     (place, following), steps = users.steps(), made.steps()
     known, asked = (each[0].astype(np.int64) * n_places + each[1] for each in (steps, (place, following)))
@@ -74,7 +60,7 @@ def _moves(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
 
 
 def _pairs(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Log-share of synthetic windows that are at both of two places, over all two places of a window of hers."""
+    """Mean log-share of synthetic windows that visit two places, over all pairs of places in a user's window."""
     at, at_made = (_places_of(each) for each in (users, made))
     both = sparse.csr_array(at_made.T @ at_made)
     both.setdiag(0)
@@ -88,7 +74,7 @@ def _pairs(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
 
 
 def _kernel(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """How near whole synthetic windows come to hers."""
+    """Kernel density: how close whole synthetic windows come to the user's."""
     step = -(-made.n_windows * users.n_windows // COMPARED_WINDOWS)
     some = made if step == 1 else made.select(np.arange(made.n_windows) % step == 0)
     return log_density_per_event(users, some, "kernel")
@@ -102,7 +88,7 @@ STATISTICS: dict[str, Callable[[Windows, Windows], Float[np.ndarray, " user"]]] 
     "chain": partial(log_density_per_event, density="chain"),
     "smooth chain": partial(log_density_per_event, density="chain", concentration=SMOOTH_CONCENTRATION),
 }
-"""From windows of users and synthetic ones to a number of each user, by name."""
+"""Functions from user windows and synthetic windows to a number for each user, by name."""
 
 
 def _log_share(
@@ -114,13 +100,13 @@ def _log_share(
 def _mean(
     users: Windows, window: Int[np.ndarray, " event"], value: Float[np.ndarray, " event"]
 ) -> Float[np.ndarray, " user"]:
-    """Mean over the events of each user; 0 of none."""
+    """Mean over the events of each user; 0 if there are none."""
     user, n_users = users.user[window], int(users.user.max()) + 1
     return np.bincount(user, value, n_users) / np.maximum(np.bincount(user, minlength=n_users), 1)
 
 
 def _places_of(windows: Windows) -> sparse.csr_array:
-    """1 where a window is at a place."""
+    """Matrix with 1 where a window visits a place."""
     visits = windows.visits()
     shape = (windows.n_windows, len(windows.places))
     return sparse.csr_array((np.ones(len(visits.place)), (visits.window, visits.place)), shape=shape)

@@ -47,7 +47,7 @@ def scores_by_loops(
     return scores
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_scores_equal_those_of_loops(seed: int) -> None:
     train = traces_of(seed, range(4), 2, keep=0.6)
     test = traces_of(50 + seed, range(4, 7), 2, keep=0.6)
@@ -55,7 +55,7 @@ def test_scores_equal_those_of_loops(seed: int) -> None:
     found = np.concatenate(membership_scores(released, train, test), axis=1)
     as_dict = {(t, n): found[t, n] for t in range(3) for n in range(7)}
     assert as_dict == pytest.approx(scores_by_loops(released, train, test), abs=1e-9)
-    # The comparison notices if a user's own matrix is left in the population.
+    # The comparison notices a user's own matrix in the population.
     assert as_dict != pytest.approx(scores_by_loops(released, train, test, leave_out=False), abs=1e-2)
 
 
@@ -84,16 +84,8 @@ def test_advantage_is_the_best_over_all_thresholds(members: list[int], others: l
     assert 0 <= found <= 1
 
 
-def test_copied_traces_give_members_away_and_exchanged_labels_are_noticed() -> None:
-    train, test = traces_of(0, range(50), n_places=8), traces_of(1, range(50, 100), n_places=8)
-    assert mia_advantage(train, train, test) > 0.9
-    # Scored with the labels exchanged, the same traces give nothing away.
-    members, others = membership_scores(train, train, test)
-    assert membership_advantage(others, members) < 0.1
-
-
-def test_traces_of_strangers_give_nothing_away() -> None:
-    """Members and others are then exchangeable, and the advantage is the one-sided Smirnov statistic of their scores.
+def test_copies_give_members_away_and_strangers_nothing() -> None:
+    """With strangers, members and others are exchangeable: the advantage is the one-sided Smirnov statistic.
 
     It exceeds x with probability about exp(-2 x^2 n m / (n + m)); the tolerance is x at a probability of 1e-6.
     """
@@ -102,15 +94,16 @@ def test_traces_of_strangers_give_nothing_away() -> None:
     strangers = traces_of(2, range(1000, 1100), n_places=8)
     tolerance = math.sqrt(math.log(1e6) * (n_members + n_others) / (2 * n_members * n_others))
     assert mia_advantage(strangers, train, test) < tolerance
-    # Half of the members' own traces among them are noticed.
+    # Half of the members' own traces among them are noticed, and copies if labels are exchanged.
     leaked = replace(strangers, place=train.place[:800])
     assert mia_advantage(leaked, train, test) > tolerance
+    members, others = membership_scores(train, train, test)
+    assert membership_advantage(members, others) > 0.9
+    assert membership_advantage(others, members) < 0.1
 
 
 # What is so by chance
 
-SPREAD = math.sqrt(4 / math.pi - 1)
-"""Standard deviation over mean of the advantage by chance: it is near a Rayleigh variable, see the tolerance above."""
 N_SPLITS = 100
 
 
@@ -124,27 +117,7 @@ def test_chance_is_the_mean_over_all_splits_of_the_users(n_members: int, n_other
     tolerance = 5 * np.std(advantages) / math.sqrt(N_SPLITS)
     found = membership_chance(scores[:, :n_members], scores[:, n_members:])
     assert found == pytest.approx(np.mean(advantages), abs=tolerance)
-
-
-def null_experiment(seed: int) -> tuple[float, float, float]:
-    """An attack where members are no members: its advantage, that by chance, and that by chance of halves of others."""
-    train = traces_of(3 * seed, range(60), n_places=6)
-    test = traces_of(3 * seed + 1, range(60, 100), n_places=6)
-    members, others = membership_scores(traces_of(3 * seed + 2, range(1000, 1020), 5, n_places=6), train, test)
-    half = np.random.default_rng(seed).permutation(40) < 20
-    halves = membership_advantage(others[:, half], others[:, ~half])
-    return membership_advantage(members, others), membership_chance(members, others), halves
-
-
-def test_where_members_are_no_members_the_advantage_is_that_by_chance() -> None:
-    """On average; the tolerance is five standard errors of the mean over experiments, and of the chance of each."""
-    n_experiments = 60
-    found = np.array([null_experiment(seed) for seed in range(n_experiments)])
-    advantage, chance, halves = found.mean(axis=0)
-    tolerance = 5 * math.hypot(*(found[:, :2].std(axis=0, ddof=1) / math.sqrt(n_experiments)))
-    assert advantage == pytest.approx(chance, abs=tolerance)
-    # Halves of the others are fewer users, so that more is by chance; and so it is noticed.
-    assert halves - advantage > tolerance
+    assert membership_chance(np.zeros((2, 7)), np.zeros((2, 3))) == pytest.approx(0, abs=1e-12)
 
 
 def test_scores_of_a_user_are_alike_and_stay_together() -> None:
@@ -163,24 +136,6 @@ def test_scores_of_a_user_are_alike_and_stay_together() -> None:
     assert advantage == pytest.approx(chance, abs=tolerance)
     # The same scores of which each number's are shuffled by themselves.
     assert advantage - apart > tolerance
-
-
-def test_chance_of_one_number_is_that_of_the_smirnov_statistic_whatever_the_members_score() -> None:
-    """It exceeds x with probability about exp(-2 x^2 n m / (n + m)), so that its mean is sqrt(pi (n + m) / (8 n m)).
-
-    A walk of n + m steps ends its rises early; that is less than one step, 1 / n + 1 / m.
-    """
-    n_members, n_others = 400, 300
-    rng = np.random.default_rng(0)
-    mean = math.sqrt(math.pi * (n_members + n_others) / (8 * n_members * n_others))
-    tolerance = 5 * SPREAD * mean / math.sqrt(N_SPLITS) + 1 / n_members + 1 / n_others
-    for shift in (0.0, 5.0):
-        members, others = rng.normal(size=(1, n_members)) + shift, rng.normal(size=(1, n_others))
-        assert membership_chance(members, others) == pytest.approx(mean, abs=tolerance)
-
-
-def test_without_different_scores_nothing_is_by_chance() -> None:
-    assert membership_chance(np.zeros((2, 7)), np.zeros((2, 3))) == pytest.approx(0, abs=1e-12)
 
 
 def test_the_table_has_the_advantage_by_chance_and_the_number_of_traces() -> None:
@@ -208,15 +163,10 @@ def test_a_number_with_few_traces_counts_like_the_others() -> None:
     assert np.array_equal(others, all_others[[0, 2]])
 
 
-def test_without_transitions_the_advantage_is_undefined() -> None:
+def test_without_transitions_the_advantage_is_undefined_and_users_in_both_sets_are_an_error() -> None:
     train, test = traces_of(0, range(3)), traces_of(1, range(3, 6))
-    first = train.to_frame().query("instant == 0")
-    still = Traces.from_frame(first, train.places, train.time_grid)
+    still = Traces.from_frame(train.to_frame().query("instant == 0"), train.places, train.time_grid)
     assert math.isnan(mia_advantage(still, train, test))
     assert math.isnan(mia_advantage(train, still, test))
-
-
-def test_users_in_both_sets_are_an_error() -> None:
-    train = traces_of(0, range(3))
     with pytest.raises(InputError, match="3 of 3 test users"):
         mia_advantage(train, train, train)

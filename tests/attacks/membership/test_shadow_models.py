@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import math
 import stat
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.membership import infer_membership, shadow_models
+from ppmtf_jax.attacks.membership import MembershipScores, infer_membership, shadow_models
 from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint, shadow_digest
 from ppmtf_jax.attacks.membership.shadow_models import (
+    MOST_ATTACKED,
     ShadowModelSettings,
+    Target,
     Wanted,
     infer_by_shadow_models,
+    learn_shadows,
     made_like,
-    shadow_model_scores,
 )
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.synthesizers.synthesis import fit
+from tests.attacks.loops import error_of_auc
 from tests.support import minutes, places_in_line, random_traces
 
 PLACES, GRID = places_in_line(12), minutes(10)
@@ -38,6 +41,14 @@ def real(n_members: int, n_others: int) -> tuple[Traces, Traces]:
     return traces_of(0, range(n_members)), traces_of(1, range(1000, 1000 + n_others))
 
 
+def scores_of(
+    released: Traces, train: Traces, test: Traces, make: Make, *, n_attacked: int = MOST_ATTACKED, **how: Any
+) -> MembershipScores:
+    """The attack with a synthesizer of the test's own."""
+    target = Target.of(released, train, test, n_attacked=n_attacked, seed=how.get("seed", 0))
+    return target.scores(learn_shadows(target, make, **{"n_shadows": 6} | how))
+
+
 def copy(traces: Traces, seed: int) -> Traces:
     return traces
 
@@ -48,35 +59,34 @@ def strangers(traces: Traces, seed: int) -> Traces:
 
 def test_copies_are_found_and_independent_traces_tell_nothing() -> None:
     train, test = real(60, 60)
-    tolerance = 5 * math.sqrt((60 + 60 + 1) / (12 * 60 * 60))
-    assert shadow_model_scores(train, train, test, copy, n_shadows=8).roc.auc > 0.99
-    scores = shadow_model_scores(strangers(train, 7), train, test, strangers, n_shadows=8)
+    tolerance = 5 * error_of_auc(60, 60)
+    assert scores_of(train, train, test, copy, n_shadows=8).roc.auc > 0.99
+    scores = scores_of(strangers(train, 7), train, test, strangers, n_shadows=8)
     assert abs(scores.roc.auc - 0.5) < tolerance
 
     def leaking(traces: Traces, seed: int) -> Traces:
         """Strangers, and every fourth user as she is."""
         return traces.select_users(np.arange(0, traces.n_users, 4)) if seed % 2 else traces
 
-    assert shadow_model_scores(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance
+    assert scores_of(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance
 
 
-def recorded(make: Make, sets: list[np.ndarray], made: list[Traces]) -> Make:
-    def and_record(traces: Traces, seed: int) -> Traces:
-        sets.append(traces.user_ids)
-        made.append(make(traces, seed))
-        return made[-1]
-
-    return and_record
-
-
-@pytest.mark.parametrize(("n_members", "n_others"), [(9, 5), (5, 9), (6, 6), (1, 1)])
-def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: int) -> None:
+@pytest.mark.parametrize(
+    ("n_members", "n_others", "n_attacked"), [(9, 5, 99), (5, 9, 99), (6, 6, 99), (1, 1, 99), (9, 9, 4)]
+)
+def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: int, n_attacked: int) -> None:
+    """Each attacked user is in half of the models, all other training users are in every model."""
     train, test = real(n_members, n_others)
     sets: list[np.ndarray] = []
-    scores = shadow_model_scores(train, train, test, recorded(copy, sets, []), n_shadows=6)
+
+    def recorded(traces: Traces, seed: int) -> Traces:
+        sets.append(traces.user_ids)
+        return traces
+
+    scores = scores_of(train, train, test, recorded, n_attacked=n_attacked)
     assert [len(each) for each in sets] == [n_members] * 6
     attacked = [*scores.member_ids, *scores.other_ids]
-    assert len(scores.member_ids) == len(scores.other_ids) == min(n_members, n_others)
+    assert len(scores.member_ids) == len(scores.other_ids) == min(n_members, n_others, n_attacked)
     assert [sum(user in each for each in sets) for user in attacked] == [3] * len(attacked)
     not_attacked = set(train.user_ids) - set(attacked)
     assert all(not_attacked <= set(each) for each in sets)
@@ -84,19 +94,9 @@ def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: in
 
 def test_the_seed_says_all() -> None:
     train, test = real(10, 10)
-    scores = [shadow_model_scores(train, train, test, strangers, n_shadows=6, seed=seed) for seed in (0, 0, 1)]
+    scores = [scores_of(train, train, test, strangers, seed=seed) for seed in (0, 0, 1)]
     assert np.array_equal(scores[0].members, scores[1].members)
     assert not np.array_equal(scores[0].members, scores[2].members)
-
-
-def test_traces_that_never_change_say_nothing() -> None:
-    """Statistics of shadow models are then the same for all, and no user can be told from another."""
-    train, test = real(20, 20)
-    same = strangers(train, 1)
-    for released in (same, strangers(train, 2)):
-        scores = shadow_model_scores(released, train, test, lambda traces, seed: same, n_shadows=6)
-        assert np.isfinite([scores.members, scores.others]).all()
-        assert scores.roc.auc == 0.5
 
 
 def test_a_system_is_retrained_by_its_name() -> None:
@@ -112,22 +112,22 @@ def test_what_cannot_be_run_is_refused() -> None:
     train, test = real(3, 3)
     for n_shadows in (4, 7):
         with pytest.raises(InputError, match=f"even n_shadows of at least 6; found {n_shadows}"):
-            shadow_model_scores(train, train, test, copy, n_shadows=n_shadows)
-    with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied as a whole number of at least 0; found -1"):
-        ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=5)
+            ShadowModelSettings("sgd", n_shadows=n_shadows)
+    with pytest.raises(InputError, match=r"(?s)n_attacked as .*even n_shadows.*n_copied as .* at least 0"):
+        ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=5, n_attacked=0)
     with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
         ShadowModelSettings("sgt")
     with pytest.raises(InputError, match="system as text; found nothing"):
         infer_membership(train, train, test, "shadow_models")
     with pytest.raises(InputError, match="3 of 3 test users"):
-        shadow_model_scores(train, train, train, copy)
+        scores_of(train, train, train, copy)
     elsewhere = random_traces(0, range(3), places_in_line(13), GRID)
     for sets, make in (((elsewhere, train, test), copy), ((train, train, test), lambda traces, seed: elsewhere)):
         with pytest.raises(InputError, match="the same place table"):
-            shadow_model_scores(*sets, make)
+            scores_of(*sets, make)
     later = random_traces(1, range(1000, 1003), PLACES, minutes(20))
     with pytest.raises(InputError, match="one time grid; found two"):
-        shadow_model_scores(train, train, later, copy)
+        scores_of(train, train, later, copy)
 
 
 # Like what was released
@@ -190,7 +190,7 @@ def test_an_attack_that_was_stopped_goes_on(fits: list[int], tmp_path: Path) -> 
         infer_by_shadow_models(train, train, test, settings, checkpoint=kept)
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     gone_on = infer_by_shadow_models(train, train, test, settings, checkpoint=kept, say=said.append)
-    assert "shadow models: 4 of 6 were made before" in said
+    assert "shadow models: 4 of 6 were finished before" in said
     n_fits = len(fits)
     whole = infer_by_shadow_models(train, train, test, settings)
     assert np.array_equal(gone_on.members, whole.members)
@@ -203,11 +203,11 @@ def test_an_attack_that_was_stopped_goes_on(fits: list[int], tmp_path: Path) -> 
     assert len(fits) == 15
     said.clear()
     infer_by_shadow_models(train, traces_of(5, range(12)), test, settings, checkpoint=kept, say=said.append)
-    assert "shadow models: shadows.npz is of other data or settings; they begin anew" in said
+    assert "shadow models: shadows.npz is from other data or settings; starting again" in said
     assert len(fits) == 21
     kept.write_bytes(kept.read_bytes()[:100])
     assert not ShadowCheckpoint(kept, "any").load(said.append)
-    assert said[-1] == "shadow models: shadows.npz cannot be read; they begin anew"
+    assert said[-1] == "shadow models: shadows.npz cannot be read; starting again"
 
 
 def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
@@ -222,23 +222,15 @@ def test_shadow_models_of_other_data_or_settings_have_another_digest() -> None:
         ({"n": 1}, 0, moved, test),
         ({"n": 1}, 0, later, test),
         ({"n": 1}, 0, train, real(4, 2)[1]),
+        # A user without an event.
+        ({"n": 1}, 0, replace(train, user_ids=np.append(train.user_ids, 99)), test),
     ]
     assert len({shadow_digest(*each) for each in given}) == len(given)
     assert shadow_digest(*given[0]) == shadow_digest({"n": 1}, 0, *real(4, 3))
 
 
-def test_how_long_it_takes_is_told_after_the_first_and_the_second() -> None:
+def test_the_time_is_estimated_after_the_first_and_the_second_model() -> None:
     train, test = real(6, 6)
     said: list[str] = []
-    shadow_model_scores(train, train, test, copy, n_shadows=6, say=said.append)
+    scores_of(train, train, test, copy, say=said.append)
     assert [line.split(";")[1].split(" take")[0] for line in said] == [" 5 more", " 4 more"]
-
-
-def test_at_most_so_many_are_attacked_and_all_others_are_in_every_model() -> None:
-    train, test = real(9, 9)
-    sets: list[np.ndarray] = []
-    scores = shadow_model_scores(train, train, test, recorded(copy, sets, []), n_shadows=6, n_attacked=4)
-    assert (len(scores.member_ids), len(scores.other_ids)) == (4, 4)
-    assert {len(each) for each in sets} == {9}
-    with pytest.raises(InputError, match="n_attacked of at least 1; found 0"):
-        shadow_model_scores(train, train, test, copy, n_attacked=0)

@@ -12,6 +12,7 @@ from ppmtf_jax.attacks.membership.trace_densities import CONCENTRATION, Density,
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
+from tests.attacks.loops import days
 from tests.support import minutes, places_in_line, random_traces, to_traces
 
 N_PLACES = 5
@@ -29,22 +30,13 @@ def log_density(traces: Traces, model: Traces, density: Density = "chain", **oth
     return log_density_per_event(windows, of_model, density, **others)
 
 
-def days(traces: Traces) -> dict[tuple[int, int, int], dict[int, int]]:
-    """Place by instant of the period, of each user, trace and period."""
-    found: dict[tuple[int, int, int], dict[int, int]] = {}
-    columns = (traces.user, traces.trace, traces.instant, traces.place)
-    for user, trace, instant, place in zip(*(column.tolist() for column in columns), strict=True):
-        found.setdefault((user, trace, instant // 4), {})[instant % 4] = place
-    return found
-
-
 def slot(instant: int) -> int:
     return [0, 0, 1, 2][instant]
 
 
 def chain_by_loop(traces: Traces, model: Traces, c: float) -> list[float]:
     place, of_slot, step, of_slot_step = Counter(), Counter(), Counter(), Counter()
-    for day in days(model).values():
+    for _, day in days(model):
         for i, b in day.items():
             place[b] += 1
             of_slot[slot(i), b] += 1
@@ -57,7 +49,7 @@ def chain_by_loop(traces: Traces, model: Traces, c: float) -> list[float]:
         return (count[context, b] + c * prior) / (total + c)
 
     log, n_events = Counter(), Counter()
-    for (user, _, _), day in days(traces).items():
+    for user, day in days(traces):
         for i, b in day.items():
             p = (place[b] + c / N_PLACES) / (place.total() + c)
             if i - 1 in day:
@@ -71,7 +63,7 @@ def chain_by_loop(traces: Traces, model: Traces, c: float) -> list[float]:
 
 
 def kernel_by_loop(traces: Traces, model: Traces) -> list[float]:
-    components = list(days(model).values())
+    components = [day for _, day in days(model)]
     at = Counter((slot(i), b) for day in components for i, b in day.items())
 
     def background(i: int, b: int) -> float:
@@ -79,7 +71,7 @@ def kernel_by_loop(traces: Traces, model: Traces) -> list[float]:
         return (at[slot(i), b] + 1 / N_PLACES) / (n_slot + 1)
 
     log, n_events = Counter(), Counter()
-    for (user, _, _), day in days(traces).items():
+    for user, day in days(traces):
         density = [
             math.prod(STRAY * background(i, b) + (1 - STRAY) * (component.get(i) == b) for i, b in day.items())
             for component in components

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.attacks.alarms import Alarms, BesideHeldOut, find_alarms
+from ppmtf_jax.attacks.copies import CopyCheck, HeldOutComparison, check_copies
 from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, draw_cumulative, draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
@@ -32,7 +32,7 @@ QUESTION = "Are real traces copied?"
 )
 def make(data: ReportData) -> list[Block]:
     """Copied runs and nearest traces beside those of held-out users, and unicity."""
-    found = find_alarms(data.synthetic, data.train, data.test, seed=SEED)
+    found = check_copies(data.synthetic, data.train, data.test, seed=SEED)
     runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
     draws = [
         partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
@@ -49,18 +49,18 @@ def make(data: ReportData) -> list[Block]:
     return [_finding(found), _table(found), Picture(figure, alt, caption), _unicity_table(found)]
 
 
-def _finding(found: Alarms) -> Finding:
+def _finding(found: CopyCheck) -> Finding:
     judged = {title: getattr(found, name).judgement() for name, title in WHAT.items()}
     by = "What was measured: {}."
-    if found.nearest_share.is_mute:
+    if found.nearest_share.is_saturated:
         by = "Whole traces of test users are also in the training data, so no synthetic trace can be nearer."
     return finding_of(QUESTION, judged, [COPIED], "Do not release these traces.", by)
 
 
-def _table(found: Alarms) -> Table:
+def _table(found: CopyCheck) -> Table:
     rows = []
     for name, title in WHAT.items():
-        each: BesideHeldOut = getattr(found, name)
+        each: HeldOutComparison = getattr(found, name)
         rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (
         "Mean of the synthetic traces and of people whose data was not used, and the share of the synthetic traces "
@@ -69,7 +69,7 @@ def _table(found: Alarms) -> Table:
     return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
 
 
-def _unicity_table(found: Alarms) -> Table:
+def _unicity_table(found: CopyCheck) -> Table:
     points = [f"{n} point{'s' * (n > 1)}" for n in range(1, len(found.unicity) + 1)]
     rows = [
         ["Synthetic", *(percent(share) for share in found.unicity)],
@@ -81,7 +81,7 @@ def _unicity_table(found: Alarms) -> Table:
     return Table(caption, ("Traces", *points), rows)
 
 
-def _draw_unicity(ax: Any, *, found: Alarms) -> None:
+def _draw_unicity(ax: Any, *, found: CopyCheck) -> None:
     points = np.arange(1, len(found.unicity) + 1)
     draw_lines(ax, points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
     ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent")

@@ -1,0 +1,292 @@
+"""Signs that synthetic traces are copies of training traces, beside the same numbers for held-out users.
+
+The signs are the distance to the closest record (DCR) and the longest copied run; unicity is reported with them. They
+prove nothing, and their absence proves nothing. But traces that are closer to the training set than strangers' traces
+may be partly copied. Everything is measured on windows: periods of the grid, such as days. Synthetic windows are first
+thinned: each keeps only the instants at which a window of a test user, drawn at random, has events. So synthetic and
+real windows have the same gaps.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Num
+
+from ppmtf_jax.attacks.closest_record import nearest_shares
+from ppmtf_jax.attacks.copied_runs import longest_copied_runs
+from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.attacks.unicity import at_most, unicity
+from ppmtf_jax.data.comparable import check_same_places
+from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows, same_period
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.privacy.limits import COPIED, Judgement
+from ppmtf_jax.streams import Stage, numpy_stream
+
+MAX_WINDOWS = 2000
+"""At most this many windows are measured, drawn at random: a share is then known to about 0.01."""
+MIN_WINDOW_EVENTS = 2
+FAR_QUANTILE = 0.95
+SEED = 0
+THINNING_STREAM, WINDOWS_STREAM = 1, 2
+"""Random-stream numbers of the stage; unicity.py uses 0."""
+TABLE_POINTS = 4
+TEST_USERS, NEAR_TEST_USERS, CHANCE = "test users", "near test users", "at most 0.05"
+SATURATED = "Training windows contain whole test windows: no window can be closer, so this number cannot alarm"
+NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or periods of their grids that differ"
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutComparison:
+    """A number of each synthetic window, and of each held-out window.
+
+    They are of `n_users` users, the smaller number of both sets. `greatest` is the upper bound of the numbers: if test
+    users reach it, no synthetic window can be above them.
+
+    Examples
+    --------
+    >>> compared = HeldOutComparison(np.array([9, 9, 1, 10]), np.arange(10), n_users=4)
+    >>> compared.mean, compared.held_out_mean, compared.share_far, compared.judgement().status.word
+    (7.25, 4.5, 0.25, 'Not known')
+    """
+
+    synthetic: Num[np.ndarray, " window"]
+    held_out: Num[np.ndarray, " held_out"]
+    n_users: int
+    greatest: float = math.inf
+
+    @property
+    def mean(self) -> float:
+        """Mean over the synthetic windows."""
+        return float(self.synthetic.mean())
+
+    @property
+    def held_out_mean(self) -> float:
+        """Mean over the held-out windows."""
+        return float(self.held_out.mean())
+
+    @property
+    def _far(self) -> float:
+        return float(np.quantile(self.held_out, FAR_QUANTILE, method="higher"))
+
+    @property
+    def share_far(self) -> float:
+        """Share of the synthetic windows above the 95 % quantile of the held-out ones: at most about 0.05 by chance."""
+        return float(np.mean(self.synthetic > self._far))
+
+    @property
+    def held_out_share_far(self) -> float:
+        """Share of the held-out windows above their own quantile: 0.05, or less if many have the same number."""
+        return float(np.mean(self.held_out > self._far))
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether no window can be above 95 % of the held-out windows, copied or not."""
+        return bool(self._far >= self.greatest)
+
+    def judgement(self) -> Judgement:
+        """Judge the share by the limit of copies; "not known" if saturated."""
+        return COPIED.judge(math.nan if self.is_saturated else self.share_far, self.n_users)
+
+    def to_dict(self) -> dict[str, float]:
+        """All numbers for JSON."""
+        names = ("mean", "held_out_mean", "share_far", "held_out_share_far")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, eq=False)
+class CopyCheck:
+    """Result of `check_copies`.
+
+    Unicity is of the synthetic windows and of the training users, in crowds of `crowd` users. `copied_run` is in
+    events, see `longest_copied_runs`; `nearest_share` is 1 - distance to the closest record, see `nearest_shares`.
+    """
+
+    unicity: Float[np.ndarray, " points"]
+    training_unicity: Float[np.ndarray, " points"]
+    copied_run: HeldOutComparison
+    nearest_share: HeldOutComparison
+    crowd: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers for JSON."""
+        return {
+            "unicity": self.unicity.tolist(),
+            "training_unicity": self.training_unicity.tolist(),
+            "crowd": self.crowd,
+            "copied_run": self.copied_run.to_dict(),
+            "nearest_share": self.nearest_share.to_dict(),
+        }
+
+
+def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = SEED) -> CopyCheck:
+    """Measure whether released traces are copies of training traces, beside the same numbers for test users.
+
+    Released windows are thinned to the instants of test windows; windows with one event are left out. At most 2,000
+    windows of each set are measured, drawn at random.
+
+    Parameters
+    ----------
+    released, train, test : Traces
+        `train` and `test` are real traces of users who were, and were not, used to make the released traces.
+    seed : int
+
+    Raises
+    ------
+    InputError
+        The place tables or the periods of the grids differ, or a set has no window with two events.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=100, n_days=1, missing=0.0, seed=0).traces.split_users(0.5, seed=0)
+    >>> check = check_copies(train, train, test)
+    >>> check.nearest_share.mean, check.copied_run.mean
+    (1.0, 24.0)
+    """
+    check_same_places(released=released, train=train, test=test)
+    comparison = Comparison(released, train, test, released.time_grid.period)
+    if (found := _check(comparison, seed, crowd_of_released=True)) is None:
+        raise InputError("copies", [Problem("windows of two events in each set, on grids of one period", "none")])
+    return found
+
+
+class _Closeness(NamedTuple):
+    copied_run: np.ndarray
+    nearest_share: np.ndarray
+
+
+def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False) -> CopyCheck | None:
+    """Compare windows; None if there is nothing to compare.
+
+    All columns of a table need the same crowd, and only the real sets can give it. A check of one released set may take
+    the number of its users.
+    """
+    train, test = (comparison.statistic(_windows, each) for each in (comparison.train, comparison.test))
+    grid = comparison.train.time_grid
+    same = all(same_period(grid, each.time_grid) for each in (comparison.traces, comparison.test))
+    if not (same and train.n_windows and test.n_windows):
+        return None
+    windows = train if comparison.traces is comparison.train else _thinned(comparison.traces, test, seed)
+    if not windows.n_windows:
+        return None
+    n_users, n_train, n_test = (len(np.unique(each.user)) for each in (windows, train, test))
+    crowd = min(n_users if crowd_of_released else n_test, n_train)
+    found = _closeness(windows, train, seed)
+    held_out = comparison.statistic(_closeness_of_test, comparison.test, comparison.train, seed)
+    n_compared = min(n_users, n_test)
+    return CopyCheck(
+        unicity(windows, n_users=crowd, seed=seed),
+        comparison.statistic(_unicity_of_real, comparison.train, crowd, seed),
+        HeldOutComparison(found.copied_run, held_out.copied_run, n_compared),
+        HeldOutComparison(found.nearest_share, held_out.nearest_share, n_compared, greatest=1.0),
+        crowd,
+    )
+
+
+def _windows(traces: Traces) -> Windows:
+    return Windows.of(traces).with_events(MIN_WINDOW_EVENTS)
+
+
+def _thinned(traces: Traces, test: Windows, seed: int) -> Windows:
+    windows = Windows.of(traces)
+    drawn = numpy_stream(seed, Stage.ALARMS, THINNING_STREAM).integers(test.n_windows, size=windows.n_windows)
+    return windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)
+
+
+def _closeness(windows: Windows, train: Windows, seed: int) -> _Closeness:
+    rng = numpy_stream(seed, Stage.ALARMS, WINDOWS_STREAM)
+    some = windows.select(at_most(windows.n_windows, MAX_WINDOWS, rng))
+    return _Closeness(longest_copied_runs(some, train), nearest_shares(some, train))
+
+
+def _closeness_of_test(test: Traces, train: Traces, seed: int) -> _Closeness:
+    return _closeness(_windows(test), _windows(train), seed)
+
+
+def _unicity_of_real(traces: Traces, n_users: int, seed: int) -> np.ndarray:
+    return unicity(_windows(traces), n_users=n_users, seed=seed)
+
+
+def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
+    found = _check(comparison, SEED)
+    if found is None:
+        return [math.nan] * 5
+    run, nearest = found.copied_run, found.nearest_share
+    return [found.unicity[TABLE_POINTS - 1], run.mean, run.share_far, nearest.mean, nearest.share_far]
+
+
+def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    found = _check(comparison, SEED)
+    if found is None:
+        return [Reading()] * 5
+    readings = [Reading()]
+    for each in (found.copied_run, found.nearest_share):
+        far, caveat = {TEST_USERS: each.held_out_share_far}, SATURATED if each.is_saturated else ""
+        alarm = math.inf if each.is_saturated else COPIED.alarm(each.n_users)
+        readings += [Reading({TEST_USERS: each.held_out_mean}), Reading(far, caveat, alarm)]
+    return readings
+
+
+ATTACKS.register(
+    Measurement(
+        "copies",
+        "privacy",
+        (
+            Quantity(
+                "unicity",
+                f"Unicity, {TABLE_POINTS} points",
+                f"Share of users who are the only one at {TABLE_POINTS} points of their own traces, a place and a time "
+                "each. One period of each user is used, in crowds of as many users as there are test users.",
+                "share of users",
+                "none",
+                "-",
+                f"fewer users than test users, or {NO_WINDOWS}",
+            ),
+            Quantity(
+                "copied_run",
+                "Copied run",
+                "Mean length of the longest run of a trace that is also in a training trace, at any times.",
+                "events",
+                "lower",
+                NEAR_TEST_USERS,
+                NO_WINDOWS,
+            ),
+            Quantity(
+                "copied_run_far",
+                "Copied run, far",
+                "Share of traces whose copied run is longer than that of 95 % of the test users' traces.",
+                "share of traces",
+                "lower",
+                CHANCE,
+                NO_WINDOWS,
+            ),
+            Quantity(
+                "nearest_share",
+                "Nearest trace",
+                "Mean share of a trace's events that the closest training trace has too, at the same place and time: "
+                "1 - distance to the closest record (DCR).",
+                "share of events",
+                "lower",
+                NEAR_TEST_USERS,
+                NO_WINDOWS,
+            ),
+            Quantity(
+                "nearest_share_far",
+                "Nearest trace, far",
+                "Share of traces that are closer to a training trace than 95 % of the test users' traces.",
+                "share of traces",
+                "lower",
+                CHANCE,
+                NO_WINDOWS,
+            ),
+        ),
+        _measure,
+        reading=_read,
+    )
+)

@@ -1,0 +1,119 @@
+"""Unicity: share of users who are unique at a few points of their traces (de Montjoye et al. 2013)."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy import sparse
+
+from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.streams import Stage, numpy_stream
+
+MAX_POINTS = 5
+N_REPEATS = 10
+N_KNOWN = 500
+"""Users whose points are drawn in a repetition; if there are more users, they are drawn at random."""
+POINTS_STREAM = 0
+"""Random-stream number of the stage; copies.py uses 1 and 2."""
+
+
+def unicity(
+    traces: Traces | Windows,
+    *,
+    max_points: int = MAX_POINTS,
+    n_repeats: int = N_REPEATS,
+    n_users: int | None = None,
+    seed: int = 0,
+) -> Float[np.ndarray, " points"]:
+    """Share of users who are unique at 1, 2, ... points of their own (de Montjoye et al. 2013).
+
+    A point is a place and an instant of the period. In each repetition, one window (one period) of each user is drawn,
+    and then points of this window at random. A user with fewer points is known by all of them. The user is unique if no
+    other user's drawn window contains all these points. Shares are averaged over the repetitions. One window per user:
+    otherwise users with longer traces would be known by more.
+
+    Parameters
+    ----------
+    traces : Traces or Windows
+    max_points : int
+    n_repeats : int
+    n_users : int, optional
+        Size of the crowd: in each repetition this many users are drawn at random, all by default. Compare only numbers
+        from equal crowds, because it is easier to be unique in a small crowd.
+    seed : int
+
+    Returns
+    -------
+    float array, shape (max_points,)
+        NaN if there are fewer users than `n_users`.
+
+    Raises
+    ------
+    InputError
+        `max_points`, `n_repeats` or `n_users` is below 1.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> shares = unicity(toy_city(100, seed=0).traces)
+    >>> shares.shape, bool(shares[0] < shares[4])
+    ((5,), True)
+    """
+    problems = [
+        Problem(f"{name} of at least 1", repr(value))
+        for name, value in (("max_points", max_points), ("n_repeats", n_repeats), ("n_users", n_users))
+        if value is not None and value < 1
+    ]
+    if problems:
+        raise InputError("unicity", problems)
+    windows = traces if isinstance(traces, Windows) else Windows.of(traces)
+    n_there = len(np.unique(windows.user))
+    crowd = n_there if n_users is None else n_users
+    if crowd > n_there:
+        return np.full(max_points, np.nan)
+    rng = numpy_stream(seed, Stage.ALARMS, POINTS_STREAM)
+    return np.mean([_unicity_of_draw(windows, max_points, crowd, rng) for _ in range(n_repeats)], axis=0)
+
+
+def at_most(n: int, limit: int, rng: np.random.Generator) -> Bool[np.ndarray, " all"]:
+    """Mark `limit` of `n` at random, or all if there are fewer."""
+    return rng.permutation(n) < limit
+
+
+def _unicity_of_draw(
+    windows: Windows, max_points: int, n_users: int, rng: np.random.Generator
+) -> Float[np.ndarray, " points"]:
+    one_each = _one_window_each(windows, rng)
+    if n_users < one_each.n_windows:
+        one_each = one_each.select(at_most(one_each.n_windows, n_users, rng))
+    crowd = events_by_point(one_each).T.tocsr()
+    known = np.flatnonzero(at_most(one_each.n_windows, N_KNOWN, rng))
+    # The points of each known user in random order.
+    event = np.flatnonzero(np.isin(one_each.window, known))
+    order = np.lexsort((rng.random(len(event)), one_each.window[event]))
+    event, row = event[order], np.searchsorted(known, one_each.window[event[order]])
+    rank = np.arange(len(row)) - np.searchsorted(row, row)
+    unique = np.empty(max_points)
+    for n_points in range(1, max_points + 1):
+        chosen = rank < n_points
+        queries = events_by_point(one_each, event=event[chosen], row=row[chosen], n_rows=len(known))
+        wanted = np.bincount(row[chosen], minlength=len(known))
+        blocks = products_in_blocks(queries, crowd)
+        n_matches = np.concatenate([_n_entries_equal(product, wanted[rows]) for rows, product in blocks])
+        unique[n_points - 1] = np.mean(n_matches == 1)
+    return unique
+
+
+def _one_window_each(windows: Windows, rng: np.random.Generator) -> Windows:
+    order = np.lexsort((rng.random(windows.n_windows), windows.user))
+    first = np.flatnonzero(np.diff(windows.user[order], prepend=-1))
+    return windows.select(np.isin(np.arange(windows.n_windows), order[first]))
+
+
+def _n_entries_equal(product: sparse.csr_array, wanted: Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
+    """Count the stored entries of each row that equal the wanted number."""
+    row = np.repeat(np.arange(len(wanted)), np.diff(product.indptr))
+    return np.bincount(row, product.data == wanted[row], minlength=len(wanted)).astype(np.int64)
