@@ -26,7 +26,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.noise.accountant import Accountant, Budget
+from ppmtf_jax.noise.accountant import Accountant
 from ppmtf_jax.noise.privelet import noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.settings import build_settings
@@ -181,7 +181,7 @@ def test_one_user_costs_no_more_than_the_ledger_says():
     without = [asked(without_events(traces, user), without_friends(graph, user))[0] for user in range(3)]
     lost = max(loss_between(whole, noise) for noise in without)
     # Of one of them at least as many moves count as may.
-    assert 1 <= lost <= made.accountant.spent(RELATION).epsilon
+    assert 1 <= lost <= made.accountant.spent.epsilon
 
 
 def test_without_noise_counts_are_those_of_the_bounded_rule(city):
@@ -191,7 +191,7 @@ def test_without_noise_counts_are_those_of_the_bounded_rule(city):
             city,
             graph,
             replace(settings, mechanism=mechanism),
-            Accountant({RELATION: Budget(NO_PRIVACY)}),
+            Accountant(RELATION, NO_PRIVACY),
             seed=4,
         )
         exact = bounded_colocations(city, graph, seed=4).counts_in_period(24).toarray()

@@ -1,4 +1,4 @@
-"""Budgets of Appendix G against brute force over neighbours, and the retry procedure."""
+"""Budgets of Appendix G against brute force over neighbours."""
 
 from __future__ import annotations
 
@@ -7,15 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.privacy.posterior_sampling import (
-    CellBounds,
-    NotAPrivacyGuaranteeWarning,
-    epsilon_of_location,
-    epsilon_of_user,
-    sample_until_bounded,
-    smallest_kappa,
-)
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy.posterior_sampling import CellBounds, epsilon_of_location, epsilon_of_user
 
 
 @pytest.mark.parametrize(
@@ -96,36 +89,6 @@ def test_no_pair_of_traces_that_differ_in_a_location_exceeds_the_budget(neighbou
         assert worst == pytest.approx(bound)
         assert worst > epsilon_of_location(1.0, kappa=kappa, zeros_observed=True)
     assert worst > bound / 2
-
-
-def test_smallest_kappa_is_that_of_the_dense_tensor():
-    rng = np.random.default_rng(0)
-    user, place, other = (rng.normal(size=(n, 3)).astype(np.float32) for n in (37, 5, 6))
-    dense = np.einsum("uz,iz,jz->uij", user, place, other)
-    expected = max(0.0, -dense.min(), dense.max() - 2)
-    assert smallest_kappa(user, place, other, 2) == pytest.approx(expected, rel=1e-5)
-    assert smallest_kappa(np.abs(user) * 0.01, np.abs(place), np.abs(other), 10) == 0.0
-
-
-def factors_of_size(size: float) -> dict[str, np.ndarray]:
-    one = np.ones((1, 1), np.float32)
-    return {"user": one * size, "place": one, "next_place": one, "slot": one}
-
-
-def test_draws_are_repeated_until_one_is_within_the_bounds():
-    sizes = [15.0, -3.0, 10.5]
-    with pytest.warns(NotAPrivacyGuaranteeWarning, match="not an exact posterior draw"):
-        draw = sample_until_bounded(lambda attempt: factors_of_size(sizes[attempt]), 1.0)
-    assert draw.n_retries == 2
-    assert float(draw.factors["user"][0, 0]) == 10.5
-
-
-def test_a_bound_that_is_never_met_says_what_would_be_needed():
-    with (
-        pytest.warns(NotAPrivacyGuaranteeWarning),
-        pytest.raises(NumericalError, match=r"no draw of 3 .* kappa = 5"),
-    ):
-        sample_until_bounded(lambda attempt: factors_of_size(15.0 + attempt), 1.0, max_retries=2)
 
 
 @pytest.mark.parametrize(("noise_precision", "kappa"), [(0.0, 0.0), (-1.0, 0.0), (1.0, -0.1), (float("nan"), 0.0)])

@@ -20,7 +20,8 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
-from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release, statement_text
+from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release
+from ppmtf_jax.privacy.release_statement import statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
 from ppmtf_jax.streams import Seed, Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -286,7 +287,7 @@ def test_a_given_seed_is_told(train, given):
     synthetic = synthesize(model, seed=seeds["synthesis"])
     verdicts = plausible_deniability_test(model, synthetic, k=2)
     statement = make_release(synthetic, verdicts, seed=seeds["release"]).statement
-    assert "reproducible: the seed must stay secret" in statement["randomness"]
+    assert "reproducible, so the seed must stay secret" in statement["randomness"]
 
 
 def test_a_given_seed_of_verifiers_matters_where_there_is_a_choice(train):
@@ -310,12 +311,12 @@ def test_a_randomized_test_states_its_theorem(train):
     # t = 1, and t = 29: 0.5 + log(1 + e / t), e^(-0.5 (30 - t)).
     assert "(1.81, 5e-07)" in theorem
     assert "(0.59, 0.61)" in theorem
-    assert "picked by lot" in theorem
+    assert "drawn at random" in theorem
     not_protected = " ".join(statement["not_protected"])
     for phrase in ("The release as a whole is not", "For m traces", "How the model was learned", "was withheld"):
         assert phrase in not_protected
     # A trace whose noise was low may have passed with nobody but its own user.
-    assert "may be the input user alone" in statement["protected"][0]
+    assert "a noisy number of users around 30 (for some traces only the input user)" in statement["protected"][0]
     assert "at least 30" not in statement["protected"][0]
 
 
@@ -342,7 +343,7 @@ def test_a_statement_says_by_what_factor_users_are_plausible(train):
     synthetic = synthesize(model)
     verdicts = plausible_deniability_test(model, synthetic, k=2, eta=5.0, allow_large_eta=True)
     statement = make_release(synthetic, verdicts).statement
-    assert "at least 2 users, the input user among them" in statement["protected"][0]
+    assert "at least 2 users, the input user included" in statement["protected"][0]
     assert "within a factor of e^5 = 148 of each other" in statement["protected"][0]
     assert "within a factor of e^5 = 148 of each other" in statement["mechanism"]
 
@@ -353,7 +354,7 @@ def test_a_test_that_asks_for_nobody_else_protects_no_link(train):
     text = statement_text(make_release(synthetic, plausible_deniability_test(model, synthetic, k=1)).statement)
     assert "k = 1, which tests nothing" in text
     assert "Protected:\n- Nothing that could be stated" in text
-    assert "k = 1 asks for no other user" in text
+    assert "k = 1 requires no other user" in text
 
 
 def test_what_differential_privacy_protects_is_not_denied(train):
@@ -440,14 +441,14 @@ def test_a_release_draws_from_its_own_stream(monkeypatch, synthetic, verdicts):
 
 def test_verdicts_of_other_traces_are_refused(model, synthetic, verdicts):
     again = synthesize(model, traces_per_user=PER_USER)
-    with pytest.raises(InputError, match="the verdicts of these traces; found those of other ones"):
+    with pytest.raises(InputError, match="the verdicts of these traces; found those of other traces"):
         make_release(again, verdicts)
     fewer = synthetic.select_traces(np.arange(USERS * PER_USER) % 2 == 0)
     with pytest.raises(InputError, match=f"{USERS * PER_USER} verdicts for {USERS * PER_USER // 2} traces"):
         make_release(fewer, verdicts)
     other = synthetic.select_traces(np.arange(USERS * PER_USER) != 0)
     strangers = replace(verdicts, table=verdicts.table.iloc[:-1])
-    with pytest.raises(InputError, match="or of other users"):
+    with pytest.raises(InputError, match="or verdicts of other users"):
         make_release(other, strangers)
 
 
