@@ -59,7 +59,7 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
         raise InputError("counts", [Problem(f"shape (instants, {len(places)})", f"shape {counts.shape}")])
     categories, of_place = np.unique(places.category.astype(str), return_inverse=True)
     is_in = sparse.csr_array((np.ones(len(places), np.int64), (np.arange(len(places)), of_place)))
-    return categories.tolist(), (sparse.csr_array(counts) @ is_in).toarray()
+    return categories.tolist(), sparse.csr_array(sparse.csr_array(counts) @ is_in).toarray()
 
 
 def meetings_by_category(counts: Counts, places: PlaceTable) -> dict[str, float]:

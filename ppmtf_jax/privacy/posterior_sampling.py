@@ -13,10 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Count, CountOrZero, Settings
 
 
 @dataclass(frozen=True)
-class CellBounds:
+class CellBounds(Settings, subject="cell bounds"):
     """Bounds on one user's part in a count tensor.
 
     Parameters
@@ -29,14 +30,9 @@ class CellBounds:
         r_max: counts are cut to it.
     """
 
-    max_cells: int = 100
-    n_zeros: int = 1000
-    max_count: int = 10
-
-    def __post_init__(self) -> None:
-        if self.max_cells < 1 or self.n_zeros < 0 or self.max_count < 1:
-            expected = "max_cells and max_count of at least 1, n_zeros of at least 0"
-            raise InputError("cell bounds", [Problem(expected, repr(self))])
+    max_cells: Count = 100
+    n_zeros: CountOrZero = 1000
+    max_count: Count = 10
 
 
 def epsilon_of_user(
