@@ -48,16 +48,6 @@ class ColocationLimits(Settings, subject="limits of co-locations"):
         Most events of a user that count, c; which ones is random.
     max_friends : int
         Most friends with whom a user counts at one place and instant, D.
-
-    Raises
-    ------
-    InputError
-        One of them is below 1.
-
-    Examples
-    --------
-    >>> ColocationLimits(max_events=10, max_friends=2).sensitivity
-    20
     """
 
     max_events: Count = 10

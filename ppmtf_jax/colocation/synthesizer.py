@@ -60,39 +60,34 @@ class ColocationSettings(Settings, subject="co-location settings"):
     epsilon_moves : float
         Privacy budget of all other moves. Not spent if a model is given.
     n_colocations : int, optional
-        How many co-locations to draw, theta. By default as many as there are, with noise, in a period of the data. More
-        come about by chance where traces are completed, and where friends of friends meet.
+        How many co-locations to draw, theta. By default the noisy number of co-locations in a period of the data. More
+        come about by chance when traces are completed, and when friends of friends meet.
     subtract_chance : bool
-        Draw fewer, so that there are as many in all, with those by chance. Refused where chance alone makes more, as
-        with data of few events a user, whose synthetic traces have one at every instant.
+        Draw fewer, so that the total with those by chance is right. Refused if chance alone makes more, as for data
+        with few events per user, because synthetic traces have an event at every instant.
     max_events : int
-        Most events of a user that count for where and when. The noise is as much larger.
+        Most events of a user that count for where and when. The noise is proportional to it.
     max_friends : int
-        Most friends with whom a user counts at one place and instant. The noise is as much larger.
+        Most friends with whom a user counts at one place and instant. The noise is proportional to it.
     max_meetings : int
-        Most co-locations of a user that count for how often. The noise is as much larger.
+        Most co-locations of a user that count for how often. The noise is proportional to it.
     max_transitions : int
-        Most moves of a user that count for all other moves. The noise is as much larger.
+        Most moves of a user that count for all other moves. The noise is proportional to it.
     mechanism : "privelet" or "laplace"
         Noise that is small for categories of places, or for single places.
     limit_rule : "bounded" or "greedy"
         How a user's co-locations are limited. The greedy rule is the published one, and does not protect her.
     graph_model : "erdos-renyi" or "configuration"
-        Whether all are friends with the same probability, or as many have each number of friends as in the data.
+        Any two users are friends with the same probability, or numbers of friends are distributed as in the data.
     max_degree : int
-        Most friends of a user that count for the configuration model. The noise is as much larger.
+        Most friends of a user that count for the configuration model. The noise is proportional to it.
     meetings : "published" or "by-counts"
-        As in the paper, at any instant, or when and where the nearest possible counts say. The latter is better only
-        where counts are well above their noise; else it takes noise at its word.
+        When and where friends meet: at any instant as in the paper, or in proportion to the nearest possible counts.
+        The latter is better only if counts are well above their noise; otherwise it reproduces the noise.
     joining_probability : float
-        How probable it is that a friend of two who meet is asked along, then another one. From 0 to below 1.
+        Probability that a friend of two who meet is asked along, then another one. From 0 to below 1.
     completion : "random" or "most-probable"
         How traces are completed between meetings. The latter is published, and repeats the most probable trace.
-
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
     """
 
     epsilon_friendship: Positive = 1.0
@@ -115,7 +110,7 @@ class ColocationSettings(Settings, subject="co-location settings"):
 
     @property
     def sensitivity(self) -> int:
-        """What the noise of the counts of co-locations is scaled to; no bound under the greedy rule."""
+        """The scale of the noise on counts of co-locations, times epsilon; with the greedy rule it is not a bound."""
         limits = ColocationLimits(self.max_events, self.max_friends)
         return limits.sensitivity if self.limit_rule == "bounded" else self.max_events
 

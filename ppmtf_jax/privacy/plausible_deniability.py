@@ -55,20 +55,21 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
     Parameters
     ----------
     k : int
-        How many users a trace must be as plausible for. Its own counts, so 1 tests nothing. Larger protects better.
+        How many users must make the trace with about the same probability. The input user counts, so 1 tests nothing.
+        Larger protects better.
     eta : float
-        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, the trace is equally
-        probable within a factor of e^eta. Smaller protects better.
+        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, probabilities agree
+        within a factor of e^eta. Smaller protects better.
     n_verifiers : int, optional
-        How many random users are asked (U*); by default all. The input user always counts.
+        How many random users are compared (U*); by default all. The input user always counts.
     count_all : bool
-        Count on after k was reached; otherwise a trace leaves the test as soon as it has passed.
+        Count all plausible users. By default a trace leaves the test as soon as it has passed.
     noise_epsilon : float, optional
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
-        Of the likelihoods. One in float32 can lie in the wrong bin (see benchmarks), and takes half the time.
+        Precision of the likelihoods. In float32 one can lie in the wrong bin (see benchmarks); it takes half the time.
     allow_large_eta : bool
-        Take an eta above 3 all the same, for experiments: most traces then pass, and little is protected.
+        Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
 
     k: Count = 10
@@ -95,7 +96,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
 
     @property
     def factor(self) -> str:
-        """By how much probabilities in one bin differ at most, as text.
+        """The largest factor between probabilities in one bin, as text.
 
         Examples
         --------

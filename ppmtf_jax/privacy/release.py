@@ -58,8 +58,8 @@ class ReleaseSettings(Settings, subject="release"):
         Whether the traces made from one user share a number. The privacy test says nothing about several traces of
         one user taken together, so by default every trace has a number of its own.
     min_users_per_place : int
-        Each place in the place table where any training user was needs at least so many training users. 1 allows
-        places where only one person was, such as her home.
+        Every place that a training user visited needs at least so many training users. 1 allows places where only one
+        person was, such as her home.
     """
 
     keep_users_together: bool = False

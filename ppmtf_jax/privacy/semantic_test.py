@@ -32,13 +32,14 @@ class SemanticTestSettings(Settings, subject="semantic test"):
     Parameters
     ----------
     k : int
-        How many users a trace must be as similar to in meaning; its own counts.
+        How many users a trace must be as similar to in meaning; its input user counts.
     max_semantic_difference : float
-        By how much the similarity to another may differ from that to the input user (delta_d). Smaller protects better.
+        Largest difference between the similarity to another user and that to the input user (delta_d). Smaller protects
+        better.
     max_geographic_similarity : float
-        To the input user's trace (delta_s), from 0 to 1: the share of time at the same places, whenever.
+        Largest share of time at the same places as the input user, at any time (delta_s), from 0 to 1.
     max_intersection : float
-        Share of the instants at which the input user is at the same place (delta_i).
+        Largest share of instants at which the input user is at the same place (delta_i).
     """
 
     k: Count = 10
