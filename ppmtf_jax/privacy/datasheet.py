@@ -38,9 +38,9 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     sections = {
         "What it is": (
             f"{counted(n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
-            f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what of real people may be in them. "
-            "Each trace is one abstract day, or period: it has no particular date, day of the week or season, whatever "
-            f"the nominal date says. It has a place for each of {counted(period.n_instants, 'instant')} of "
+            f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
+            "people. Each trace is one abstract day, or period: it has no particular date, day of the week or season, "
+            f"whatever the nominal date says. It has a place for each of {counted(period.n_instants, 'instant')} of "
             f"{period.step_s} s, however rarely the people behind the model were seen."
         ),
         "How it was made": (

@@ -76,6 +76,8 @@ def test_shape_and_kind_are_kept(source):
         (np.zeros(3), np.nan, 1.0, "sensitivity"),
         (np.zeros(3, int), 1.5, 1.0, "whole number as the sensitivity.*Round it up"),
         (np.array([0.0, np.nan, np.inf]), 1, 1.0, r"finite values.*2 rows"),
+        (np.array([0.0, np.nan]), 1, 1.0, "finite values"),
+        (np.array([0.0, -np.inf]), 1, 1.0, "finite values"),
         (np.zeros(3, bool), 1, 1.0, "type bool"),
         (np.zeros(3, np.uint64), 1, 1.0, "type uint64"),
         (np.zeros(3, int), 1, 1e-18, "64 bits.*Raise epsilon"),

@@ -144,7 +144,7 @@ def test_the_data_sheet_says_what_is_in_the_folder(made, model):
     n_traces = len(traces.trace_table()[0])
     assert f"{n_traces} synthetic traces of {traces.n_users} synthetic users over {traces.n_places} places" in text
     # Some systems copy real events: what holds for these very traces only the statement says.
-    assert "PRIVACY.txt says what of real people may be in them" in text
+    assert "PRIVACY.txt says what they may reveal about real people" in text
     assert f"By the system {model.system}" in text
     assert all(path.name in text or path.name == "DATASHEET.txt" for path in folder.iterdir())
     # Each file is named, and what is read by the line that it gives is the traces.
