@@ -52,7 +52,7 @@ from ppmtf_jax.colocation.counts import (
 )
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.friendship import noisy_friendship_probability
-from ppmtf_jax.colocation.metrics import category_count_errors, friendship_probability_error
+from ppmtf_jax.colocation.metrics import category_counts
 from ppmtf_jax.colocation.synthesizer import place_hierarchy, synthesize_colocations
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.datasets import Discretization, MostVisited, read_gowalla, read_lbsn2vec, read_lbsn2vec_table
@@ -68,6 +68,7 @@ from ppmtf_jax.runtime.memory import PeakMemory
 
 sys.path.insert(0, str(Path(__file__).parent))
 from gibbs import append_csv
+from noise import weighted_counts
 
 Row = dict[str, Any]
 N_PLACES, N_CATEGORIES, N_INSTANTS = 100, 4, 24
@@ -140,7 +141,7 @@ def count_rows(data: dict[str, Traces]) -> Iterator[Row]:
 def probability_row(graph: FriendGraph, epsilon: float) -> Row:
     noise = SeededNoise(0)
     drawn = [noisy_friendship_probability(graph, epsilon, noise) for _ in range(PROBABILITY_RUNS)]
-    errors = np.array([friendship_probability_error(graph, each) for each in drawn])
+    errors = np.abs(np.array(drawn) - graph.n_pairs / graph.n_possible_pairs)
     about = {"what": "friendship probability", "rule": "", "mechanism": "laplace", "epsilon": epsilon, "c": ""}
     return about | {"true": f"{graph.n_pairs / graph.n_possible_pairs:.4g}"} | means(mae=errors, mse=errors**2)
 
@@ -159,9 +160,15 @@ def count_row(trimmed: list[np.ndarray], exact: Any, places: PlaceTable, mechani
     noise = SeededNoise(c)
     runs = len(trimmed) if mechanism == "no noise" else COUNT_RUNS
     noisy = (with_noise(trimmed[run % len(trimmed)], places, mechanism, c, epsilon, noise) for run in range(runs))
-    mae, mse = np.array([category_count_errors(each, exact, places) for each in noisy]).T
+    mae, mse = np.array([category_errors(each, exact, places) for each in noisy]).T
     total = f"{exact.sum() / (N_INSTANTS * N_CATEGORIES):.4g}"
     return {"mechanism": mechanism, "epsilon": epsilon, "c": c, "true": total} | means(mae=mae, mse=mse)
+
+
+def category_errors(counts: np.ndarray, exact: Any, places: PlaceTable) -> tuple[float, float]:
+    """MAE and MSE of counts by instant and category: the errors of Q' of section 5.2."""
+    error = category_counts(counts, places)[1] - category_counts(exact, places)[1].astype(float)
+    return float(np.abs(error).mean()), float((error**2).mean())
 
 
 def with_noise(
@@ -171,8 +178,9 @@ def with_noise(
         return counts
     if mechanism == "laplace":
         return noise.add_laplace(counts, c, epsilon)
-    weights = FAVOURING_CATEGORIES if mechanism == "privelet, weighted" else None
-    return noisy_counts(counts, place_hierarchy(places), c, epsilon, noise, level_weights=weights)
+    if mechanism == "privelet":
+        return noisy_counts(counts, place_hierarchy(places), c, epsilon, noise)
+    return weighted_counts(counts, place_hierarchy(places), c, epsilon, noise, FAVOURING_CATEGORIES)
 
 
 def means(**samples: np.ndarray) -> Row:

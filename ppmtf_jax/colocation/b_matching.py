@@ -13,8 +13,8 @@ def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int)
 
     Notes
     -----
-    What is private rests on this lemma. Read the same pairs twice, in the same order, but the second time without those
-    of one node u. Let d(w) be how many more pairs a node w has at the end the first time than the second. Then
+    The privacy proofs rest on this lemma. Read the same pairs twice, in the same order, but the second time without
+    those of one node u. Let d(w) be how many more pairs a node w has at the end the first time than the second. Then
 
         the sum over w != u of |d(w)| is at most the number of pairs that u has, hence at most `most`;
         the number of pairs taken in all is as large or larger with u, by at most `most`.
@@ -29,9 +29,9 @@ def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int)
 
     *Which* pairs are taken may change without any such bound: along a chain one pair gives way to the next.
 
-    Computed in rounds, none of which depends on the order of computation: a pair is certain to be taken where at both
-    nodes fewer undecided pairs come before it than there is room for. Rounds are few unless pairs are read along a long
-    path, one of whose steps depends on the one before.
+    The result is computed in rounds: a pair is certain to be taken if, at both nodes, fewer undecided pairs come before
+    it than there is room for. There are few rounds unless pairs are read along a long path, on which each step depends
+    on the one before.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int)
 
 
 def _number_at_node(nodes: Int[np.ndarray, "pair 2"]) -> Int[np.ndarray, "pair 2"]:
-    """How many of the pairs before it each pair's first and second node have."""
+    """For both nodes of each pair: the number of earlier pairs with that node."""
     flat = nodes.ravel()
     order = np.argsort(flat, kind="stable")
     ordered = flat[order]

@@ -1,7 +1,7 @@
-"""Meetings of synthetic friends, drawn one after the other so that they agree with each other.
+"""Meetings of synthetic friends, drawn one after the other so that they are consistent with each other.
 
 Step 3 of section 4.4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces
-Including Co-locations"), of noisy counts alone: nothing here sees the data, and nothing here costs privacy.
+Including Co-locations"), from noisy counts alone: nothing here sees the data, and nothing here costs privacy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.colocation.friend_graph import FriendGraph
@@ -18,10 +19,10 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.completion import ABSENT
 
-# Proposals at a time, at least, and the share of new ones below which the rest is put into a random order instead.
+# Smallest number of proposals at a time. If less than this share of them is new, all that remain are shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
-# Whether a pair was tried at an instant; places known of a user, a copy of them, and who comes first there.
+# Bytes per instant: per pair, whether it was tried; per user, her place, a copy of it, and her earliest proposal.
 PAIR_BYTES, USER_BYTES = 1, 16
 
 
@@ -32,7 +33,7 @@ class MeetingProbabilities:
     Parameters
     ----------
     instant : float array, shape (instants,)
-        Probability that a meeting is at each instant.
+        Probability of each instant.
     place : float array, shape (instants, places)
         Probability of each place, given the instant: R' of section 4.4.
 
@@ -50,11 +51,10 @@ class MeetingProbabilities:
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
-        """Of noisy counts: instants in proportion to their sums, places to the nearest counts that are possible.
+        """From noisy counts: instants in proportion to their sums, places in proportion to the nearest possible counts.
 
-        The nearest ones to an instant's counts, in squares, that are not negative and have the same sum: so that what
-        noise puts on places where nobody meets is taken off again. Where the sum is not positive nothing is known, and
-        all places are as probable.
+        These are the nearest counts, in squares, that are not negative and have the same sum at each instant. So noise
+        at places where nobody meets is removed. If the sum is not positive, all places are equally probable.
         """
         total = np.maximum(counts.sum(axis=1), 0)
         nearest = _nearest_not_negative(counts, total)
@@ -62,10 +62,10 @@ class MeetingProbabilities:
 
     @classmethod
     def as_published(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
-        """Of noisy counts as section 4.4 has it: instants are equally probable; the least count becomes 0.
+        """From noisy counts as in section 4.4: instants are equally probable; a negative smallest count becomes 0.
 
-        What is taken from the counts or added to them is the same for all places of an instant. With much noise all
-        places are then about equally probable. Where no count is negative they are left as they are.
+        All counts of an instant are shifted by the same number. With much noise all places are then about equally
+        probable.
         """
         n_instants = len(counts)
         shifted = counts - np.minimum(counts.min(axis=1, keepdims=True), 0)
@@ -73,29 +73,18 @@ class MeetingProbabilities:
 
 
 class Drawn(NamedTuple):
-    """Meetings that were drawn.
+    """Meetings that were drawn, each once, sorted by pair (row of the graph's `pairs`) and instant.
 
-    Attributes
-    ----------
-    pair, instant : int64 arrays, shape (co-locations,)
-        Who meets when, each once, sorted: row of the graph's `pairs`.
-    known : int32 array, shape (users, instants)
-        Where the users are by these meetings, -1 where none says it.
+    `known` has the places of the users by these meetings, and -1 where they have no meeting.
     """
 
-    pair: np.ndarray
-    instant: np.ndarray
-    known: np.ndarray
+    pair: Int[np.ndarray, " colocation"]
+    instant: Int[np.ndarray, " colocation"]
+    known: Int[np.ndarray, "user instant"]
 
 
 def no_meetings(n_users: int, n_instants: int) -> Drawn:
-    """None at all: nobody is known to be anywhere.
-
-    Examples
-    --------
-    >>> no_meetings(2, 3).known.tolist()
-    [[-1, -1, -1], [-1, -1, -1]]
-    """
+    """No meetings at all."""
     none = np.zeros(0, np.int64)
     return Drawn(none, none, np.full((n_users, n_instants), ABSENT, np.int32))
 
@@ -111,33 +100,30 @@ def draw_meetings(
 ) -> Drawn:
     """Draw co-locations of random friends at random instants, one after the other.
 
-    Two friends who are both free at the instant meet at a place drawn for it. If one of them is somewhere already, by a
-    meeting with somebody else, the other joins there; so groups arise. If they are at two places, they do not meet.
+    Two friends who are both free at the instant meet at a place drawn for it. If a meeting with somebody else has
+    already placed one of them, the other joins there; so groups arise. If they are at two places, they do not meet.
 
     Parameters
     ----------
-    graph : FriendGraph
-    probabilities : MeetingProbabilities
     n_colocations : int
         How many pairs and instants to draw, all different. Members of a group who are friends but were not drawn
         together are co-located too, so that there may be more co-locations in all.
     allow_fewer : bool
-        Draw as many as find room where there is none for all; else that is an error.
+        If there is not enough room, draw as many as there is room for. By default that is an error.
     joining_probability : float
-        How probable it is that a friend, at random, of one of the two is asked to come along, then another one, and so
-        on. Who is free joins, and counts as a co-location.
-    seed : int
+        Probability that a random friend of one of the two is asked to come along, then another one, and so on. A friend
+        who is free joins, and counts as a co-location.
 
     Raises
     ------
     InputError
-        There is no friendship, the number is below 1 or more than there are pairs of friends and possible instants, or
+        There is no friendship, the number is below 1 or above the number of pairs of friends and possible instants, or
         friends who are at different places already leave no room for so many.
 
     Notes
     -----
-    The result is that of a reading of all proposals one by one. It is computed in rounds, in each of which those are
-    decided that no undecided earlier one shares a user and an instant with.
+    The result is the same as if all proposals were read one by one. It is computed in rounds: each decides those
+    proposals whose users have no earlier undecided proposal at the same instant.
 
     Examples
     --------
@@ -162,10 +148,10 @@ def draw_meetings(
             proposed = _in_random_order(~tried, probabilities.instant, rng)
         else:
             proposed = _propose(graph, probabilities.instant, n_missing, joining_probability, rng)
-        fresh = _first_ones(proposed[~tried[proposed]])
+        fresh = pd.unique(proposed[~tried[proposed]])
         places = _draw_places(probabilities.place, fresh % n_instants, rng)
         meets = _settle(known.copy(), _ends(graph, fresh, n_instants), places)
-        # What comes after the last one that is needed must leave no place behind.
+        # Proposals after the last one that is needed must leave no place behind.
         read = np.searchsorted(np.cumsum(meets), n_missing) + 1 if meets.sum() > n_missing else len(fresh)
         fresh, places = fresh[:read], places[:read]
         meets = _settle(known, _ends(graph, fresh, n_instants), places)
@@ -208,13 +194,13 @@ def _nearest_not_negative(
     falling = -np.sort(-counts, axis=1)
     rank = np.arange(1, counts.shape[1] + 1)
     level = (np.cumsum(falling, axis=1) - total[:, None]) / rank
-    # Those above their level come first; at least the largest is, or is at it where the sum is 0.
+    # Counts above their level come first. The largest is among them, except that it equals its level if the sum is 0.
     last = np.maximum((falling > level).sum(axis=1) - 1, 0)
     return np.maximum(counts - np.take_along_axis(level, last[:, None], axis=1), 0)
 
 
 def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row place"]:
-    """Each row in proportion; equal shares where all is 0."""
+    """Shares of each row; equal shares if the row is 0."""
     total = counts.sum(axis=1, keepdims=True)
     return np.where(total > 0, counts / np.where(total > 0, total, 1), 1 / counts.shape[1])
 
@@ -222,7 +208,7 @@ def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row pl
 def _propose(
     graph: FriendGraph, of_instant: Float[np.ndarray, " instant"], n: int, joining: float, rng: np.random.Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """Pairs at instants, as pair times instants plus instant: random ones, each followed by who is asked along."""
+    """Random pairs at instants, coded as pair * n_instants + instant, each followed by the pairs asked along."""
     n_first = max(n, MIN_PROPOSALS)
     pair, instant = rng.integers(graph.n_pairs, size=n_first), rng.choice(len(of_instant), n_first, p=of_instant)
     n_asked = rng.geometric(1 - joining, n_first) - 1
@@ -241,20 +227,15 @@ def _propose(
 def _in_random_order(
     open_: Bool[np.ndarray, " code"], of_instant: Float[np.ndarray, " instant"], rng: np.random.Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """All that are open, in the order in which draws in proportion to the instants' probabilities first meet them."""
+    """All open codes, in the order in which draws in proportion to the instants' probabilities would first hit them."""
     code = np.flatnonzero(open_)
     weight = of_instant[code % len(of_instant)]
     code, weight = code[weight > 0], weight[weight > 0]
     return code[np.argsort(rng.exponential(size=len(code)) / weight)]
 
 
-def _first_ones(codes: Int[np.ndarray, " proposal"]) -> Int[np.ndarray, " different"]:
-    """Each once, in the order in which they first come."""
-    return codes[np.sort(np.unique(codes, return_index=True)[1])]
-
-
 def _ends(graph: FriendGraph, codes: Int[np.ndarray, " proposal"], n_instants: int) -> Int[np.ndarray, "proposal 2"]:
-    """Both users at the instant, each as user times instants plus instant."""
+    """Both users of each proposal at its instant, coded as user * n_instants + instant."""
     pair, instant = np.divmod(codes, n_instants)
     return graph.pairs[pair].astype(np.int64) * n_instants + instant[:, None]
 
@@ -262,9 +243,9 @@ def _ends(graph: FriendGraph, codes: Int[np.ndarray, " proposal"], n_instants: i
 def _draw_places(
     of_place: Float[np.ndarray, "instant place"], instant: Int[np.ndarray, " proposal"], rng: np.random.Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """A place for each, by its instant."""
+    """A place for each proposal, with the probabilities of its instant."""
     upto = np.cumsum(of_place, axis=1)
-    # Rows end to end, each one long; not quite one, so that no sum is rounded into the next row.
+    # Rows end to end, each of length 1. Draws stay slightly below 1, so that no sum is rounded into the next row.
     ends = upto / upto[:, -1:] + np.arange(len(of_place))[:, None]
     wanted = instant + rng.random(len(instant)) * (1 - 2.0**-30)
     return np.searchsorted(ends.ravel(), wanted, side="right") - instant * of_place.shape[1]
@@ -273,7 +254,7 @@ def _draw_places(
 def _settle(
     known: Int[np.ndarray, " event"], ends: Int[np.ndarray, "proposal 2"], places: Int[np.ndarray, " proposal"]
 ) -> Bool[np.ndarray, " proposal"]:
-    """Whether the two of each proposal meet, read one after the other; writes down where, in `known`."""
+    """Whether the two users of each proposal meet, read one after the other; writes their places into `known`."""
     met = np.zeros(len(ends), bool)
     earliest = np.zeros(len(known), np.int64)
     undecided = np.arange(len(ends))

@@ -20,7 +20,7 @@ class FriendGraph:
     Parameters
     ----------
     user_ids : array, shape (users,)
-        Distinct. Users need no friends, and no events either: traces may be those of some of them.
+        Distinct. Users need neither friends nor events.
     pairs : int32 array, shape (pairs, 2)
         User indices, the smaller first, each pair once, sorted.
 
@@ -44,27 +44,19 @@ class FriendGraph:
 
     @property
     def n_possible_pairs(self) -> int:
-        """How many pairs of users there are, friends or not."""
+        """Number of pairs of users, friends or not."""
         return self.n_users * (self.n_users - 1) // 2
 
     @classmethod
     def of(cls, traces: Traces) -> FriendGraph:
         """The friendships of the users of some traces.
 
-        `Traces` has already made one pair of a friendship that one or both of the two list, and has left out who lists
-        himself.
+        `Traces` has already removed repeated friendships and users who list themselves.
 
         Raises
         ------
         InputError
-            It is not known who are friends; or the traces were built without validation and hold pairs that are none.
-
-        Examples
-        --------
-        >>> from ppmtf_jax.datasets.toy_city import toy_city
-        >>> graph = FriendGraph.of(toy_city(n_users=30, seed=0).traces)
-        >>> graph.n_users, bool(graph.n_pairs > 10)
-        (30, True)
+            Friendships are not known, or the traces were built without validation and have impossible pairs.
         """
         if traces.friendships is None:
             way_out = "Give a table of friendships with columns user, friend to Traces.from_frame"
@@ -73,13 +65,13 @@ class FriendGraph:
 
     @classmethod
     def from_pairs(cls, user_ids: np.ndarray, pairs: np.ndarray) -> FriendGraph:
-        """From pairs of user indices in any order; one given twice, or once each way, is one.
+        """Build a graph from pairs of user indices in any order; a pair that is given several times counts once.
 
         Raises
         ------
         InputError
-            Listing at once user ids given twice, indices that are no users', and users who are their own friends; or
-            the pairs are no array of whole numbers with two columns.
+            Listing at once repeated user ids, indices that belong to no user, and users who are their own friends; or
+            the pairs are not an array of whole numbers with two columns.
         """
         pairs = np.asarray(pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
@@ -108,13 +100,7 @@ class FriendGraph:
         return np.bincount(self.pairs.ravel(), minlength=self.n_users)
 
     def index_of(self, ids: np.ndarray) -> np.ndarray:
-        """Index of each of some user ids.
-
-        Raises
-        ------
-        InputError
-            Some are of no user of the graph.
-        """
+        """Indices of some user ids; `InputError` if one of them is not a user of the graph."""
         index = pd.Index(self.user_ids).get_indexer(pd.Index(ids))
         unknown = index < 0
         if unknown.any():
@@ -130,14 +116,8 @@ class FriendGraph:
 
 
 def sorted_distinct(numbers: np.ndarray) -> np.ndarray:
-    """What `np.unique` gives of whole numbers, which takes many times longer for millions of them (NumPy 2.4).
-
-    Examples
-    --------
-    >>> sorted_distinct(np.array([5, 2, 5])).tolist(), sorted_distinct(np.zeros(0, int)).tolist()
-    ([2, 5], [])
-    """
-    # This kind of sort sees what is in order already.
+    """The same as `np.unique` for whole numbers, many times faster for millions of them (NumPy 2.4)."""
+    # A stable sort is fast if the numbers are nearly in order.
     ordered = np.sort(numbers, kind="stable")
     first = np.ones(len(ordered), bool)
     first[1:] = ordered[1:] != ordered[:-1]

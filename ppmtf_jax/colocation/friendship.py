@@ -4,9 +4,9 @@ Section 4.2 of the co-location paper (Narita et al., "Synthesizing Privacy-Prese
 Co-locations") and, for degrees, the projection by edge addition of Day, Li and Lyu, "Publishing graph degree
 distribution with node differential privacy" (SIGMOD 2016).
 
-Neighbours are two graphs over the same n users that differ in the friendships of one user, in all of them if need be:
-she may have no friends in one and everybody in the other. How many users there are, n, is public. Where n is not, the
-noise of the paper protects less than it says: its scale, 2 / (n epsilon), tells n.
+Neighbours are two graphs over the same n users that differ in the friendships of one user, possibly in all of them:
+she may have no friends in one and everybody in the other. The number of users, n, is public. If it is not, the noise of
+the paper protects less than it claims: its scale, 2 / (n epsilon), reveals n.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ppmtf_jax.streams import Stage, UserStreams
 
 
 def friendship_probability(graph: FriendGraph) -> float:
-    """Share of all pairs of users who are friends: p of section 4.2; 0 where there is one user.
+    """Share of all pairs of users who are friends: p of section 4.2; 0 if there is one user.
 
     Examples
     --------
@@ -39,38 +39,23 @@ def friendship_probability(graph: FriendGraph) -> float:
 def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: NoiseSource | None = None) -> float:
     """Friendship probability under epsilon-node differential privacy, in [0, 1]: p' of section 4.2.
 
-    Parameters
-    ----------
-    graph : FriendGraph
-    epsilon : float
-    noise : NoiseSource
-        By default `SecureNoise`; with any other the result is not private.
-
-    Raises
-    ------
-    InputError
-        Epsilon would be no protection.
+    The default noise is `SecureNoise`; with any other the result is not private. `InputError` if epsilon would give no
+    protection.
 
     Notes
     -----
     Neighbours: two graphs over the same n users that differ in the friendships of one user; n is public.
 
-    Mechanism: discrete Laplace noise of scale (n - 1) / epsilon on the number of friendships, which is then cut to what
-    is possible and divided by n (n - 1) / 2. That is noise of scale 2 / (n epsilon) on p, as published, in steps of one
-    friendship: there are no low bits that could give the answer away.
+    Mechanism: discrete Laplace noise of scale (n - 1) / epsilon on the number of friendships. The noisy number is cut
+    to the possible range and divided by n (n - 1) / 2. This is noise of scale 2 / (n epsilon) on p, as published, in
+    steps of one friendship: there are no low bits that could reveal the answer.
 
     Sensitivity of the number of friendships: n - 1, and so that of p is 2/n. Proof: without one user the two graphs are
     the same, so their numbers of friendships differ as much as her numbers of friends, which are both from 0 to n - 1.
-    It is reached: nobody is a friend of hers, or everybody is.
+    The bound is reached if she has no friend in one graph and all users in the other.
 
     The paper removes her from n too. Then p changes by at most 2/n as well, where n is the larger number of users, but
-    noise of scale 2 / (n epsilon) differs between the two, and the ratio of their densities has no bound.
-
-    Examples
-    --------
-    >>> graph = FriendGraph.from_pairs(np.arange(1000), np.array([[0, 1], [1, 2]]))
-    >>> 0 <= noisy_friendship_probability(graph, epsilon=1.0) < 0.1
-    True
+    noise of scale 2 / (n epsilon) differs between the two graphs, and the ratio of their densities has no bound.
     """
     source = noise or SecureNoise()
     noisy = source.add_laplace(np.array([graph.n_pairs]), max(graph.n_users - 1, 1), epsilon)
@@ -80,19 +65,8 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: Nois
 def limit_friends(graph: FriendGraph, max_friends: int, *, seed: int) -> FriendGraph:
     """Cut a graph so that nobody has more than some number of friends: friendships are added while both have room.
 
-    They are read in a random order. Where each stands in it depends on the seed, the two and the list of users, but on
-    no other friendship: so what `greedy_b_matching` says of degrees holds.
-
-    Raises
-    ------
-    InputError
-        Nobody may have a friend.
-
-    Examples
-    --------
-    >>> star = FriendGraph.from_pairs(np.arange(5), np.array([[0, 1], [0, 2], [0, 3], [0, 4]]))
-    >>> limit_friends(star, 2, seed=0).degrees()[0]
-    np.int64(2)
+    Friendships are read in a random order. The position of a friendship depends on the seed, its two users and the list
+    of users, but on no other friendship: so the lemma of `greedy_b_matching` on degrees holds.
     """
     if max_friends < 1:
         raise InputError("friendships", [Problem("max_friends of at least 1", repr(max_friends))])
@@ -106,7 +80,7 @@ def limit_friends(graph: FriendGraph, max_friends: int, *, seed: int) -> FriendG
 
 
 def degree_counts(graph: FriendGraph, max_friends: int) -> np.ndarray:
-    """How many users have at least 1, 2, ... `max_friends` friends, shape (max_friends,)."""
+    """Number of users who have at least 1, 2, ... `max_friends` friends, shape (max_friends,)."""
     at_most = np.cumsum(np.bincount(np.minimum(graph.degrees(), max_friends), minlength=max_friends + 1))
     return graph.n_users - at_most[:-1]
 
@@ -118,46 +92,33 @@ def noisy_degree_distribution(
 
     Parameters
     ----------
-    graph : FriendGraph
     max_friends : int
-        Of who has more, others are dropped (`limit_friends`). The noise is as much larger.
-    epsilon : float
+        A user who has more friends loses some of them (`limit_friends`). The noise is proportional to it.
     noise : NoiseSource
         By default `SecureNoise`; with any other the result is not private.
     seed : int
-        Of the order in which friendships are read, and not of the noise. The privacy holds for every seed.
-
-    Returns
-    -------
-    float64 array, shape (max_friends + 1,)
+        Seed of the order in which friendships are read, and not of the noise. The privacy holds for every seed.
 
     Raises
     ------
     InputError
-        Nobody may have a friend, or epsilon would be no protection.
+        `max_friends` is below 1, or epsilon would give no protection.
 
     Notes
     -----
     Neighbours: two graphs over the same n users that differ in the friendships of one user; n is public.
 
-    Mechanism: discrete Laplace noise of scale 2 max_friends / epsilon on how many users have at least 1, 2, ...
-    max_friends friends; then the nearest numbers from n to 0 that do not rise (isotonic regression).
+    Mechanism: discrete Laplace noise of scale 2 max_friends / epsilon on the numbers of users who have at least 1, 2,
+    ... max_friends friends; then the nearest numbers from n to 0 that do not rise (isotonic regression).
 
-    Sensitivity: 2 max_friends in L1. Proof: a user who has d friends more is counted in d numbers more, so the numbers
-    of two graphs differ, in L1, by at most the sum of the differences of the degrees. Let user u be the one whose
+    Sensitivity: 2 max_friends in L1. Proof: a user who has d more friends is counted in d more numbers, so the numbers
+    of two graphs differ, in L1, by at most the sum of the differences of the degrees. Let u be the user whose
     friendships differ, and follow the readings of both graphs side by side, as in the proof of `greedy_b_matching`: a
-    friendship without u never makes the sum of the other users' differences grow. One of u makes it grow by at most 1,
-    and only if it is taken in one graph alone. Say that a are taken in the first alone and b in the second alone: the
-    others' differences add up to at most a + b, and u's own is |a - b|. Together that is at most 2 max(a, b), and u has
-    at most max_friends friends in each. QED It is reached: no friend in one graph, max_friends in the other.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> graph = FriendGraph.of(toy_city(n_users=300, seed=0).traces)
-    >>> shares = noisy_degree_distribution(graph, 10, epsilon=5.0, seed=0)
-    >>> shares.shape, bool((shares >= 0).all()), round(float(shares.sum()), 9)
-    ((11,), True, 1.0)
+    friendship without u never makes the sum of the other users' differences grow. A friendship of u makes it grow by at
+    most 1, and only if it is taken in one graph alone. Let a be the number taken in the first graph alone, and b that
+    in the second alone. Then the others' differences add up to at most a + b, and u's own is |a - b|. Together that is
+    at most 2 max(a, b), and u has at most max_friends friends in each graph. QED The bound is reached if u has no
+    friend in one graph and max_friends in the other.
     """
     counts = degree_counts(limit_friends(graph, max_friends, seed=seed), max_friends)
     noisy = (noise or SecureNoise()).add_laplace(counts, 2 * max_friends, epsilon)

@@ -1,19 +1,24 @@
-"""What traces of synthetic friends protect, by which mechanism, and what they do not protect."""
+"""The privacy statement of traces of synthetic friends."""
 
 from __future__ import annotations
 
-from textwrap import fill
 from typing import Any
 
 from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, ColocationSynthesis
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.noise.accountant import Loss, stated
+from ppmtf_jax.noise.accountant import stated
 from ppmtf_jax.noise.kept_ledger import NO_RUNS, EarlierRuns
 from ppmtf_jax.noise.laplace import NoiseSource
+from ppmtf_jax.privacy.statement import STATEMENT_FORMAT, as_text, not_protected, protected
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-STATEMENT_FORMAT = 1
-WIDTH = 100
+NEVER_PROTECTED = (
+    "How many users there were: there are as many synthetic users. Who they were is treated as public.",
+    "The places with coordinates and categories, the time grid and all settings: they are treated as public.",
+    "What is true of many users, and what the data of her friends and others reveal about a user.",
+    "Other releases of the same data: their epsilon adds to the epsilon of this one.",
+    "How long the computation took.",
+)
 
 
 def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:
@@ -29,9 +34,8 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
     -------
     dict
         Values as in JSON: format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected,
-        not_protected, randomness. `private` says whether the sum of the ledger bounds all that the traces tell about
-        a user. It does not with a model that was given, the greedy rule, or noise that is not secure. Epsilon and delta
-        are the sums of the ledger and of what earlier runs spent.
+        not_protected, randomness. `private` says whether the sum of the ledger bounds everything that the traces
+        reveal about a user; see `is_bounded`. Epsilon and delta are the sums over this run and all earlier runs.
 
     Examples
     --------
@@ -43,72 +47,63 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
     >>> statement["private"], statement["epsilon"]
     (True, 7.0)
     """
-    ledger = made.accountant.ledger()
-    relation = next(each for each in ledger["relations"] if each["relation"] == RELATION)
-    private = is_bounded(made.settings, made.accountant.noise, made.model_given)
-    own, before = made.accountant.spent(RELATION), earlier.loss
-    total = stated(Loss(own.epsilon + before.epsilon, own.delta + before.delta))
+    accountant = made.accountant
+    private = is_bounded(made.settings, accountant.noise, made.model_given)
+    total = stated(accountant.spent + earlier.loss)
     return {
         "format": STATEMENT_FORMAT,
         "private": private,
         "neighbours": RELATION,
         **total,
-        "earlier_runs": {"n": earlier.n, **stated(before), "bounded": earlier.bounded},
-        "ledger": ledger,
+        "earlier_runs": {"n": earlier.n, **stated(earlier.loss), "bounded": earlier.bounded},
+        "ledger": accountant.ledger(),
         "settings": vars(made.settings) | {"system": made.model.system},
-        "protected": [
-            "Each user: all her events and all her friendships together, by differential privacy with epsilon "
-            f"{relation['spent']['epsilon']:g}, the sum over the mechanisms below. If her data is replaced by other "
-            "data and not only left out, epsilon is twice as large.",
-            *_with_earlier(earlier, total["epsilon"]),
-            "Who the synthetic users are: nobody. None of them was made from one person.",
-        ]
-        if private
-        else [],
-        "not_protected": [*_why_not_private(made), *_if_unbounded(earlier), *_never_protected()],
-        "randomness": _randomness(ledger["private"]),
+        "protected": _protected(stated(accountant.spent)["epsilon"], earlier, total["epsilon"]) if private else [],
+        "not_protected": [*_why_not_private(made), *_if_unbounded(earlier), *NEVER_PROTECTED],
+        "randomness": _randomness(accountant.noise.is_private),
     }
 
 
 def statement_text(statement: dict[str, Any]) -> str:
-    """A privacy statement to read."""
-
-    def points(items: list[str]) -> str:
-        return "\n".join(fill(item, WIDTH, initial_indent="- ", subsequent_indent="  ") for item in items)
-
+    """The statement of traces of friends as text."""
     spent = [
         f"{line['mechanism']}: epsilon {line['epsilon']:g}, delta {line['delta']:g}, "
         f"noise scaled to a sensitivity of {line['sensitivity']:g}"
         for relation in statement["ledger"]["relations"]
         for line in relation["mechanisms"]
     ]
-    protected = statement["protected"] or ["Nothing that could be stated: see below."]
-    return "\n\n".join(
-        [
-            "WHAT THESE SYNTHETIC TRACES OF FRIENDS PROTECT, AND WHAT THEY DO NOT PROTECT",
-            *([] if statement["private"] else ["NOT PRIVATE. The reasons are below."]),
-            "Protected:\n" + points(protected),
-            fill(f"Neighbours: {statement['neighbours']}.", WIDTH),
-            "Mechanisms, on whole numbers (discrete Laplace noise), which add up:\n" + points(spent),
-            "Not protected:\n" + points(statement["not_protected"]),
-            fill(f"Randomness: {statement['randomness']}", WIDTH),
-        ]
+    return as_text(
+        "WHAT THESE SYNTHETIC TRACES OF FRIENDS PROTECT, AND WHAT THEY DO NOT PROTECT",
+        *([] if statement["private"] else ["NOT PRIVATE. The reasons are below."]),
+        protected(statement),
+        f"Neighbours: {statement['neighbours']}.",
+        ("Mechanisms, on whole numbers (discrete Laplace noise), which add up:", spent),
+        not_protected(statement),
+        f"Randomness: {statement['randomness']}",
     )
 
 
 def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bool) -> bool:
-    """Whether the ledger bounds all that the traces tell about a user."""
+    """Whether the ledger bounds everything that the traces reveal about a user.
+
+    It does not with a given model, the greedy rule, or noise that is not secure.
+    """
     return noise.is_private and settings.limit_rule == "bounded" and not model_given
 
 
-def _with_earlier(earlier: EarlierRuns, epsilon: float) -> list[str]:
-    if not earlier.n or not earlier.bounded:
-        return []
-    runs = counted(earlier.n, "earlier run")
-    return [
-        f"The same, if all that {runs} drew is counted too: with epsilon {epsilon:g}. The epsilon of a run is spent "
-        "once its numbers are drawn, even if the run did not finish."
+def _protected(own_epsilon: float, earlier: EarlierRuns, total_epsilon: float) -> list[str]:
+    points = [
+        "Each user: all her events and all her friendships together, by differential privacy with epsilon "
+        f"{own_epsilon:g}, the sum over the mechanisms below. If her data is replaced by other data and not only left "
+        "out, epsilon is twice as large."
     ]
+    if earlier.n and earlier.bounded:
+        points.append(
+            f"The same, if everything that {counted(earlier.n, 'earlier run')} drew is counted too: with epsilon "
+            f"{total_epsilon:g}. The epsilon of a run is spent once its numbers are drawn, even if the run did not "
+            "finish."
+        )
+    return [*points, "Who the synthetic users are: nobody. None of them was made from one person."]
 
 
 def _if_unbounded(earlier: EarlierRuns) -> list[str]:
@@ -131,13 +126,12 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
             f"co-locations by more than the {made.settings.sensitivity} that the noise is scaled to, without any bound."
         )
     if made.model_given:
-        system = SYNTHESIZERS[made.model.system]
+        system, claims = SYNTHESIZERS[made.model.system], made.model.claims()
         reasons.append(
             f"Users that the model ({system.name}: {system.title}) was learned from: the ledger does not cover what "
-            "the model tells about them. The moves of each synthetic user between meetings are those of one of these "
-            "users, who is drawn by lot."
+            "the model reveals about them. Between meetings, each synthetic user moves like one of these users, who is "
+            "drawn at random."
         )
-        claims = made.model.claims()
         reasons += [f"What this model protects by itself, on top of the ledger: {note}." for note in claims.protected]
         reasons += [f"By this model: {note}." for note in claims.not_protected]
     return reasons
@@ -150,13 +144,3 @@ def _randomness(secure: bool) -> str:
         "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was drawn "
         "from a seed. The protection does not depend on the secrecy of this seed."
     )
-
-
-def _never_protected() -> list[str]:
-    return [
-        "How many users there were: there are as many synthetic users. Who they were is treated as public.",
-        "The places with coordinates and categories, the time grid and all settings: they are treated as public.",
-        "What is true of many users, and what the data of her friends and others tell about a user.",
-        "Other releases of the same data: their epsilon adds to the epsilon of this one.",
-        "How long the computation took.",
-    ]

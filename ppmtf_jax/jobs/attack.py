@@ -22,7 +22,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.limits import MAX_ETA
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
-from ppmtf_jax.privacy.release import STATEMENT_JSON
+from ppmtf_jax.privacy.statement import STATEMENT_JSON
 from ppmtf_jax.runtime.files import check_output_file, remove, write_text
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin

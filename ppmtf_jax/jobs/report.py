@@ -20,7 +20,8 @@ from ppmtf_jax.jobs.attack import shadows_of_release
 from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
-from ppmtf_jax.privacy.release import STATEMENT_JSON, lineage_of_key
+from ppmtf_jax.privacy.release import lineage_of_key
+from ppmtf_jax.privacy.statement import STATEMENT_JSON
 from ppmtf_jax.runtime.files import check_output_file, write_text
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of

@@ -1,24 +1,22 @@
-"""The privacy budget: what is spent of it, on what, and a refusal to spend more.
+"""A privacy budget: what was spent of it, on which mechanisms, and a refusal to spend more.
 
-Spending under one neighbour relation adds up (sequential composition, Dwork and Roth 2014, theorem 3.16): of adaptively
-chosen mechanisms that are (epsilon_i, delta_i)-differentially private, all together are so with the sums. Losses under
-different relations, such as "a user's trace" and "a user's friendships", do not: neither bounds what the two together
-tell of somebody who is in both. So each relation has a budget and a ledger of its own, and nothing is added across
-them. To bound both together, state a relation that covers both ("a user: her trace and her friendships") and spend both
-under it.
+Losses under one neighbour relation add up (sequential composition, Dwork and Roth 2014, theorem 3.16): adaptively
+chosen mechanisms that are (epsilon_i, delta_i)-differentially private are together differentially private with the
+sums. Losses under different relations, such as "a user's trace" and "a user's friendships", do not add up: neither
+bounds what both together reveal about a person who is in both. So an accountant has one relation. To bound both
+together, state one relation that covers both ("a user: her trace and her friendships").
 
-**Exact sums.** Numbers are taken as they are written: 0.1 is a tenth, and 0.1 + 0.2 fills a budget of 0.3. The float
-0.1 is a little more than a tenth; so `Accountant.spend` returns the largest float that is no more than what it wrote
-down, and a mechanism that takes that one spends no more than the ledger says.
+**Exact sums.** An amount is the number as it is written: 0.1 is a tenth, and 0.1 + 0.2 fills a budget of 0.3. The float
+0.1 is slightly more than a tenth. So `Accountant.spend` returns the largest float that is not above the amount in the
+ledger, and a mechanism that uses this float spends no more than the ledger says.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -28,8 +26,6 @@ from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise, Values
 Number = int | float | str | Decimal | Fraction
 """An amount of epsilon or delta; text may be a decimal or a fraction, "0.25" or "1/3"."""
 
-NOT_PRIVATE = "NOT PRIVATE: the noise comes from a seed, for experiments. The losses below protect nobody."
-
 
 class Loss(NamedTuple):
     """An amount of epsilon and delta, exact."""
@@ -37,55 +33,15 @@ class Loss(NamedTuple):
     epsilon: Fraction
     delta: Fraction
 
+    def __add__(self, other: tuple[Any, ...]) -> Loss:
+        return Loss(self.epsilon + other[0], self.delta + other[1])
 
-@dataclass(frozen=True)
-class Budget:
-    """How much may be spent under one neighbour relation.
 
-    Parameters
-    ----------
-    epsilon : number
-        Above 0.
-    delta : number
-        From 0 to below 1.
-
-    Raises
-    ------
-    InputError
-        It is no such number.
-
-    Examples
-    --------
-    >>> Budget("1/3").loss
-    Loss(epsilon=Fraction(1, 3), delta=Fraction(0, 1))
-    """
-
-    epsilon: Number
-    delta: Number = 0
-
-    def __post_init__(self) -> None:
-        _exact_loss("privacy budget", self.epsilon, self.delta)
-
-    @property
-    def loss(self) -> Loss:
-        """The whole budget, exact."""
-        return _exact_loss("privacy budget", self.epsilon, self.delta)
+NO_LOSS = Loss(Fraction(), Fraction())
 
 
 class Spending(NamedTuple):
-    """One line of a ledger.
-
-    Attributes
-    ----------
-    mechanism : str
-        What was released, and by which mechanism.
-    relation : str
-        Which two data sets it makes alike.
-    loss : Loss
-        What it cost.
-    sensitivity : int or float, optional
-        What the noise was scaled to.
-    """
+    """One line of a ledger: a mechanism, the data sets that it makes hard to tell apart, and what it cost."""
 
     mechanism: str
     relation: str
@@ -94,169 +50,133 @@ class Spending(NamedTuple):
 
 
 class Accountant:
-    """Keeps budgets and ledgers, one for each neighbour relation, and hands out the noise.
+    """Keeps the budget and the ledger of one neighbour relation, and hands out the noise.
 
     Parameters
     ----------
-    budgets : mapping of str to Budget
-        By neighbour relation, in words, such as "traces: one user's trace more or less".
+    relation : str
+        The neighbour relation in words, such as "one user's trace more or less".
+    epsilon, delta : number
+        The budget: epsilon above 0, delta from 0 to below 1.
     noise : NoiseSource
-        `SecureNoise` unless this is an experiment with `SeededNoise`, of which the ledger then says that it is not
-        private.
+        `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional
-        Is told every line before its noise is drawn: to keep it, whatever becomes of the work.
+        Gets every line before its noise is drawn, so that the loss is on record even if the run fails.
+
+    Raises
+    ------
+    InputError
+        The budget is not a pair of such numbers.
 
     Examples
     --------
     >>> import numpy as np
-    >>> accountant = Accountant({"one user's trace": Budget(0.3)})
-    >>> noisy = accountant.add_laplace(np.zeros(4, int), 1, 0.1, "visits", "one user's trace")
-    >>> epsilon = accountant.spend("moves", "one user's trace", 0.2, sensitivity=3)
+    >>> accountant = Accountant("one user's trace", 0.3)
+    >>> noisy = accountant.add_laplace(np.zeros(4, int), 1, 0.1, "visits")
+    >>> epsilon = accountant.spend("moves", 0.2, sensitivity=3)
     >>> noisy = accountant.noise.add_laplace(np.zeros(4, int), 3, epsilon)
-    >>> accountant.remaining("one user's trace")
-    Loss(epsilon=Fraction(0, 1), delta=Fraction(0, 1))
-    >>> accountant.spend("stays", "one user's trace", 0.001)
+    >>> accountant.spend("stays", 0.001)
     Traceback (most recent call last):
     ppmtf_jax.errors.InputError: privacy budget: expected ...
     """
 
     def __init__(
         self,
-        budgets: Mapping[str, Budget],
+        relation: str,
+        epsilon: Number,
+        delta: Number = 0,
         noise: NoiseSource | None = None,
         record: Callable[[Spending], None] = lambda _: None,
     ):
-        if not budgets:
-            raise InputError("privacy budget", [Problem("a budget for at least one neighbour relation", "none")])
-        self.budgets = dict(budgets)
+        self.relation = relation
+        self.budget = exact_loss("privacy budget", epsilon, delta)
         self.noise = noise or SecureNoise()
         self._record = record
         self._spendings: list[Spending] = []
 
     @property
     def spendings(self) -> tuple[Spending, ...]:
-        """Every line of all ledgers, in the order in which they were written."""
+        """All lines of the ledger, in the order in which they were written."""
         return tuple(self._spendings)
 
+    @property
+    def spent(self) -> Loss:
+        """The sum of all losses."""
+        return sum((spending.loss for spending in self._spendings), NO_LOSS)
+
+    @property
+    def remaining(self) -> Loss:
+        """The rest of the budget; parts of it, such as a third, are exact."""
+        return Loss(*(budget - spent for budget, spent in zip(self.budget, self.spent, strict=True)))
+
     def spend(
-        self,
-        mechanism: str,
-        relation: str,
-        epsilon: Number,
-        delta: Number = 0,
-        *,
-        sensitivity: int | float | None = None,
+        self, mechanism: str, epsilon: Number, delta: Number = 0, *, sensitivity: int | float | None = None
     ) -> float:
-        """Write a loss into the ledger of a relation; to be called before the noise is drawn.
+        """Write a loss into the ledger; call this before the noise is drawn.
 
         Returns
         -------
         float
-            The epsilon for the mechanism: the largest float that is no more than what was written down.
+            The epsilon for the mechanism: the largest float that is not above the amount in the ledger.
 
         Raises
         ------
         InputError
-            The relation has no budget, the loss is none, or more than is left. Then nothing is spent.
+            The loss is impossible, or more than what remains. Then nothing is spent.
         """
-        self._check_relation(relation)
-        loss = _exact_loss(mechanism, epsilon, delta)
-        left = self.remaining(relation)
+        loss = exact_loss(mechanism, epsilon, delta)
         problems: list[Problem | str] = []
-        for name, wanted, available in zip(Loss._fields, loss, left, strict=True):
-            if wanted > available:
-                expected = f"at most the {name} of {_text(available)} that is left under {relation!r}"
+        for name, wanted, left in zip(Loss._fields, loss, self.remaining, strict=True):
+            if wanted > left:
+                expected = f"at most the {name} of {float(left)!r} that is left under {self.relation!r}"
                 way_out = f"Nothing was spent on {mechanism!r}. Spend less: a larger budget is a weaker promise"
-                problems.append(Problem(expected, _text(wanted), way_out=way_out))
+                problems.append(Problem(expected, repr(float(wanted)), way_out=way_out))
         if problems:
             raise InputError("privacy budget", problems)
-        spending = Spending(mechanism, relation, loss, sensitivity)
+        spending = Spending(mechanism, self.relation, loss, sensitivity)
         self._record(spending)
         self._spendings.append(spending)
         return float_below(loss.epsilon)
 
-    def add_laplace(
-        self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str, relation: str
-    ) -> Values:
+    def add_laplace(self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str) -> Values:
         """Spend epsilon, then add Laplace noise as `ppmtf_jax.noise.laplace.add_laplace` does.
 
-        What is refused there has cost its epsilon nevertheless: a refusal may depend on the values, and tell of them.
+        If that function refuses the values, the epsilon is spent all the same: a refusal may depend on the values and
+        so reveal something about them.
         """
-        to_spend = self.spend(mechanism, relation, epsilon, sensitivity=sensitivity)
+        to_spend = self.spend(mechanism, epsilon, sensitivity=sensitivity)
         return self.noise.add_laplace(values, sensitivity, to_spend)
 
-    def spent(self, relation: str) -> Loss:
-        """The sum of what was spent under a relation; `InputError` where it has no budget."""
-        self._check_relation(relation)
-        own = [spending.loss for spending in self._spendings if spending.relation == relation]
-        return Loss(sum((loss.epsilon for loss in own), Fraction()), sum((loss.delta for loss in own), Fraction()))
-
-    def remaining(self, relation: str) -> Loss:
-        """What is left under a relation; parts of it, such as a third, are exact."""
-        spent, budget = self.spent(relation), self.budgets[relation].loss
-        return Loss(budget.epsilon - spent.epsilon, budget.delta - spent.delta)
-
     def ledger(self) -> dict[str, Any]:
-        """The ledgers, ready for JSON.
-
-        What no decimal of 17 digits says exactly is rounded up: what is stated is never less than what was spent.
-        """
-        return {
-            "private": self.noise.is_private,
-            "relations": [
-                {
-                    "relation": relation,
-                    "budget": stated(budget.loss),
-                    "spent": stated(self.spent(relation)),
-                    "mechanisms": [
-                        {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **stated(each.loss)}
-                        for each in self._spendings
-                        if each.relation == relation
-                    ],
-                }
-                for relation, budget in self.budgets.items()
-            ],
-        }
-
-    def __str__(self) -> str:
-        lines = [] if self.noise.is_private else [NOT_PRIVATE]
-        for relation in self.budgets:
-            lines.append(f"Neighbours: {relation}")
-            own = [each for each in self._spendings if each.relation == relation]
-            rows = [(each.mechanism, each.loss, each.sensitivity) for each in own]
-            rows += [("spent", self.spent(relation), None), ("left", self.remaining(relation), None)]
-            width = max(len(name) for name, _, _ in rows)
-            for name, loss, sensitivity in rows:
-                line = f"  {name:{width}}  epsilon {_text(loss.epsilon)}, delta {_text(loss.delta)}"
-                lines.append(line + ("" if sensitivity is None else f", sensitivity {sensitivity:g}"))
-        if len(self.budgets) > 1:
-            lines.append("Each relation stands alone: losses under different relations do not add up to one guarantee.")
-        return "\n".join(lines)
-
-    def _check_relation(self, relation: str) -> None:
-        if relation not in self.budgets:
-            known = ", ".join(map(repr, self.budgets))
-            way_out = "Losses under different relations do not add up: give this one a budget of its own"
-            raise InputError("privacy budget", [Problem(f"a relation among {known}", repr(relation), way_out=way_out)])
+        """The ledger, ready for JSON; a float in it is never less than the exact amount."""
+        lines = [
+            {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **stated(each.loss)}
+            for each in self._spendings
+        ]
+        own = {"relation": self.relation, "budget": stated(self.budget), "spent": stated(self.spent)}
+        return {"private": self.noise.is_private, "relations": [own | {"mechanisms": lines}]}
 
 
 def float_below(amount: Fraction) -> float:
-    """The largest float that is no more than an exact amount.
-
-    Examples
-    --------
-    >>> float_below(Fraction(1, 10)) < 0.1, float_below(Fraction(1, 2))
-    (True, 0.5)
-    """
+    """The largest float that is not above an exact amount."""
     nearest = float(amount)
     return nearest if Fraction(nearest) <= amount else math.nextafter(nearest, -math.inf)
 
 
-def _exact_loss(subject: str, epsilon: Number, delta: Number) -> Loss:
-    """The numbers as they are written, checked to be a loss."""
+def stated(loss: Loss) -> dict[str, float]:
+    """Epsilon and delta as the nearest floats that, as they are written, are not below the exact amounts."""
+    nearest = {name: float(amount) for name, amount in loss._asdict().items()}
+    return {
+        name: value if Fraction(repr(value)) >= amount else math.nextafter(value, math.inf)
+        for (name, value), amount in zip(nearest.items(), loss, strict=True)
+    }
+
+
+def exact_loss(subject: str, epsilon: Number, delta: Number = 0) -> Loss:
+    """The two numbers as they are written; `InputError` about the subject if they are not a possible loss."""
     exact = _exact(epsilon), _exact(delta)
     problems: list[Problem | str] = []
-    # The smallest and the largest float: a mechanism takes floats.
+    # The smallest and the largest float, because a mechanism takes floats.
     if exact[0] is None or not math.ulp(0.0) <= exact[0] <= Fraction(sys.float_info.max):
         problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
     if exact[1] is None or not 0 <= exact[1] < 1:
@@ -267,31 +187,8 @@ def _exact_loss(subject: str, epsilon: Number, delta: Number) -> Loss:
 
 
 def _exact(number: Number) -> Fraction | None:
-    """A number as it is written in decimals, or none for what is no finite number."""
+    """A number as it is written; None if it is not a finite number."""
     try:
         return Fraction(str(number).strip())
     except (ValueError, ZeroDivisionError):
         return None
-
-
-def stated(loss: Loss) -> dict[str, float]:
-    """A loss as floats that, as they are written, are no less."""
-    return {"epsilon": _stated_amount(loss.epsilon), "delta": _stated_amount(loss.delta)}
-
-
-def _stated_amount(amount: Fraction) -> float:
-    """The nearest float that, as it is written, is no less."""
-    nearest = float(amount)
-    return nearest if Fraction(repr(nearest)) >= amount else math.nextafter(nearest, math.inf)
-
-
-def _text(amount: Fraction) -> str:
-    """Exactly: a decimal where there is one, else a fraction."""
-    twos_and_fives = amount.denominator
-    for prime in (2, 5):
-        while twos_and_fives % prime == 0:
-            twos_and_fives //= prime
-    if twos_and_fives > 1:
-        return str(amount)
-    with localcontext(prec=2000):
-        return f"{(Decimal(amount.numerator) / Decimal(amount.denominator)).normalize():f}"

@@ -1,7 +1,7 @@
-"""A ledger as a file: every loss is written down before its noise is drawn, and stays, whatever comes of the run.
+"""A ledger on disk: every loss is written before its noise is drawn, and stays even if the run fails.
 
-A run that failed has shown what it drew until then, and one that is repeated draws anew. So what earlier runs spent
-counts, finished or not, and a later run adds to it. The file is secret, for it has the seeds of the runs.
+A failed run has already revealed what it drew, and a repeated run draws again. So the losses of earlier runs count,
+finished or not, and a later run adds to the same file. The file is secret because it holds the seeds of the runs.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.noise.accountant import Loss, Spending
+from ppmtf_jax.noise.accountant import NO_LOSS, Loss, Spending
 from ppmtf_jax.runtime.files import append_text, read_own
 from ppmtf_jax.streams import Seed
 
 
 class EarlierRuns(NamedTuple):
-    """What runs before this one spent.
+    """What earlier runs spent.
 
     Attributes
     ----------
     n : int
-        Of those that drew something.
+        Number of runs that drew noise.
     loss : Loss
-        The sum over all of them.
+        The sum over these runs.
     bounded : bool
-        Whether the sum bounds what they told of a user, under the relation of this run.
+        Whether the sum bounds what the runs reveal about a user, under the relation of this run.
     """
 
     n: int
@@ -39,34 +39,33 @@ class EarlierRuns(NamedTuple):
     bounded: bool
 
 
-NO_RUNS = EarlierRuns(0, Loss(Fraction(), Fraction()), bounded=True)
+NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)
 
 
 class KeptLedger:
-    """The ledger of all runs that write one output; this run is one of them.
+    """The ledger file of all runs that write one output; this object is one of these runs.
 
     Parameters
     ----------
     path : path
-        Of the file, which is made with the first line.
+        The file is made with the first line.
     seed : Seed
-        Of the run.
     bounded : bool
-        Whether what the run will write down bounds what it tells.
+        Whether the losses of this run bound what it reveals.
 
     Raises
     ------
     InputError
-        The file is no such ledger, is not this user's own, or cannot be written.
+        The file is not such a ledger, belongs to another user, or cannot be written.
 
     Examples
     --------
     >>> import tempfile
-    >>> from ppmtf_jax.noise.accountant import Accountant, Budget
+    >>> from ppmtf_jax.noise.accountant import Accountant
     >>> path = Path(tempfile.mkdtemp()) / "friends.ledger.jsonl"
     >>> for _ in range(2):
     ...     kept = KeptLedger(path, Seed(0, given=True), bounded=True)
-    ...     noisy = Accountant({"a user": Budget(1)}, record=kept.add).add_laplace(7, 1, 0.1, "visits", "a user")
+    ...     noisy = Accountant("a user", 1, record=kept.add).add_laplace(7, 1, 0.1, "visits")
     >>> kept.earlier("a user")
     EarlierRuns(n=1, loss=Loss(epsilon=Fraction(1, 10), delta=Fraction(0, 1)), bounded=True)
     """
@@ -86,12 +85,11 @@ class KeptLedger:
         self._write({"bounded": self.bounded, **spending._asdict(), "loss": loss})
 
     def earlier(self, relation: str) -> EarlierRuns:
-        """What other runs have spent until now, of which the last may be going on."""
+        """What all other runs have spent so far; one of them may still be going on."""
         lines = [line for line in self._lines() if line["run"] != self.run and "loss" in line]
-        spent = [[Fraction(line["loss"][name]) for line in lines] for name in Loss._fields]
         return EarlierRuns(
             len({line["run"] for line in lines}),
-            Loss(*(sum(amounts, Fraction()) for amounts in spent)),
+            sum((_loss_of(line) for line in lines), NO_LOSS),
             all(line["bounded"] and line["relation"] == relation for line in lines),
         )
 
@@ -103,9 +101,13 @@ class KeptLedger:
         for number, line in enumerate(text.splitlines(), start=1):
             try:
                 content = json.loads(line)
-                _ = content["run"], [Fraction(content["loss"][name]) for name in Loss._fields if "loss" in content]
+                _ = content["run"], _loss_of(content) if "loss" in content else NO_LOSS
             except (ValueError, KeyError, TypeError, ZeroDivisionError) as error:
-                way_out = "What it says was spent: look at it, and choose another name for the output"
-                problem = Problem("a ledger, a line for each loss", f"line {number}: {error}", way_out=way_out)
+                way_out = "The file says what was spent: look at it, and choose another name for the output"
+                problem = Problem("a ledger with a line for each loss", f"line {number}: {error}", way_out=way_out)
                 raise InputError(str(self.path), [problem]) from error
             yield content
+
+
+def _loss_of(line: dict[str, Any]) -> Loss:
+    return Loss(*(Fraction(line["loss"][name]) for name in Loss._fields))

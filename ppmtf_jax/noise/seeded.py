@@ -1,8 +1,7 @@
 """Noise that a seed repeats, for experiments: **it protects nobody**.
 
-OpenDP takes no seed, so this is a sampler of our own, kept apart from it. Whoever knows the seed takes the noise off
-again, and the low bits of floats give the true values away even without it. An `Accountant` that has it says so in
-every ledger.
+OpenDP takes no seed, so this is a sampler of our own. A person who knows the seed can remove the noise, and the low
+bits of floats reveal the true values even without the seed. The ledger of an `Accountant` with this noise says so.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 
 class SeededNoise(NoiseSource):
-    """Laplace noise of the same distribution as OpenDP's, from a seed; not private.
+    """Laplace noise with the same distribution as OpenDP's, from a seed; not private.
 
     The same calls in the same order get the same noise.
 
@@ -38,13 +37,10 @@ class SeededNoise(NoiseSource):
     def add_laplace(self, values: Values, sensitivity: int | float, epsilon: int | float) -> Values:
         exact = np.asarray(values)
         scale = laplace_scale(exact, sensitivity, epsilon)
-        draw = self._discrete if exact.dtype.kind == "i" else self._continuous
-        return like(values, (exact.ravel() + draw(scale, exact.size)).reshape(exact.shape))
-
-    def _discrete(self, scale: float, n: int) -> np.ndarray:
-        # The difference of two geometric numbers of the same success probability is discrete Laplace.
-        first, second = self._stream.geometric(-np.expm1(-1 / scale), (2, n))
-        return first - second
-
-    def _continuous(self, scale: float, n: int) -> np.ndarray:
-        return self._stream.laplace(scale=scale, size=n)
+        if exact.dtype.kind == "i":
+            # The difference of two geometric numbers with the same success probability is discrete Laplace.
+            first, second = self._stream.geometric(-np.expm1(-1 / scale), (2, exact.size))
+            noise = first - second
+        else:
+            noise = self._stream.laplace(scale=scale, size=exact.size)
+        return like(values, (exact.ravel() + noise).reshape(exact.shape))

@@ -1,9 +1,8 @@
 """All thresholds by which the library calls something safe enough or too risky.
 
-Statements, lights, alarms and refusals read them here, so that they cannot disagree.
-
-A number of an attack is an estimate from a limited number of people. It is judged with its 95 % interval, as a cautious
-data protection officer would judge it: a leak that is not shown to be small is not good. See `Limit` for the rule.
+Statements, lights, alarms and refusals read them here, so that they cannot disagree. A number of an attack is an
+estimate from a limited number of people. It is judged with its 95 % interval, as a cautious data protection officer
+would judge it: a leak that is not shown to be small is not good. See `Limit` for the rule.
 """
 
 from __future__ import annotations
@@ -33,13 +32,7 @@ TINY = 1e-3
 
 
 class Status(Enum):
-    """How good something is, with a word and a symbol for each status, so that no colour is needed to tell them apart.
-
-    Examples
-    --------
-    >>> Status.FAIR.word, Status.FAIR.symbol
-    ('Fair', '~')
-    """
+    """How good something is, with a word and a symbol, so that no colour is needed to tell the statuses apart."""
 
     GOOD = ("Good", "✓")
     FAIR = ("Fair", "~")
@@ -66,18 +59,12 @@ class Status(Enum):
 
 
 def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
-    """Interval of a share of independent people (Clopper and Pearson 1934): 0 of a few people may not be 0 of all.
+    """Interval of a share of independent people; each end is wrong with a probability of at most `tail`.
 
-    Each end is wrong with probability `tail` at most.
-
-    Examples
-    --------
-    >>> low, high = share_interval(0.0, 10)
-    >>> low, round(high, 3) == round(1 - 0.025 ** (1 / 10), 3)
-    (0.0, True)
+    Clopper and Pearson 1934: the share may be 0 of a few people, and still not 0 of all people.
     """
     found = share * people
-    # Where hardly anything is found, the lower end is below what a number can be.
+    # If hardly anything is found, the lower end is too small for a float.
     low = float(betaincinv(found, people - found + 1, tail)) if found > TINY else 0.0
     high = float(betaincinv(found + 1, people - found, 1 - tail)) if people - found > TINY else 1.0
     return low, high
@@ -98,13 +85,7 @@ def _around(value: Number, by: float) -> tuple[float, float]:
 
 
 def people_of_both(n: int, m: int) -> float:
-    """The harmonic mean: two sets of so many people each tell as much as one set of `n` and one of `m` people.
-
-    Examples
-    --------
-    >>> people_of_both(500, 500), round(people_of_both(500, 4), 1)
-    (500.0, 7.9)
-    """
+    """The harmonic mean: two sets of so many people each say as much as one set of `n` and one of `m` people."""
     return 2 * n * m / (n + m)
 
 
@@ -117,13 +98,13 @@ class Limit:
 
     The rule is the same for all limits. *Good* and *fair*: even the upper end of the 95 % interval is at most the
     limit. If the upper end is above the limit of fair, there are two cases. *Poor*: the lower end is above a guess, so
-    something leaks, and it may be much. *Not known*: the lower end is no more than a guess, so too few people were
-    attacked. A larger leak never gives a better light, and fewer people never give a better light.
+    something leaks, and it may be much. *Not known*: the lower end is not above a guess, so too few people were
+    attacked. Neither a larger leak nor fewer people ever give a better light.
 
     Parameters
     ----------
     name : str
-        Short, as in a table of limits.
+        A short name, as in a table of limits.
     sentence : str
         What the number says, with `{value}` in its place.
     good, fair : float
@@ -131,11 +112,11 @@ class Limit:
     reason : str
         Why the limits have these values.
     guess : float
-        What is found by chance alone.
+        The number that chance alone gives.
     of_whom : str
         The people of whom more are needed if the status is not known.
     interval : callable
-        Gives the ends of the 95 % interval from a number and how many people it was found from.
+        Gives the ends of the 95 % interval from a number and the number of people behind it.
 
     Examples
     --------
@@ -164,13 +145,13 @@ class Limit:
         Parameters
         ----------
         value : float
-            From 0 to 1; NaN is not known.
+            From 0 to 1, or NaN if it is not known.
         people : float
-            How many people it was found from. Count people, because traces of one person are not independent.
+            Number of people behind it. Count people, because traces of one person are not independent.
         interval : pair of floats, optional
             A 95 % interval from another method, such as a bootstrap. At each end the wider of both counts.
         guess : float, optional
-            What is found by chance, where that depends on the data.
+            The number that chance alone gives, if it depends on the data.
         """
         guess = self.guess if guess is None else guess
         if not (math.isfinite(value) and people > 0):
@@ -217,15 +198,12 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a limit says of a number.
+    """What a limit says about a number.
 
     Parameters
     ----------
-    limit : Limit
-    status : Status
-    value, low, high : float
-        The number, and the ends of its 95 % interval.
-    guess : float
+    low, high : float
+        The ends of the 95 % interval of the value.
     needed : int, optional
         If the status is not known: about how many people would be needed. None if this cannot be estimated.
     """
@@ -240,7 +218,7 @@ class Judgement:
 
     @property
     def text(self) -> str:
-        r"""In words.
+        r"""The judgement in words.
 
         Examples
         --------
@@ -265,13 +243,7 @@ class Judgement:
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
-    """The judgement that decides: the worst one, in the order poor, not known, fair, good.
-
-    Examples
-    --------
-    >>> worst([NAMED.judge(0.0, people=20), COPIED.judge(0.5, people=500)]).limit.name
-    'Copied'
-    """
+    """The judgement that decides: the worst one, in the order poor, not known, fair, good."""
     return max(judgements, key=lambda each: each._badness)
 
 
@@ -314,9 +286,9 @@ LINKED_SURELY = Limit(
     "Nearly certain links, of one in fifty and of one in twenty people.",
     guess=0.001,
 )
-
 IDENTITY_LIMITS = (NAMED, LINKED, LINKED_SURELY)
 
+MEMBERS = "training users, and as many others,"
 MEMBERSHIP_AUC = Limit(
     "Training user told from another",
     "Given a training user and another user, the attack picks the training user in {value} of cases",
@@ -324,7 +296,7 @@ MEMBERSHIP_AUC = Limit(
     0.65,
     "A coin is right in 50 of 100 cases; an attacker who is right in 60 to 65 knows little about anybody.",
     guess=0.5,
-    of_whom="training users, and as many others,",
+    of_whom=MEMBERS,
     interval=auc_interval,
 )
 FOUND = Limit(
@@ -335,7 +307,7 @@ FOUND = Limit(
     "Five and ten times a guess: with as many members as others, an accusation is right in 5 of 6, and in 10 of 11 "
     "cases. An average over all users hides the few who are exposed; this number does not.",
     guess=0.01,
-    of_whom="training users, and as many others,",
+    of_whom=MEMBERS,
 )
 FOUND_SURELY = Limit(
     "Found with 0.1 % false alarms",
@@ -344,7 +316,7 @@ FOUND_SURELY = Limit(
     0.05,
     "Nearly certain accusations, of one in fifty and of one in twenty people.",
     guess=0.001,
-    of_whom="training users, and as many others,",
+    of_whom=MEMBERS,
 )
 MEMBERSHIP_LIMITS = (MEMBERSHIP_AUC, FOUND, FOUND_SURELY)
 ADVANTAGE = Limit(
@@ -353,10 +325,9 @@ ADVANTAGE = Limit(
     0.14,
     0.21,
     "The values for areas under the curve of 0.60 and 0.65, if scores are normal.",
-    of_whom="training users, and as many others,",
+    of_whom=MEMBERS,
     interval=advantage_interval,
 )
-
 COPIED = Limit(
     "Copied",
     "{value} of the traces share more with a training trace than 95\u00a0% of other people's traces do",
@@ -365,10 +336,9 @@ COPIED = Limit(
     "Two and three times the share for traces of people whose data was not used.",
     guess=0.05,
 )
-
 SURE = Limit(
     "Sure of the input user",
-    "If all users are equally probable beforehand, somebody who sees one trace can be at most {value} sure from whom "
+    "If all users are equally probable beforehand, a person who sees one trace can be at most {value} sure from whom "
     "it was made",
     0.25,
     0.5,
@@ -379,23 +349,12 @@ SURE = Limit(
 def sureness(k: int, eta: Number) -> float:
     """How sure somebody can be of a trace's input user, if k users are plausible within a factor e^eta.
 
-    This holds for somebody who knows the model, sees this trace alone, and held all users equally probable beforehand.
+    This holds for a person who knows the model, sees this trace alone, and held all users equally probable beforehand.
     The input user is at most e^eta times as probable as each of the k - 1 others.
-
-    Examples
-    --------
-    >>> round(sureness(10, 1.0), 2), sureness(1, 1.0), sureness(10, 1000.0)
-    (0.23, 1.0, 1.0)
     """
     return 1 / (1 + (k - 1) * math.exp(-eta))
 
 
 def grade(limit: Limit, value: Number) -> Status:
-    """The light for a number that is known exactly.
-
-    Examples
-    --------
-    >>> [grade(SURE, sureness(k, 1.0)).word for k in (10, 5, 2)]
-    ['Good', 'Fair', 'Poor']
-    """
+    """The light for a number that is known exactly."""
     return Status.GOOD if value <= limit.good else Status.FAIR if value <= limit.fair else Status.POOR

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.trace_set import read_parquet, write_table
@@ -44,18 +44,6 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
 VERDICTS_FILE = "verdicts.parquet"
-ABOUT = (
-    "settings",
-    "system",
-    "model_settings",
-    "claims",
-    "n_users",
-    "users_per_place",
-    "origin",
-    "made_from",
-    "seed",
-    "n_verifiers",
-)
 # Number of the trace that an event belongs to, and its log-probability twice.
 TESTED_EVENT_BYTES = 8 + 2 * 8
 
@@ -67,20 +55,21 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
     Parameters
     ----------
     k : int
-        How many users a trace must be as plausible for. Its own counts, so 1 tests nothing. Larger protects better.
+        How many users must make the trace with about the same probability. The input user counts, so 1 tests nothing.
+        Larger protects better.
     eta : float
-        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, the trace is equally
-        probable within a factor of e^eta. Smaller protects better.
+        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, probabilities agree
+        within a factor of e^eta. Smaller protects better.
     n_verifiers : int, optional
-        How many random users are asked (U*); by default all. The input user always counts.
+        How many random users are compared (U*); by default all. The input user always counts.
     count_all : bool
-        Count on after k was reached; otherwise a trace leaves the test as soon as it has passed.
+        Count all plausible users. By default a trace leaves the test as soon as it has passed.
     noise_epsilon : float, optional
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
-        Of the likelihoods. One in float32 can lie in the wrong bin (see benchmarks), and takes half the time.
+        Precision of the likelihoods. In float32 one can lie in the wrong bin (see benchmarks); it takes half the time.
     allow_large_eta : bool
-        Take an eta above 3 all the same, for experiments: most traces then pass, and little is protected.
+        Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
 
     k: Count = 10
@@ -107,7 +96,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
 
     @property
     def factor(self) -> str:
-        """By how much probabilities in one bin differ at most, as text.
+        """The largest factor between probabilities in one bin, as text.
 
         Examples
         --------
@@ -126,32 +115,29 @@ class PlausibleDeniability:
     ----------
     settings : PrivacyTestSettings
     system : str
+        The synthesizer of the model.
     model_settings : dict
-        Of the model.
+        The settings of the model.
     claims : Claims
-        What a release of the model's traces has to say beyond what holds for all.
+        What a release of the model's traces must say in addition to what holds for all releases.
     n_users : int
-        Of the model.
+        Number of users of the model.
     users_per_place : int array, shape (places,), or None
-        How many training users were at each place of the model; None where nobody knows.
+        How many training users were at each place of the model; None if this is not known.
     origin : Origin
         What made the traces.
     made_from : dict of str to str
-        Digests of the traces that were judged, event by event, and of what they were made from.
+        Digests of the traces that were tested, event by event, and of what they were made from.
     seed : Seed
-        Of the subset of verifiers.
+        Seed of the subset of verifiers.
     n_verifiers : int
-        Beside each trace's input user.
-    log_likelihood : float array, shape (traces,)
-        Of each trace under its input user.
-    plausible_users : int array, shape (traces,)
-        k': users, the input user among them, for whom the trace is as probable as (7). Where counting stopped at
-        `threshold` it says that, unless all were counted.
-    threshold : int array, shape (traces,)
-        What k' must reach: k, or k with noise.
+        Number of verifiers beside each trace's input user.
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
-        `verifiers` are those that were looked at, class by class; see `count_plausible_users`.
+        `log_likelihood` is that of the trace under its input user. `plausible_users` is k', the number of users, the
+        input user included, who make the trace with about the same probability, eq. (7); where counting stopped at
+        `threshold` it is that. `threshold` is k, or k with noise. `verifiers` is the number of verifiers that were
+        compared, class by class; see `count_plausible_users`.
     """
 
     settings: PrivacyTestSettings
@@ -164,89 +150,88 @@ class PlausibleDeniability:
     made_from: Lineage = field(repr=False)
     seed: Seed = field(repr=False)
     n_verifiers: int
-    log_likelihood: np.ndarray
-    plausible_users: np.ndarray
-    threshold: np.ndarray
     table: pd.DataFrame
 
     def __repr__(self) -> str:
-        n_traces, n_passed = len(self.threshold), int(self.passed.sum())
         parts = {
             "model": self.system,
             "settings": f"k = {self.settings.k}, eta = {self.settings.eta:g}",
             "asked": f"{counted(self.n_verifiers, 'user')} beside the input user",
         }
-        return in_lines(f"PlausibleDeniability: {n_passed:,} of {counted(n_traces, 'trace')} passed", parts)
+        title = f"PlausibleDeniability: {self.passed.sum():,} of {counted(len(self.table), 'trace')} passed"
+        return in_lines(title, parts)
 
     @cached_property
     def lineage(self) -> Lineage:
-        """What the verdicts are and were made from."""
+        """Digests of the verdicts, and of what they were made from."""
         said = {name: column.tolist() for name, column in self.table.items()}
         return {**self.made_from, VERDICTS: digest_of(asdict(self.settings), self.claims, repr(said))}
 
     @property
-    def passed(self) -> np.ndarray:
-        """Whether each trace may be released, shape (traces,), in the order of `Traces.trace_table`."""
+    def log_likelihood(self) -> Float[np.ndarray, " trace"]:
+        """Log-likelihood of each trace under its input user."""
+        return self.table["log_likelihood"].to_numpy()
+
+    @property
+    def plausible_users(self) -> Int[np.ndarray, " trace"]:
+        """Number of plausible users of each trace, k'."""
+        return self.table["plausible_users"].to_numpy()
+
+    @property
+    def threshold(self) -> Int[np.ndarray, " trace"]:
+        """The number of plausible users that each trace must reach: k, or k with noise."""
+        return self.table["threshold"].to_numpy()
+
+    @property
+    def passed(self) -> Bool[np.ndarray, " trace"]:
+        """Whether each trace may be released, in the order of `Traces.trace_table`."""
         return self.plausible_users >= self.threshold
 
     @property
     def counted_to(self) -> float:
-        """The largest k for which it is known how many traces pass: infinite where all were counted."""
-        stopped = self.plausible_users >= self.threshold
-        return np.inf if self.settings.count_all or not stopped.any() else float(self.threshold[stopped].min())
+        """The largest k for which the number of passing traces is known; infinite if all users were counted."""
+        if self.settings.count_all or not self.passed.any():
+            return np.inf
+        return float(self.threshold[self.passed].min())
+
+    @property
+    def least_users_per_place(self) -> int | None:
+        """The smallest number of training users at any visited place; None if this is not known."""
+        users = self.users_per_place
+        return None if users is None else int(users[users > 0].min())
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a folder of verdicts, which only its owner may read: they tell which traces were withheld."""
+        """Write a folder of verdicts, which only its owner may read: it shows which traces were withheld."""
         about = {
+            **{name: getattr(self, name) for name in ABOUT},
             "settings": asdict(self.settings),
-            "system": self.system,
-            "model_settings": self.model_settings,
             "claims": self.claims._asdict(),
-            "n_users": self.n_users,
             "users_per_place": None if self.users_per_place is None else self.users_per_place.tolist(),
             "origin": self.origin._asdict(),
             "made_from": dict(self.made_from),
             "seed": self.seed._asdict(),
-            "n_verifiers": self.n_verifiers,
         }
         with output_folder(folder, VERDICTS, about=about, overwrite=overwrite, inputs=inputs) as partial:
             write_table(partial / VERDICTS_FILE, self.table)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> PlausibleDeniability:
-        """Read a folder of verdicts.
-
-        Raises
-        ------
-        InputError
-            It is something else, or was changed.
-        """
+        """Read a folder of verdicts; `InputError` if it is something else, or was changed."""
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
         absent = [name for name in ABOUT if name not in about]
         if absent:
             problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")
             raise InputError(str(folder), [problem])
         claims, users_per_place = about["claims"], about["users_per_place"]
-        table = read_parquet(Path(folder) / VERDICTS_FILE)
-        log_likelihood, plausible, threshold = (
-            table[name].to_numpy() for name in ("log_likelihood", "plausible_users", "threshold")
-        )
-        return cls(
-            PrivacyTestSettings(**about["settings"]),
-            about["system"],
-            about["model_settings"],
-            Claims(tuple(claims["protected"]), tuple(claims["not_protected"]), claims["is_private"]),
-            about["n_users"],
-            None if users_per_place is None else np.array(users_per_place),
-            Origin(**about["origin"]),
-            about["made_from"],
-            Seed(**about["seed"]),
-            about["n_verifiers"],
-            log_likelihood,
-            plausible,
-            threshold,
-            table,
-        )
+        read = {
+            **{name: about[name] for name in ABOUT},
+            "settings": PrivacyTestSettings(**about["settings"]),
+            "claims": Claims(tuple(claims["protected"]), tuple(claims["not_protected"]), claims["is_private"]),
+            "users_per_place": None if users_per_place is None else np.array(users_per_place),
+            "origin": Origin(**about["origin"]),
+            "seed": Seed(**about["seed"]),
+        }
+        return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
         """Share of the traces that pass the deterministic test for each k: Fig. 16 of the paper, in one pass.
@@ -262,6 +247,10 @@ class PlausibleDeniability:
         return (self.plausible_users >= k[:, None]).mean(axis=1)
 
 
+# All fields but the table.
+ABOUT = [each.name for each in fields(PlausibleDeniability) if each.name != "table"]
+
+
 def plausible_deniability_test(
     model: FittedModel,
     synthetic: Traces,
@@ -274,32 +263,32 @@ def plausible_deniability_test(
     """Test every trace for (k, eta)-plausible deniability.
 
     A trace with likelihood p under its input user lies in the bin i with e^-(i+1)eta < p <= e^-i eta, eq. (6); it
-    passes if at least k users, itself among them, put it into the same bin, eq. (7).
+    passes if at least k users, the input user included, put it into the same bin, eq. (7).
 
-    With `noise_epsilon` it is Privacy Test 2 of Bindschaedler et al. 2017 (App. C of the paper): each trace must reach
-    k plus discrete Laplace noise of scale 1 / noise_epsilon. Their gamma, by which probabilities in a bin differ at
-    most, is e^eta. What that gives in differential privacy for one trace, under which conditions, and that it gives
-    nothing for a release as a whole, is in `privacy.randomized_test`. The noise is OpenDP's, which has no seed.
+    With `noise_epsilon` this is Privacy Test 2 of Bindschaedler et al. 2017 (App. C of the paper): each trace must
+    reach k plus discrete Laplace noise of scale 1 / noise_epsilon. Their gamma, the largest factor between
+    probabilities in a bin, is e^eta. `privacy.randomized_test` says under which conditions this gives one trace
+    differential privacy, and that it gives none to a release as a whole. The noise is OpenDP's, which has no seed.
 
-    In some models many users are equal (`ScoredTraceModel.classes`): all of SGD without copied events, all that share a
-    chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c, whatever eta:
-    its likelihood is the same number for all of them, and a number lies in one bin. So they count without being asked,
-    and rounding cannot part them. Of a random subset of verifiers, k' >= 1 + the subset's other members of the class: a
-    promise that every trace passes needs a subset with k - 1 others of every class.
+    In some models many users are equal (`ScoredTraceModel.classes`): all users of SGD without copied events, all users
+    who share a chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c for
+    every eta: its likelihood is the same number for all of them, and one number lies in one bin. So they count without
+    a comparison, and rounding cannot separate them. With a random subset of verifiers, k' >= 1 + the other members of
+    the class in the subset: every trace passes for certain only if the subset has k - 1 others of every class.
 
     Several processes share the traces, and all get the same outcome; see `join_processes`.
 
     Parameters
     ----------
     model : FittedModel
-        Of a system whose traces have a likelihood.
+        A model of a system whose traces have a likelihood.
     synthetic : Traces
-        What `synthesize` made from this very model, or some of it.
+        What `synthesize` made from this very model, or a part of it.
     settings : PrivacyTestSettings, optional
     seed : int or Seed, optional
-        Of the subset of verifiers. It comes from the operating system where none is given.
+        Seed of the subset of verifiers. It comes from the operating system if none is given.
     progress : bool
-        Show a progress bar where there is a terminal.
+        Show a progress bar if there is a terminal.
     **named_settings
         Settings by name, in place of `settings`: `plausible_deniability_test(model, synthetic, k=20)`.
 
@@ -319,7 +308,6 @@ def plausible_deniability_test(
     np.True_
     """
     chosen = chosen_settings(PrivacyTestSettings, settings, named_settings, "test")
-    k, eta, precision = chosen.k, chosen.eta, chosen.precision
     n_verifiers = _number_of_verifiers(chosen, model.n_users)
     if not isinstance(model.trace_model, ScoredTraceModel):
         way_out = "This test compares likelihoods: synthesize with another system"
@@ -331,24 +319,23 @@ def plausible_deniability_test(
     users, places = users[share], places[share]
     own_seed = seed_of_first_process(draw_seed(seed))
     verifiers = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
-    with jax.enable_x64(True) if precision == "float64" else nullcontext():
-        trace_model = _in_precision(model.trace_model, precision)
+    with jax.enable_x64(True) if chosen.precision == "float64" else nullcontext():
+        trace_model = _in_precision(model.trace_model, chosen.precision)
         # Added up in the order of time, as for the verifiers: equal users get equal sums.
         steps = step_log_probabilities(trace_model, users, places, progress=progress)
         own = gather_rows(np.cumsum(steps, axis=1)[:, -1], n_traces)
         del steps
         if not np.isfinite(own).all():
             raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
-        threshold = np.full(n_traces, k)
+        threshold = np.full(n_traces, chosen.k)
         if chosen.noise_epsilon is not None:
             threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
         stop_at = None if chosen.count_all else threshold[share]
-        counts = count_plausible_users(trace_model, verifiers, users, places, own[share], eta, stop_at, progress)
-    plausible, asked = (gather_rows(count, n_traces) for count in counts)
+        counts = count_plausible_users(trace_model, verifiers, users, places, own[share], chosen.eta, stop_at, progress)
+    plausible, compared = (gather_rows(count, n_traces) for count in counts)
     index, trace = synthetic.trace_table()
     columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}
-    table = pd.DataFrame(columns | {"verifiers": asked, "threshold": threshold})
-    table["passed"] = plausible >= threshold
+    columns |= {"verifiers": compared, "threshold": threshold, "passed": plausible >= threshold}
     return PlausibleDeniability(
         chosen,
         model.system,
@@ -360,21 +347,12 @@ def plausible_deniability_test(
         {**model.lineage, **synthetic.lineage},
         own_seed,
         n_verifiers,
-        own,
-        plausible,
-        threshold,
-        table,
+        pd.DataFrame(columns),
     )
 
 
 def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarray, " verifier"]:
-    """A random subset of the users (U*), as sorted indices.
-
-    Examples
-    --------
-    >>> choose_verifiers(4, 4, seed=0)
-    array([0, 1, 2, 3])
-    """
+    """A random subset of the users (U*), as sorted indices."""
     return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
 
 
@@ -394,15 +372,11 @@ def _number_of_verifiers(settings: PrivacyTestSettings, n_users: int) -> int:
     return settings.n_verifiers
 
 
-def bytes_to_test(n_events: int) -> int:
-    """Bound on the peak of a plausible-deniability test of traces of so many events in all, bytes.
+def require_memory_to_test(n_events: int) -> None:
+    """Refuse to test traces with more events in all than fit into the memory; see `require_memory`.
 
-    An estimate where all steps differ; traces that share steps take less.
+    The bound holds if all steps differ; traces that share steps take less.
     """
     tables = n_threads() * STEP_BYTES * min(n_events, EVENTS_TESTED_TOGETHER)
-    return SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events + tables
-
-
-def require_memory_to_test(n_events: int) -> None:
-    """Refuse to test more traces than would fit; see `require_memory`."""
-    require_memory("test", bytes_to_test(n_events), "Synthesize fewer traces per user, and test them in several runs")
+    needed = SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events + tables
+    require_memory("test", needed, "Synthesize fewer traces per user, and test them in several runs")

@@ -1,4 +1,4 @@
-"""Counting the users for whom a trace is as probable as for its own: the engine of the plausible-deniability test."""
+"""Counting the users who make a trace with about the same probability as its input user does."""
 
 from __future__ import annotations
 
@@ -25,67 +25,57 @@ from ppmtf_jax.trace_models.likelihoods import (
     sum_of_rows,
 )
 
-# Traces are taken in groups of so many events, of whose distinct steps, at most one for each event, every thread makes
-# a table.
+# Traces are tested in groups of so many events. For each group, every thread makes a table of the distinct steps, at
+# most one for each event.
 EVENTS_TESTED_TOGETHER = 6 << 20
 STEP_BYTES = 64 * 4
-# Classes whose table of steps is made at once.
+# Number of classes in a table of steps.
 CLASSES_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
 TRACES_AT_A_TIME = 512
-# Traces leave the test between rounds of this many classes, on however many cores.
+# Traces leave the test between rounds of this many classes, whatever the number of cores.
 CLASSES_IN_A_ROUND = 256
-# The steps of those that stay are collected anew once so few of those that they were collected for are left.
+# When only this share of the traces is left, their steps are collected anew.
 COLLECT_ANEW = 0.7
 
 
 class Classes(NamedTuple):
-    """Classes of users for whom every trace is equally probable.
+    """Classes of users with equal models: the first user of each class, who need not be a verifier, stands for all."""
 
-    Attributes
-    ----------
-    user : int array, shape (classes,)
-        The first user of each, who is asked for all; it need not be a verifier.
-    n_verifiers : int array, shape (classes,)
-        For how many verifiers it is asked.
-    """
-
-    user: np.ndarray
-    n_verifiers: np.ndarray
+    user: Int[np.ndarray | Array, " class"]
+    n_verifiers: Int[np.ndarray | Array, " class"]
 
 
 def count_plausible_users(
     model: ScoredTraceModel,
-    verifiers: np.ndarray,
-    users: np.ndarray,
-    places: np.ndarray,
-    own: np.ndarray,
+    verifiers: Int[np.ndarray, " verifier"],
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    own: Float[np.ndarray, " trace"],
     eta: float,
-    stop_at: np.ndarray | None = None,
+    stop_at: Int[np.ndarray, " trace"] | None = None,
     progress: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count, for each trace, the users for whom it is as probable as for its own, eqs. (6)-(7).
+) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
+    """Count the plausible users of each trace, eqs. (6)-(7).
 
-    Verifiers of the own user's class count unasked: what is equal lies in one bin, and rounding is not to part it. Of
-    every other class one user is asked for all its verifiers.
+    Verifiers of the input user's class count without a comparison: equal likelihoods lie in one bin, and rounding must
+    not separate them. For every other class, one user is compared for all its verifiers.
 
     Parameters
     ----------
     verifiers : int array, shape (verifiers,)
         Distinct users.
-    users, places : int arrays, shapes (traces,) and (traces, instants)
     own : float array, shape (traces,)
-        Log-likelihood of each trace under its own user.
-    eta : float
+        Log-likelihood of each trace under its input user.
     stop_at : int array, shape (traces,), optional
-        Where to stop counting; without it all verifiers are asked.
+        Where to stop counting. By default all verifiers are compared.
 
     Returns
     -------
     plausible_users : int array, shape (traces,)
-        At most `stop_at`; the own user counts.
+        At most `stop_at`; the input user counts.
     verifiers : int array, shape (traces,)
-        How many were looked at: all verifiers of the classes that were taken until the trace left the test, which it
-        does between rounds of `CLASSES_IN_A_ROUND` classes, the largest first. 0 where the own class was enough.
+        How many verifiers were compared: all verifiers of the classes in the rounds until the trace left the test. A
+        round has `CLASSES_IN_A_ROUND` classes, and the largest classes come first. 0 if the own class was enough.
     """
     own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
@@ -113,7 +103,7 @@ def count_plausible_users(
 
 
 def _classes_of(verifiers: np.ndarray) -> Classes:
-    """The classes of verifiers, each given by the first user of hers; the largest first."""
+    """The classes of verifiers, each of whom is given by the first user of her class; the largest class first."""
     user, n_verifiers = np.unique(verifiers, return_counts=True)
     order = np.argsort(-n_verifiers, kind="stable")
     return Classes(user[order], n_verifiers[order])
@@ -129,10 +119,10 @@ def _count_of_group(
     eta: float,
     advance: Callable[[int], None],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Plausible users of other classes, not cut at how many are `needed`, and verifiers looked at, of each trace.
+    """Number of plausible users of other classes, not cut at `needed`, and of verifiers compared, for each trace.
 
-    Nothing of the size traces x classes is stored: a block of classes gives the log-probabilities of all distinct steps
-    of the traces that are left, and of those sums the number that lie in the trace's bin.
+    Nothing of the size traces x classes is stored: for each block of classes, the log-probabilities of all distinct
+    steps of the remaining traces are computed, added up along each trace, and counted if they lie in the trace's bin.
     """
     count, asked = np.zeros(len(own_class), np.int64), np.zeros(len(own_class), np.int64)
     active, n_collected = np.flatnonzero(count < needed), 0
@@ -151,7 +141,7 @@ def _count_of_group(
 
 
 class _TracesUnderTest:
-    """Some traces as what every block of classes is asked about."""
+    """Traces on the devices, to be compared with block after block of classes."""
 
     def __init__(self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
         steps, rows = distinct_steps(model, places)
@@ -163,11 +153,11 @@ class _TracesUnderTest:
         )
         self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
         self._n_classes = CLASSES_AT_A_TIME[own_bin.dtype.name]
-        # Tables of steps that no block uses at the moment: of each device as many as blocks are counted at once.
+        # Tables of steps that no block uses at the moment: for each device as many as blocks are counted at once.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
     def count(self, classes: Classes, eta: float) -> np.ndarray:
-        """How many verifiers of the classes, but for its own, put each trace into its bin."""
+        """Number of verifiers of the classes, except its own, who put each trace into its bin."""
         cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
         blocks = map(Classes, *(np.split(column, cuts) for column in classes))
         return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))
@@ -175,7 +165,7 @@ class _TracesUnderTest:
     def _count_of_block(self, classes: Classes, eta: float) -> np.ndarray:
         model, about = self._local_copy()
         padding = (0, self._n_classes - len(classes.user))
-        # Whom no verifier stands behind changes no count.
+        # Padded classes have no verifiers, so they change no count.
         padded = jax.tree.map(lambda column: jnp.asarray(np.pad(column, padding)), classes)
         (device,) = padded.user.devices()
         spare = self._spare[device]
@@ -210,5 +200,5 @@ def _count_in_bin(
 def likelihood_bin(
     log_likelihood: Float[Array | np.ndarray, "..."], eta: float | Float[Array, ""]
 ) -> Float[Array, "..."]:
-    """i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
+    """The bin i with e^-(i+1)eta < p <= e^-i eta, for p = exp(log_likelihood)."""
     return jnp.floor(-log_likelihood / eta)

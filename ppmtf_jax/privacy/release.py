@@ -1,23 +1,20 @@
 """The release folder, which may be handed out, and its key, which stays private.
 
 The privacy test protects the link between a trace and its input user. So a release contains no ids of input users. It
-has new ids, numbered in a random order, and nothing that tells the link: no verdicts, likelihoods, seeds or withheld
+has new ids, numbered in a random order, and nothing that reveals the link: no verdicts, likelihoods, seeds or withheld
 traces. The key, which links released traces to input users, is a folder of its own, for `evaluate` and the attacks.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
 
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
@@ -28,8 +25,9 @@ from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
-from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
-from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.privacy.release_statement import privacy_statement, statement_text
+from ppmtf_jax.privacy.statement import write_statement
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.runtime.folders import (
     Paths,
@@ -43,15 +41,10 @@ from ppmtf_jax.runtime.folders import (
 from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
 from ppmtf_jax.settings import Count, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 RELEASE, RELEASE_KEY = "release", "release key"
-STATEMENT_JSON, STATEMENT_TEXT, KEY_FILE = "privacy.json", "PRIVACY.txt", "key.parquet"
-DATASHEET = "DATASHEET.txt"
-STATEMENT_FORMAT = 1
-# Pairs of epsilon and delta that a statement spells out.
-N_BUDGETS_SHOWN = 4
-# A Monday: the date of a release's time grid is nominal, but for the day of the week.
+KEY_FILE, DATASHEET = "key.parquet", "DATASHEET.txt"
+# A Monday: the date of a release's time grid is nominal, except for the day of the week.
 NOMINAL_MONDAY = datetime(2001, 1, 1)
 
 
@@ -65,8 +58,8 @@ class ReleaseSettings(Settings, subject="release"):
         Whether the traces made from one user share a number. The privacy test says nothing about several traces of
         one user taken together, so by default every trace has a number of its own.
     min_users_per_place : int
-        Each place in the place table where any training user was needs at least so many training users. 1 allows
-        places where only one person was, such as her home.
+        Every place that a training user visited needs at least so many training users. 1 allows places where only one
+        person was, such as her home.
     """
 
     keep_users_together: bool = False
@@ -74,23 +67,23 @@ class ReleaseSettings(Settings, subject="release"):
 
 
 class Release(NamedTuple):
-    """Traces that can be handed to anyone, and what has to stay private.
+    """Traces that can be handed to anyone, and what must stay private.
 
     Attributes
     ----------
     traces : Traces
         Their users have new ids that belong to nobody, such as "released 07", numbered in a random order.
     statement : dict
-        What is protected and what is not, see `privacy_statement`.
+        What is protected and what is not, see `release_statement.privacy_statement`.
     key : DataFrame
         Secret. One row for each trace, with columns released_user and released_trace, and the user and synthetic_trace
         behind them.
     seed : Seed
         Secret. The seed of the numbers.
     origin : Origin
-        Secret: which model and which draw made the traces.
+        Secret. The model and the draw that made the traces.
     lineage : Lineage
-        Secret: digests of the verdicts, and of what they were made from.
+        Secret. Digests of the verdicts, and of what they were made from.
     """
 
     traces: Traces
@@ -101,7 +94,7 @@ class Release(NamedTuple):
     lineage: Lineage
 
     def __repr__(self) -> str:
-        """What can be shown to anyone."""
+        """Only what may be shown to anyone."""
         return f"Release of {counted(len(self.key), 'trace')}; its key, seed and origin are secret"
 
 
@@ -121,12 +114,12 @@ def make_release(
     Parameters
     ----------
     synthetic : Traces
-        All that were tested.
+        All traces that were tested.
     verdicts : PlausibleDeniability
-        Of these very traces.
+        The verdicts on exactly these traces.
     settings : ReleaseSettings, optional
     seed : int or Seed, optional
-        Of the numbers. It is part of the secret, and comes from the operating system where none is given.
+        Seed of the numbers. It is part of the secret, and comes from the operating system if none is given.
     **named_settings
         Settings by name, in place of `settings`.
 
@@ -154,121 +147,26 @@ def make_release(
         way_out = "Lower k, raise eta, or learn a smoother model (lower noise_precision)"
         raise InputError("release", [Problem("at least one trace that passed", "none", way_out=way_out)])
     user, trace = (column[passed] for column in synthetic.trace_table())
-    number, released_trace, order = _fresh_numbers(user, chosen, own_seed.value)
+    number, released_trace, order = _fresh_numbers(user, chosen.keep_users_together, own_seed.value)
     place_order = np.argsort(synthetic.places.ids, kind="stable")
-    new_place = np.empty(len(place_order), np.int32)
-    new_place[place_order] = np.arange(len(place_order), dtype=np.int32)
+    new_place = np.argsort(place_order).astype(np.int32)
     own_place = synthetic.place.reshape(len(passed), -1)[passed]
     place = new_place[own_place[order]]
-    n_instants = place.shape[1]
+    n_traces, n_instants = place.shape
     user_ids = ids_of_nobody(int(number[-1]) + 1, "released", place)
     traces = Traces(
         np.repeat(number, n_instants).astype(np.int32),
         np.repeat(released_trace, n_instants).astype(np.int32),
-        np.tile(np.arange(n_instants, dtype=np.int32), len(place)),
+        np.tile(np.arange(n_instants, dtype=np.int32), n_traces),
         place.ravel(),
         user_ids,
         _in_order(synthetic.places, place_order),
         _nominal(synthetic.time_grid),
     )
-    key = pd.DataFrame(
-        {
-            "released_user": user_ids[number],
-            "released_trace": released_trace,
-            "user": synthetic.user_ids[user[order]],
-            "synthetic_trace": trace[order],
-        }
-    )
-    statement = privacy_statement(verdicts, chosen, own_seed, own_place)
+    columns = {"released_user": user_ids[number], "released_trace": released_trace}
+    key = pd.DataFrame(columns | {"user": synthetic.user_ids[user[order]], "synthetic_trace": trace[order]})
+    statement = privacy_statement(verdicts, chosen.keep_users_together, own_seed, own_place)
     return Release(traces, statement, key, own_seed, verdicts.origin, verdicts.lineage)
-
-
-def privacy_statement(
-    verdicts: PlausibleDeniability, settings: ReleaseSettings, seed: Seed, places: Int[np.ndarray, "trace instant"]
-) -> dict[str, Any]:
-    """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
-
-    Statements about the model come from the verdicts, which were made with it.
-
-    Parameters
-    ----------
-    verdicts : PlausibleDeniability
-    settings : ReleaseSettings
-    seed : Seed
-        Of the numbers.
-    places : int array, shape (traces, instants)
-        Of the traces that are released, as indices of the model's places.
-
-    Returns
-    -------
-    dict
-        Values as in JSON: mechanism, parameters, generator, traces, protected, not_protected, randomness.
-    """
-    test, claims = verdicts.settings, verdicts.claims
-    synthesizer = SYNTHESIZERS[verdicts.system]
-    together = settings.keep_users_together
-    return {
-        "format": STATEMENT_FORMAT,
-        "mechanism": _mechanism(test),
-        "parameters": {
-            "k": test.k,
-            "eta": test.eta,
-            "n_verifiers": "all" if test.n_verifiers is None else test.n_verifiers,
-            "noise_epsilon": test.noise_epsilon,
-            "precision": test.precision,
-            "min_users_per_place": None if claims.is_private else least_users_per_place(verdicts),
-        },
-        "generator": {"system": synthesizer.name, "what": synthesizer.title, "settings": verdicts.model_settings},
-        "traces": (
-            "Traces made from one user share a number."
-            if together
-            else "Every trace has a number of its own, whoever it was made from."
-        )
-        + " Numbers and their order are random. The date of the time grid is nominal.",
-        "protected": [
-            *(f"By the model: {claim}." for claim in claims.protected),
-            *_link_protected(test),
-            *_if_randomized(test),
-        ],
-        "not_protected": [
-            *(["The link between a released trace and its input user: k = 1 asks for no other user."] * (test.k == 1)),
-            *([] if claims.is_private else _what_is_not_private(test, together)),
-            "What the model holds: it is not released, and nothing stated here holds if somebody gets it.",
-            "Which traces were withheld, and how many.",
-            *_if_number_is_told(verdicts),
-            "What is true of many users, and what the traces of all users have in common.",
-            _about_places(verdicts, places),
-            *_if_rounded(test),
-            *(f"In this release: {note}." for note in claims.not_protected),
-        ],
-        "randomness": _randomness(verdicts, seed),
-    }
-
-
-def least_users_per_place(verdicts: PlausibleDeniability) -> int | None:
-    """The smallest number of training users at any place that was visited; None where it is not known."""
-    if verdicts.users_per_place is None:
-        return None
-    return int(verdicts.users_per_place[verdicts.users_per_place > 0].min())
-
-
-def statement_text(statement: dict[str, Any]) -> str:
-    """A privacy statement as text."""
-
-    def points(items: list[str]) -> str:
-        return "\n".join(fill(item, 100, initial_indent="- ", subsequent_indent="  ") for item in items)
-
-    generator = statement["generator"]
-    return "\n\n".join(
-        [
-            "WHAT THESE SYNTHETIC TRACES PROTECT, AND WHAT THEY DO NOT PROTECT",
-            fill(statement["mechanism"], 100),
-            fill(f"Made by {generator['system']}: {generator['what']}. {statement['traces']}", 100),
-            "Protected:\n" + points(statement["protected"] or ["Nothing that could be stated: see below."]),
-            "Not protected:\n" + points(statement["not_protected"]),
-            fill(statement["randomness"], 100),
-        ]
-    )
 
 
 def save_release(
@@ -299,8 +197,7 @@ def save_release(
     }
     with output_folder(folder, RELEASE, overwrite=overwrite, public=True, inputs=inputs) as partial:
         release.traces.write_into(partial)
-        write_text(partial / STATEMENT_JSON, json.dumps(release.statement, indent=1) + "\n")
-        write_text(partial / STATEMENT_TEXT, statement_text(release.statement) + "\n")
+        write_statement(partial, release.statement, statement_text(release.statement))
         write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
         about["release"] = digest_of({name: checksum(partial / name) for name in files_below(partial)})
         with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
@@ -308,13 +205,7 @@ def save_release(
 
 
 def is_release(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder is a release.
-
-    Raises
-    ------
-    InputError
-        The folder was a release, but some of its files changed, or other files were put into it.
-    """
+    """Whether a folder is a release; `InputError` if it was one, and files were changed or added."""
     marker = read_marker(folder)
     if marker is None or marker.kind != RELEASE:
         return False
@@ -338,8 +229,7 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
         A folder is of another kind or was changed, the key belongs to another release, or the places are different.
     """
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
-    marker = marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release")
-    if marker.about.get("release") != digest_of(files):
+    if _about_key(key_folder).get("release") != digest_of(files):
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
     released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
     number, trace = released.trace_table()
@@ -352,8 +242,12 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
 
 
 def lineage_of_key(key_folder: str | os.PathLike[str]) -> Lineage:
-    """What the release of a key was made from; `load_with_key` checks that it is the key of a release."""
-    return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about["made_from"]
+    """What the release of a key was made from; `load_with_key` checks that key and release belong together."""
+    return _about_key(key_folder)["made_from"]
+
+
+def _about_key(key_folder: str | os.PathLike[str]) -> dict[str, Any]:
+    return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about
 
 
 def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
@@ -364,37 +258,38 @@ def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None
     InputError
         They belong to traces of another model or draw, or to other traces of the same draw.
     """
-    way_out = "Test these traces, and give the verdicts of that test"
-    if synthetic.origin is None or synthetic.origin != verdicts.origin:
-        drawn = "none" if synthetic.origin is None else synthetic.origin.draw
-        found = f"those of other ones (draw {verdicts.origin.draw}, not {drawn})"
-        raise InputError("verdicts", [Problem("the verdicts of these traces", found, way_out=way_out)])
+
+    def check(is_right: bool, expected: str, found: str) -> None:
+        if not is_right:
+            way_out = "Test these traces, and give the verdicts of that test"
+            raise InputError("verdicts", [Problem(expected, found, way_out=way_out)])
+
+    drawn = "none" if synthetic.origin is None else synthetic.origin.draw
+    found = f"those of other traces (draw {verdicts.origin.draw}, not {drawn})"
+    check(synthetic.origin == verdicts.origin, "the verdicts of these traces", found)
     user, trace = synthetic.trace_table()
-    same = len(user) == len(verdicts.table) and (
-        np.array_equal(synthetic.user_ids[user], verdicts.table["user"])
-        and np.array_equal(trace, verdicts.table["trace"])
+    tested = verdicts.table
+    is_same = len(user) == len(tested) and (
+        np.array_equal(synthetic.user_ids[user], tested["user"]) and np.array_equal(trace, tested["trace"])
     )
-    if not same:
-        found = f"{len(verdicts.table)} verdicts for {len(user)} traces, or of other users"
-        raise InputError("verdicts", [Problem("a verdict on each of these traces", found, way_out=way_out)])
-    if synthetic.digest != verdicts.made_from[SYNTHETIC_TRACES]:
-        found = "traces with other events, places or instants"
-        raise InputError("verdicts", [Problem("the traces as they were tested", found, way_out=way_out)])
+    found = f"{len(tested)} verdicts for {len(user)} traces, or verdicts of other users"
+    check(is_same, "a verdict on each of these traces", found)
+    found = "traces with other events, places or instants"
+    check(synthetic.digest == verdicts.made_from[SYNTHETIC_TRACES], "the traces as they were tested", found)
 
 
-def _fresh_numbers(user: np.ndarray, settings: ReleaseSettings, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Number and trace number of each released trace, in their order, and which of the given traces each one is."""
+def _fresh_numbers(user: np.ndarray, together: bool, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """User number and trace number of each released trace, and its position among the traces that passed."""
     rng = numpy_stream(seed, Stage.RELEASE)
     order = rng.permutation(len(user))
-    if not settings.keep_users_together:
+    if not together:
         return np.arange(len(user)), np.zeros(len(user), np.int64), order
     users, user = np.unique(user, return_inverse=True)
     number = rng.permutation(len(users))[user]
     order = order[np.argsort(number[order], kind="stable")]
     number = number[order]
-    first = np.searchsorted(number, number)
-    # Counted anew: the numbers of withheld traces would be missing.
-    return number, np.arange(len(number)) - first, order
+    # Traces are counted anew, because gaps in their numbers would show the withheld ones.
+    return number, np.arange(len(number)) - np.searchsorted(number, number), order
 
 
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:
@@ -413,131 +308,13 @@ def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
     users = verdicts.users_per_place
     if min_users == 1 or verdicts.claims.is_private:
         return
-    way_out = "Import fewer places, or larger ones; or release with min_users_per_place=1 (--min-users-per-place 1)"
-    expected = f"at least {min_users} training users at each visited place"
-    if users is None:
-        raise InputError(
-            "release", [Problem(expected, "a model that does not know how many there were", 0, (), way_out)]
-        )
-    n_few, n_visited = int(((users > 0) & (users < min_users)).sum()), int((users > 0).sum())
-    if n_few:
+    found = "a model that does not know how many there were"
+    if users is not None:
+        n_few, n_visited = int(((users > 0) & (users < min_users)).sum()), int((users > 0).sum())
+        if not n_few:
+            return
         fewer = "with only one" if min_users == 2 else "with fewer"
         found = f"{n_few:,} of {counted(n_visited, 'visited place')} {fewer}"
-        raise InputError("release", [Problem(expected, found, 0, (), way_out)])
-
-
-def _mechanism(test: PrivacyTestSettings) -> str:
-    """What the privacy test asked for."""
-    name, number = "Privacy Test 1 of Murakami et al. (PETS 2021)", f"at least k = {test.k} training users"
-    if test.noise_epsilon is not None:
-        name = "Privacy Test 2 of Bindschaedler et al. (VLDB 2017)"
-        noise = f"discrete Laplace noise of scale 1/{test.noise_epsilon:g}"
-        number = f"as many training users as k = {test.k} plus {noise}, drawn for each trace anew"
-    elif test.k == 1:
-        return f"{name} with k = 1, which tests nothing: every trace passes."
-    others = "all other training users"
-    if test.n_verifiers is not None:
-        others = f"{test.n_verifiers} training users chosen at random"
-    return (
-        f"{name}: a trace is released only if {number}, the input user among them, could have made it with "
-        f"probabilities within a factor of {test.factor} of each other (one bin of width eta = {test.eta:g}). The test "
-        f"compared the input user with {others}."
-    )
-
-
-def _link_protected(test: PrivacyTestSettings) -> list[str]:
-    if test.k == 1:
-        return []
-    users = f"at least {test.k} users, the input user among them,"
-    if test.noise_epsilon is not None:
-        users = f"as many users as k = {test.k} plus noise asked for (this may be the input user alone)"
-    return [
-        "The link between a released trace and the user it was made from (its input user). For a person who sees one "
-        f"trace, {users} could have made it with probabilities within a factor of {test.factor} of each other."
-    ]
-
-
-def _if_rounded(test: PrivacyTestSettings) -> list[str]:
-    if test.precision == "float64":
-        return []
-    return [
-        "Traces at the edge of a bin: in single precision, the test may have counted a user whose probability is "
-        "outside the bin."
-    ]
-
-
-def _if_randomized(test: PrivacyTestSettings) -> list[str]:
-    """What Theorem 1 says of one trace, and for what delta."""
-    if test.noise_epsilon is None or test.k == 1:
-        return []
-    budgets = budgets_of_one_trace(test.k, test.eta, test.noise_epsilon)
-    # From the smallest delta that there is, in a few steps.
-    shown = np.unique(np.linspace(0, len(budgets.t) - 1, N_BUDGETS_SHOWN).astype(int))
-    pairs = ", ".join(f"({budgets.epsilon[t]:.3g}, {budgets.delta[t]:.2g})" for t in shown)
-    return [
-        "One trace that is picked by lot among all that were made, before it is known which of them passed. Whether a "
-        f"person was an input user is then ({test.noise_epsilon:g} + log(1 + e^{test.eta:g} / t), "
-        f"e^(-{test.noise_epsilon:g} ({test.k} - t)))-differentially private for every whole number t from 1 to "
-        f"{test.k - 1}. This is Theorem 1 of Bindschaedler et al. 2017 with their gamma = e^{test.eta:g}. Examples of "
-        f"(epsilon, delta): {pairs}. The theorem assumes at least {test.k} users. It also assumes that without this "
-        "person all parameters of the model that users share would be the same."
-    ]
-
-
-def _what_is_not_private(test: PrivacyTestSettings, together: bool) -> list[str]:
-    """What differential privacy would protect."""
-    several = "Several traces of one user taken together" + (
-        ": they share a number here, but the test looked at each trace alone." if together else "."
-    )
-    hidden = "It sets no bound on membership inference: it does not hide that a person's data was used at all."
-    if test.noise_epsilon is None:
-        return [f"Without noise on k, this test is not differential privacy. {hidden}", several]
-    if test.k == 1:
-        return [f"Noise on k = 1 gives no differential privacy: the theorem needs k of at least 2. {hidden}", several]
-    return [
-        "The release as a whole is not differentially private, in spite of the noise: the theorem covers one trace "
-        "only. For m traces, with a separate lot for the input user of each, epsilon and delta would be m times as "
-        f"large, whoever they were made from. Here every user is an input user. {hidden}",
-        "How the model was learned. Without one person's data, the parameters that users share would be different; the "
-        "theorem assumes that they are the same.",
-        "That a trace was withheld. For a person who sees that the trace picked by lot was withheld, delta is larger "
-        "by up to one divided by the number of users.",
-        several,
-    ]
-
-
-def _if_number_is_told(verdicts: PlausibleDeniability) -> list[str]:
-    traces_of_user = verdicts.table["user"].value_counts()
-    if len(traces_of_user) < verdicts.n_users or traces_of_user.nunique() > 1:
-        return []
-    return [
-        "How many training users there were. The same number of traces was made from each of them, so the number of "
-        "released traces tells something about it."
-    ]
-
-
-def _about_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, "trace instant"]) -> str:
-    listed = (
-        "The list of places, with coordinates and categories. It is the list of the training data and is treated as "
-        "public."
-    )
-    if verdicts.claims.is_private:
-        return listed
-    least = least_users_per_place(verdicts)
-    if least is None:
-        return f"{listed} It is not known how many training users were at each place."
-    if least > 1:
-        return f"{listed} Each place that anybody visited was visited by at least {least} training users."
-    is_of_one = verdicts.users_per_place == 1
-    n_alone = f"{int(is_of_one.sum()):,} of {counted(len(is_of_one), 'place')}"
-    share = f"{is_of_one[places].mean():.0%}"
-    return f"{listed} At {n_alone} there was only one training user; {share} of the released events are there."
-
-
-def _randomness(verdicts: PlausibleDeniability, seed: Seed) -> str:
-    if verdicts.origin.seeds_given or seed.given or (verdicts.settings.n_verifiers is not None and verdicts.seed.given):
-        return (
-            "Randomness: reproducible: the seed must stay secret. Somebody chose the seed. A person who knows or "
-            "guesses it, and has the data of the other users, can repeat what was drawn."
-        )
-    return "Randomness: drawn from the operating system's secure source. Only the private files contain the seed."
+    way_out = "Import fewer places, or larger ones; or release with min_users_per_place=1 (--min-users-per-place 1)"
+    expected = f"at least {min_users} training users at each visited place"
+    raise InputError("release", [Problem(expected, found, way_out=way_out)])

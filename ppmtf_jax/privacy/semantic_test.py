@@ -1,8 +1,8 @@
-"""SGLT's own privacy test: is a trace unlike its input user's, and as like in meaning to others (Bindschaedler 2016).
+"""SGLT's own privacy test: a trace differs from its input user's, and is as similar in meaning to others.
 
-It needs no likelihood, and so tests traces of every system. But it looks at a trace's places alone: it says nothing of
-how probable a trace is if somebody else is the input user, and gives no bound on what an attacker learns. For systems
-with likelihoods `plausible_deniability` does.
+The test of Bindschaedler and Shokri 2016 needs no likelihood, so it works for every system. But it compares the places
+of traces only: it does not say how probable a trace is if somebody else is the input user, and gives no bound on what
+an attacker learns. For systems with likelihoods, `plausible_deniability` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 
-# Numbers in a table at a time: bounds the memory.
+# Numbers in a table at a time, which bounds the memory.
 CELLS_AT_A_TIME = 2**22
 
 
@@ -32,13 +32,14 @@ class SemanticTestSettings(Settings, subject="semantic test"):
     Parameters
     ----------
     k : int
-        How many users a trace must be as similar to in meaning; its own counts.
+        How many users a trace must be as similar to in meaning; its input user counts.
     max_semantic_difference : float
-        By how much the similarity to another may differ from that to the input user (delta_d). Smaller protects better.
+        Largest difference between the similarity to another user and that to the input user (delta_d). Smaller protects
+        better.
     max_geographic_similarity : float
-        To the input user's trace (delta_s), from 0 to 1: the share of time at the same places, whenever.
+        Largest share of time at the same places as the input user, at any time (delta_s), from 0 to 1.
     max_intersection : float
-        Share of the instants at which the input user is at the same place (delta_i).
+        Largest share of instants at which the input user is at the same place (delta_i).
     """
 
     k: Count = 10
@@ -55,8 +56,7 @@ class SemanticVerdicts:
     ----------
     settings : SemanticTestSettings
     table : DataFrame
-        Columns user, trace, semantic_similarity, geographic_similarity, intersection, plausible_users, passed; one row
-        for each trace, in the order of `Traces.trace_table`. `plausible_users` counts the input user.
+        One row for each trace, in the order of `Traces.trace_table`. `plausible_users` counts the input user.
     """
 
     settings: SemanticTestSettings
@@ -75,23 +75,23 @@ def semantic_privacy_test(
     settings: SemanticTestSettings | None = None,
     **named_settings: Any,
 ) -> SemanticVerdicts:
-    """Test every trace for being unlike its input user's, and in meaning as like to k users.
+    """Test every trace: it differs from its input user's, and is as similar in meaning to k users.
 
-    A trace passes if (1) at few instants its input user is at the same place, (2) its visit distribution pi has little
+    A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi has little
     in common with hers: sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to her is about that
-    to k - 1 others at least. The semantic similarity is the same sum once places are renamed to make it greatest; see
+    to at least k - 1 others. The semantic similarity is the same sum after places are renamed to make it largest; see
     `semantics.similarity.Profiles.similarity`, but without smoothing.
 
-    Of a user with several periods the one counts which is most like the trace, for (1) and (2); and for (3) her visits
-    in all.
+    If a user has several periods, (1) and (2) use the one that is most similar to the trace, and (3) uses her visits
+    in all periods.
 
     Parameters
     ----------
     model : FittedModel
     train : Traces
-        What it was learned of, complete.
+        The training traces of the model, without gaps.
     synthetic : Traces
-        What `synthesize` made from this very model, or some of it.
+        What `synthesize` made from this very model, or a part of it.
     settings : SemanticTestSettings, optional
     **named_settings
         Settings by name, in place of `settings`: `semantic_privacy_test(model, train, synthetic, k=20)`.
@@ -99,7 +99,7 @@ def semantic_privacy_test(
     Raises
     ------
     InputError
-        The model did not make the traces, or is of other users or places than `train`; or that has missing events.
+        The model did not make the traces, or has other users or places than `train`; or `train` has missing events.
 
     Examples
     --------
@@ -144,7 +144,7 @@ def _seeds_of_model(model: FittedModel, train: Traces) -> SeedTraces:
 def _likeness_to_own(
     seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"]
 ) -> tuple[Float[np.ndarray, " trace"], Float[np.ndarray, " trace"]]:
-    """Shares of instants at the same place at the same time, and of time at the same places, with the nearest seed."""
+    """Shares of equal events, and of time at the same places, with the most similar period of the input user."""
     n_seeds = seeds.seeds_per_user[users]
     trace = np.repeat(np.arange(len(users)), n_seeds)
     first_pair = np.cumsum(n_seeds) - n_seeds
@@ -163,7 +163,7 @@ def _likeness_to_all(
     places: Int[np.ndarray, "trace instant"],
     max_difference: float,
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
-    """Semantic similarity of traces to their input users, and how many users it is about as great to."""
+    """Semantic similarity of traces to their input users, and the number of users to whom it is about the same."""
     visits = _falling(seeds.visits() / places.shape[1])
     visits = visits[:, visits.any(axis=0)]
     own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)
@@ -171,7 +171,7 @@ def _likeness_to_all(
         of_trace = _falling(_shares(places[rows], seeds.n_places))[:, None, : visits.shape[1]]
         similarity = np.minimum(of_trace, visits).sum(axis=2)
         own[rows] = np.take_along_axis(similarity, users[rows, None], axis=1)[:, 0]
-        # Equal sums of shares may be rounded in several ways.
+        # Equal sums of shares may be rounded differently.
         plausible[rows] = (np.abs(similarity - own[rows, None]) <= max_difference + 1e-9).sum(axis=1)
     return own, plausible
 

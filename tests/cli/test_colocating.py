@@ -71,7 +71,7 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     ("words", "reason"),
     [
         (("--limit-rule", "greedy"), "one user can change the counts of co-locations by more than the 10"),
-        (("--model", "tpm"), "the ledger does not cover what the model tells about them"),
+        (("--model", "tpm"), "the ledger does not cover what the model reveals about them"),
     ],
     ids=["greedy", "model"],
 )
@@ -126,7 +126,7 @@ def test_what_a_repeated_run_costs_is_added(made, tmp_path):
     assert "epsilon 24 in all with 1 earlier run of epsilon 12" in said
     flat = " ".join(text.split())
     assert "with epsilon 12, the sum over the mechanisms below" in flat
-    assert "if all that 1 earlier run drew is counted too: with epsilon 24" in flat
+    assert "if everything that 1 earlier run drew is counted too: with epsilon 24" in flat
     assert len(ledger_lines(out)) == 2 * (1 + 3)
 
 
@@ -181,7 +181,7 @@ def test_a_ledger_that_cannot_be_read_is_refused_before_anything_is_drawn(made, 
     write_text(ledger_of(tmp_path / "friends"), content)
     call = ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS]
     result = CliRunner().invoke(app, call, env={"COLUMNS": "300"})
-    assert "a ledger, a line for each loss; found line 1" in " ".join(result.output.split())
+    assert "a ledger with a line for each loss; found line 1" in " ".join(result.output.split())
     assert ledger_of(tmp_path / "friends").read_text() == content
 
 

@@ -54,9 +54,10 @@ def test_which_pairs_are_taken_changes_along_a_whole_chain(n):
 
 def test_many_pairs_in_a_random_order():
     rng = np.random.default_rng(0)
-    pairs = rng.integers(0, 100_000, (500_000, 2))
+    pairs = rng.integers(0, 20_000, (100_000, 2))
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    degree = np.bincount(pairs[greedy_b_matching(pairs, 100_000, 5)].ravel(), minlength=100_000)
+    taken = greedy_b_matching(pairs, 20_000, 5)
+    degree = np.bincount(pairs[taken].ravel(), minlength=20_000)
     assert degree.max() == 5
     # Every pair that was not taken has a node without room.
-    assert (degree[pairs[~greedy_b_matching(pairs, 100_000, 5)]].max(axis=1) == 5).all()
+    assert (degree[pairs[~taken]].max(axis=1) == 5).all()

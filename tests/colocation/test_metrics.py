@@ -13,20 +13,16 @@ from scipy import sparse
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.metrics import (
-    CountErrors,
-    category_count_errors,
     category_counts,
     clustering_coefficient,
     colocation_rates,
-    colocations_per_friendship,
     degree_distribution,
-    friendship_probability_error,
     meetings_by_category,
     meetings_by_hour,
 )
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError
-from tests.colocation.examples import GRID, N_USERS, PLACES, meetings_by_loop, random_data, random_friends
+from tests.colocation.examples import GRID, N_USERS, PLACES, random_data, random_friends
 from tests.support import places_in_line, to_traces
 
 CATEGORIES = np.array(["bar", "home", "bar", ""], object)
@@ -43,25 +39,12 @@ def test_counts_of_categories_are_sums_and_a_place_without_one_is_not_lost(count
     assert meetings_by_category(counts, WITH_CATEGORIES) == {"": 4 / 15, "bar": 9 / 15, "home": 2 / 15}
 
 
-@pytest.mark.parametrize("noisy", [np.int64, np.float64])
-def test_errors_are_of_categories_and_not_of_places(noisy):
-    """What one bar gets too much and the other too little is no error."""
-    counts = COUNTS.astype(noisy)
-    counts[0, 0] -= 9
-    counts[0, 2] += 9
-    assert category_count_errors(counts, sparse.csr_array(COUNTS), WITH_CATEGORIES) == CountErrors(0, 0)
-    counts[1, 1] -= 6
-    assert category_count_errors(counts, COUNTS, WITH_CATEGORIES) == CountErrors(6 / (2 * 3), 36 / (2 * 3))
-
-
 def test_counts_that_do_not_fit_the_places_and_places_without_categories_are_refused():
     with pytest.raises(InputError, match="a category of each place; found none known"):
         category_counts(COUNTS, places_in_line(4))
     for wrong in (COUNTS[:, :3], COUNTS[0]):
         with pytest.raises(InputError, match=r"shape \(instants, 4\)"):
             category_counts(wrong, WITH_CATEGORIES)
-    with pytest.raises(InputError, match="like the true ones"):
-        category_count_errors(COUNTS[:1], COUNTS, WITH_CATEGORIES)
 
 
 def test_hours_of_a_grid_of_two_days_that_begins_in_the_evening():
@@ -75,7 +58,7 @@ def test_hours_of_a_grid_of_two_days_that_begins_in_the_evening():
         meetings_by_hour(counts[:23], grid)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_rates_are_those_of_a_loop_over_pairs(seed):
     traces, graph = random_data(seed)
     friends = {tuple(pair) for pair in graph.pairs.tolist()}
@@ -101,22 +84,14 @@ def test_rates_without_pairs_are_not_numbers():
     assert rates.strangers == 1
 
 
-def test_meetings_of_each_friendship():
-    traces, graph = random_data(3)
-    per_friendship = colocations_per_friendship(find_colocations(traces, graph), graph)
-    expected = [sum(pair == row for _, _, pair in meetings_by_loop(traces, graph)) for row in range(graph.n_pairs)]
-    assert per_friendship.tolist() == expected
-
-
 def test_nobody_meets():
     traces = to_traces([(0, 0, 0, 0), (1, 0, 1, 0)], WITH_CATEGORIES, GRID)
     counts = find_colocations(traces, NO_FRIENDS).counts()
     assert all(math.isnan(share) for share in meetings_by_category(counts, WITH_CATEGORIES).values())
     assert np.isnan(meetings_by_hour(counts, GRID)).all()
-    assert colocations_per_friendship(find_colocations(traces, NO_FRIENDS), NO_FRIENDS).shape == (0,)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_clustering_is_that_of_a_loop_over_triples(seed):
     graph = random_friends(seed, n_users=12, probability=0.3)
     friends = {tuple(pair) for pair in graph.pairs.tolist()}
@@ -141,8 +116,7 @@ def test_hubs_of_many_friends_cost_no_matrix():
     assert clustering_coefficient(graph) == pytest.approx(3 * n / n_paths)
 
 
-def test_degrees_and_the_error_of_the_probability():
+def test_degrees():
     graph = FriendGraph.from_pairs(np.arange(5), np.array([[0, 1], [0, 2], [0, 3]]))
     assert degree_distribution(graph).tolist() == [1 / 5, 3 / 5, 0, 1 / 5]
     assert degree_distribution(NO_FRIENDS).tolist() == [1]
-    assert friendship_probability_error(graph, 0.5) == pytest.approx(0.5 - 3 / 10)

@@ -11,7 +11,7 @@ from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sampl
 from ppmtf_jax.errors import InputError
 from tests.machine import with_gigabytes
 
-N_DRAWS, FALSE_ALARM = 3000, 1e-6
+N_DRAWS, FALSE_ALARM = 600, 1e-6
 
 
 def pair_z(graphs: list[FriendGraph], probability: float) -> np.ndarray:
@@ -24,7 +24,7 @@ def pair_z(graphs: list[FriendGraph], probability: float) -> np.ndarray:
     return (upper - N_DRAWS * probability) / np.sqrt(N_DRAWS * probability * (1 - probability))
 
 
-@pytest.mark.parametrize("probability", [0.05, 0.4, 0.9])
+@pytest.mark.parametrize("probability", [0.05, 0.9])
 def test_any_two_are_friends_with_the_probability(probability):
     graphs = [sample_erdos_renyi(7, probability, seed=seed) for seed in range(N_DRAWS)]
     assert np.abs(pair_z(graphs, probability)).max() < 5
@@ -35,14 +35,12 @@ def test_any_two_are_friends_with_the_probability(probability):
     assert abs(n_pairs.var() / (21 * probability * (1 - probability)) - 1) < 5 * np.sqrt(2 / N_DRAWS)
 
 
-@pytest.mark.parametrize(("n_users", "probability", "n_pairs"), [(1, 0.5, 0), (1, 1.0, 0), (6, 0.0, 0), (6, 1.0, 15)])
+@pytest.mark.parametrize(
+    ("n_users", "probability", "n_pairs"), [(1, 0.5, 0), (1, 1.0, 0), (6, 0.0, 0), (6, 1.0, 15), (1_000_000, 1e-18, 0)]
+)
 def test_no_friends_and_all_friends(n_users, probability, n_pairs):
     graph = sample_erdos_renyi(n_users, probability, seed=0)
     assert (graph.n_users, graph.n_pairs) == (n_users, n_pairs)
-
-
-def test_a_probability_near_nothing_among_very_many_pairs():
-    assert sample_erdos_renyi(1_000_000, 1e-18, seed=0).n_pairs == 0
 
 
 def test_graphs_repeat_with_the_seed():

@@ -736,7 +736,8 @@ def test_much_noise_on_k_is_no_fair_test(material, noise_epsilon, status):
     noise = np.round(np.random.default_rng(0).laplace(scale=1 / noise_epsilon, size=2000)).astype(np.int64)
     verdicts = material.verdicts
     settings = replace(verdicts.settings, k=10, eta=1.0, noise_epsilon=noise_epsilon)
-    noisy = replace(verdicts, settings=settings, threshold=10 + noise, plausible_users=np.full(2000, 40))
+    table = pd.DataFrame({"threshold": 10 + noise, "plausible_users": 40})
+    noisy = replace(verdicts, settings=settings, table=table)
     light = deniability.tested_finding(replace(material, verdicts=noisy), noisy)
     assert light.status is status
     assert ("1 person." in light.answer) == (status is Status.POOR)
@@ -760,7 +761,7 @@ def test_deniability_is_told_by_what_was_tested(material):
             assert light.status is status, (k, eta)
     assert "within a factor of e^eta = 2.72" in words(made("deniability", material))
     assert made("deniability", replace(material, verdicts=noisy)).findings[0].status is Status.FAIR
-    failed = replace(verdicts, threshold=np.full(len(verdicts.threshold), 10**6))
+    failed = replace(verdicts, table=verdicts.table.assign(threshold=10**6))
     lights = made("deniability", replace(material, verdicts=failed, is_release=False)).findings
     assert [light.status for light in lights] == [Status.POOR, Status.POOR]
     stopped = replace(noisy, settings=replace(noisy.settings, count_all=False))

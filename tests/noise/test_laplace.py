@@ -56,21 +56,15 @@ def test_noise_of_floats_is_laplace_of_the_right_scale(source):
 
 
 @pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(0)])
-@pytest.mark.parametrize(("dtype", "wide"), [(np.int32, np.int64), (np.int64, np.int64), (np.float32, np.float64)])
-@pytest.mark.parametrize("shape", [(3, 4), (0,), ()])
-def test_shape_and_kind_are_kept(source, dtype, wide, shape):
-    noisy = source.add_laplace(np.zeros(shape, dtype), 1, 1.0)
-    assert noisy.shape == shape
-    assert noisy.dtype == wide
-
-
-@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(0)])
-def test_a_number_gives_a_number(source):
+def test_shape_and_kind_are_kept(source):
+    for dtype, wide in ((np.int32, np.int64), (np.int64, np.int64), (np.float32, np.float64)):
+        for shape in ((3, 4), (0,), ()):
+            noisy = source.add_laplace(np.zeros(shape, dtype), 1, 1.0)
+            assert (noisy.shape, noisy.dtype) == (shape, wide)
     assert type(source.add_laplace(3, 1, 1.0)) is int
     assert type(source.add_laplace(0.3, 0.1, 1.0)) is float
 
 
-@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(0)])
 @pytest.mark.parametrize(
     ("values", "sensitivity", "epsilon", "told"),
     [
@@ -82,15 +76,18 @@ def test_a_number_gives_a_number(source):
         (np.zeros(3), np.nan, 1.0, "sensitivity"),
         (np.zeros(3, int), 1.5, 1.0, "whole number as the sensitivity.*Round it up"),
         (np.array([0.0, np.nan, np.inf]), 1, 1.0, r"finite values.*2 rows"),
+        (np.array([0.0, np.nan]), 1, 1.0, "finite values"),
+        (np.array([0.0, -np.inf]), 1, 1.0, "finite values"),
         (np.zeros(3, bool), 1, 1.0, "type bool"),
         (np.zeros(3, np.uint64), 1, 1.0, "type uint64"),
         (np.zeros(3, int), 1, 1e-18, "64 bits.*Raise epsilon"),
         (np.zeros(3), 1e300, 1e-300, "64 bits.*Raise epsilon"),
     ],
 )
-def test_what_would_be_no_protection_is_refused(source, values, sensitivity, epsilon, told):
-    with pytest.raises(InputError, match=told):
-        source.add_laplace(values, sensitivity, epsilon)
+def test_what_would_be_no_protection_is_refused(values, sensitivity, epsilon, told):
+    for source in (SecureNoise(), SeededNoise(0)):
+        with pytest.raises(InputError, match=told):
+            source.add_laplace(values, sensitivity, epsilon)
 
 
 @pytest.mark.parametrize("zero", [0, 0.0])
@@ -144,7 +141,7 @@ def numpy_laplace(values: np.ndarray) -> np.ndarray:
 def outputs_for_0_and_1(sampler, region) -> list[np.ndarray]:
     """Outputs in a region where, by the densities alone, those for both answers have one and the same distribution."""
     both = [sampler(np.full(N, answer)) for answer in (0.0, 1.0)]
-    return [noisy[region(noisy)] for noisy in both]
+    return [noisy[region(noisy)][:1500] for noisy in both]
 
 
 LOW_BITS = {
@@ -171,7 +168,7 @@ def test_low_bits_do_not_tell_the_true_answer(name):
 def test_the_attack_knows_what_numpy_can_give():
     """Each answer reaches all of its own outputs; of the other's, NumPy's sampler gives many away for certain."""
     rng = np.random.default_rng(1)
-    outputs = [rng.laplace(loc=answer, scale=1.0, size=2000) for answer in (0.0, 1.0)]
+    outputs = [rng.laplace(loc=answer, scale=1.0, size=500) for answer in (0.0, 1.0)]
     assert reachable(0.0, outputs[0]).all()
     assert reachable(1.0, outputs[1]).all()
     assert reachable(1.0, outputs[0]).mean() < 0.7

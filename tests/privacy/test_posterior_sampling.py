@@ -1,4 +1,4 @@
-"""Budgets of Appendix G against brute force over neighbours, and the retry procedure."""
+"""Budgets of Appendix G against brute force over neighbours."""
 
 from __future__ import annotations
 
@@ -7,21 +7,14 @@ import itertools
 import numpy as np
 import pytest
 
-from ppmtf_jax.errors import InputError, NumericalError
-from ppmtf_jax.privacy.posterior_sampling import (
-    CellBounds,
-    NotAPrivacyGuaranteeWarning,
-    epsilon_of_location,
-    epsilon_of_user,
-    sample_until_bounded,
-    smallest_kappa,
-)
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.privacy.posterior_sampling import CellBounds, epsilon_of_location, epsilon_of_user
 
 
 @pytest.mark.parametrize(
     ("noise_precision", "epsilon"),
     # Fig. 17, kappa = 0: alpha * (300 + 300) cells * 10^2.
-    [(1e-6, 0.06), (1e-3, 60.0), (0.4, 24_000.0), (200.0, 12e6)],
+    [(1e-6, 0.06), (0.4, 24_000.0)],
 )
 def test_budget_of_a_user(noise_precision, epsilon):
     assert epsilon_of_user(noise_precision) == pytest.approx(epsilon, rel=1e-12)
@@ -32,12 +25,11 @@ def test_few_zeros_make_the_other_side_of_the_minimum():
     assert epsilon_of_user(1.0, few, few, kappa=2.0) == pytest.approx(2 * 150 * 12**2)
 
 
-@pytest.mark.parametrize("noise_precision", [1e-6, 0.4, 200.0])
-def test_budget_of_a_location(noise_precision):
+def test_budget_of_a_location():
     """Of counts up to 10: three pairs of (10 - 1)^2 and 2 * 10 - 3; the paper has 2 * (2 * 10 - 1)."""
-    assert epsilon_of_location(noise_precision) == pytest.approx(noise_precision * 3 * (81 + 17), rel=1e-12)
-    stated = epsilon_of_location(noise_precision, zeros_observed=True)
-    assert stated == pytest.approx(noise_precision * (4 * 10 + 8 * 10 - 6), rel=1e-12)
+    assert epsilon_of_location(0.4) == pytest.approx(0.4 * 3 * (81 + 17), rel=1e-12)
+    stated = epsilon_of_location(0.4, zeros_observed=True)
+    assert stated == pytest.approx(0.4 * (4 * 10 + 8 * 10 - 6), rel=1e-12)
 
 
 PLACES, LENGTH = 4, 6
@@ -80,7 +72,7 @@ def worst_change(counts, pairs, max_count: int, kappa: float, zeros_observed: bo
 
 
 @pytest.mark.parametrize("kappa", [0.0, 0.7])
-@pytest.mark.parametrize("max_count", [1, 2, 3, 10])
+@pytest.mark.parametrize("max_count", [1, 3, 10])
 @pytest.mark.parametrize("zeros_observed", [False, True])
 def test_no_pair_of_traces_that_differ_in_a_location_exceeds_the_budget(neighbours, zeros_observed, max_count, kappa):
     """Brute force over all pairs and reconstructions, by the assumption that the bound is stated for.
@@ -96,36 +88,6 @@ def test_no_pair_of_traces_that_differ_in_a_location_exceeds_the_budget(neighbou
         assert worst == pytest.approx(bound)
         assert worst > epsilon_of_location(1.0, kappa=kappa, zeros_observed=True)
     assert worst > bound / 2
-
-
-def test_smallest_kappa_is_that_of_the_dense_tensor():
-    rng = np.random.default_rng(0)
-    user, place, other = (rng.normal(size=(n, 3)).astype(np.float32) for n in (37, 5, 6))
-    dense = np.einsum("uz,iz,jz->uij", user, place, other)
-    expected = max(0.0, -dense.min(), dense.max() - 2)
-    assert smallest_kappa(user, place, other, 2) == pytest.approx(expected, rel=1e-5)
-    assert smallest_kappa(np.abs(user) * 0.01, np.abs(place), np.abs(other), 10) == 0.0
-
-
-def factors_of_size(size: float) -> dict[str, np.ndarray]:
-    one = np.ones((1, 1), np.float32)
-    return {"user": one * size, "place": one, "next_place": one, "slot": one}
-
-
-def test_draws_are_repeated_until_one_is_within_the_bounds():
-    sizes = [15.0, -3.0, 10.5]
-    with pytest.warns(NotAPrivacyGuaranteeWarning, match="not an exact posterior draw"):
-        draw = sample_until_bounded(lambda attempt: factors_of_size(sizes[attempt]), 1.0)
-    assert draw.n_retries == 2
-    assert float(draw.factors["user"][0, 0]) == 10.5
-
-
-def test_a_bound_that_is_never_met_says_what_would_be_needed():
-    with (
-        pytest.warns(NotAPrivacyGuaranteeWarning),
-        pytest.raises(NumericalError, match=r"no draw of 3 .* kappa = 5"),
-    ):
-        sample_until_bounded(lambda attempt: factors_of_size(15.0 + attempt), 1.0, max_retries=2)
 
 
 @pytest.mark.parametrize(("noise_precision", "kappa"), [(0.0, 0.0), (-1.0, 0.0), (1.0, -0.1), (float("nan"), 0.0)])

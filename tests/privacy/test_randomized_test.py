@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace, least_budget
+from ppmtf_jax.privacy.randomized_test import budgets_of_one_trace
 
 N_TRACES = 40
 
@@ -64,7 +64,7 @@ CASES = [(3, 1.0, 0.5), (4, 0.3, 1.0), (6, 2.0, 2.0), (5, 0.05, 0.2)]
 @pytest.mark.parametrize("n_verifiers", [None, 4])
 def test_every_pair_holds_for_one_trace_with_and_without_a_user(case, n_verifiers):
     k, eta, noise_epsilon = case
-    for seed in range(6):
+    for seed in range(3):
         p = some_users(seed, 8)
         with_her, without = (outcomes(users, k, eta, noise_epsilon, n_verifiers)[:-1] for users in (p, p[:-1]))
         for _, epsilon, delta in zip(*budgets_of_one_trace(k, eta, noise_epsilon), strict=True):
@@ -107,29 +107,7 @@ def test_numbers_at_the_edge_of_what_can_be_written():
     assert (budgets_of_one_trace(k=10_000, eta=1.0, noise_epsilon=1.0).delta > 0).all()
 
 
-def test_the_least_epsilon_for_a_delta():
-    k, eta, noise_epsilon = 40, 1.0, 0.7
-    for max_delta in (0.3, 1e-3, math.exp(-0.7 * 20)):
-        t = max(t for t in range(1, k) if math.exp(-noise_epsilon * (k - t)) <= max_delta)
-        expected = (noise_epsilon + math.log(1 + math.e / t), math.exp(-noise_epsilon * (k - t)))
-        assert least_budget(k, eta, noise_epsilon, max_delta) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_k_that_is_too_small_is_refused_with_one_that_is_not():
-    with pytest.raises(InputError, match=r"0\.00012 at least. Set k=15,"):
-        least_budget(10, 1.0, 1.0, 1e-6)
-    assert least_budget(15, 1.0, 1.0, 1e-6).delta <= 1e-6
-    with pytest.raises(InputError, match="none at all"):
-        least_budget(1, 1.0, 1.0, 0.5)
-
-
 @pytest.mark.parametrize("wrong", [(0, 1.0, 1.0), (5, 0.0, 1.0), (5, math.inf, 1.0), (5, 1.0, math.nan)])
 def test_no_parameters_of_a_test(wrong):
     with pytest.raises(InputError, match="randomized test"):
         budgets_of_one_trace(*wrong)
-
-
-@pytest.mark.parametrize("max_delta", [0.0, 1.0, -1e-3, math.nan])
-def test_no_delta(max_delta):
-    with pytest.raises(InputError, match="max_delta"):
-        least_budget(50, 1.0, 1.0, max_delta)

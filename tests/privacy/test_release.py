@@ -7,6 +7,7 @@ import re
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,8 @@ from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.privacy import release as tested
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
-from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release, statement_text
+from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release
+from ppmtf_jax.privacy.release_statement import statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
 from ppmtf_jax.streams import Seed, Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -60,6 +62,17 @@ def verdicts(model, synthetic) -> PlausibleDeniability:
     verdicts = plausible_deniability_test(model, synthetic, k=20)
     assert 0.1 < verdicts.passed.mean() < 0.95
     return verdicts
+
+
+@pytest.fixture(scope="module")
+def uniform(train) -> tuple[FittedModel, Traces]:
+    model = fit(train, "uniform")
+    return model, synthesize(model)
+
+
+def statement_of(uniform: tuple[FittedModel, Traces], **test: Any) -> dict[str, Any]:
+    """The statement of a release of traces of the uniform model, which all pass an ordinary test."""
+    return make_release(uniform[1], plausible_deniability_test(*uniform, **test)).statement
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["apart", "together"])
@@ -131,7 +144,7 @@ def test_the_data_sheet_says_what_is_in_the_folder(made, model):
     n_traces = len(traces.trace_table()[0])
     assert f"{n_traces} synthetic traces of {traces.n_users} synthetic users over {traces.n_places} places" in text
     # Some systems copy real events: what holds for these very traces only the statement says.
-    assert "PRIVACY.txt says what of real people may be in them" in text
+    assert "PRIVACY.txt says what they may reveal about real people" in text
     assert f"By the system {model.system}" in text
     assert all(path.name in text or path.name == "DATASHEET.txt" for path in folder.iterdir())
     # Each file is named, and what is read by the line that it gives is the traces.
@@ -193,8 +206,10 @@ def test_with_its_key_a_release_is_what_passed(made, synthetic, verdicts, train)
     pd.testing.assert_frame_equal(ours, expected, check_dtype=False)
 
 
-@pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("ids", [np.arange(20), np.array([f"released {n:02d}" for n in range(20)], object)])
+@pytest.mark.parametrize(
+    ("ids", "together"),
+    [(np.arange(20), False), (np.array([f"released {n:02d}" for n in range(20)], object), True)],
+)
 def test_users_of_a_release_are_taken_for_no_training_users(ids, together, tmp_path):
     """Numbers from 0 on were: groups and attacks compared strangers, and the attacks found nobody."""
     prefix = "released [0-9a-f]{6} "
@@ -286,74 +301,56 @@ def test_a_given_seed_is_told(train, given):
     synthetic = synthesize(model, seed=seeds["synthesis"])
     verdicts = plausible_deniability_test(model, synthetic, k=2)
     statement = make_release(synthetic, verdicts, seed=seeds["release"]).statement
-    assert "reproducible: the seed must stay secret" in statement["randomness"]
+    assert "reproducible, so the seed must stay secret" in statement["randomness"]
 
 
-def test_a_given_seed_of_verifiers_matters_where_there_is_a_choice(train):
-    model = fit(train, "uniform")
-    synthetic = synthesize(model)
-    some = plausible_deniability_test(model, synthetic, k=2, n_verifiers=50, seed=1)
-    statement = make_release(synthetic, some).statement
+def test_a_given_seed_of_verifiers_matters_where_there_is_a_choice(uniform):
+    statement = statement_of(uniform, k=2, n_verifiers=50, seed=1)
     assert "reproducible" in statement["randomness"]
     assert "50 training users chosen at random" in statement["mechanism"]
-    everybody = plausible_deniability_test(model, synthetic, k=2, seed=1)
-    assert "reproducible" not in make_release(synthetic, everybody).statement["randomness"]
+    assert "reproducible" not in statement_of(uniform, k=2, seed=1)["randomness"]
 
 
-def test_a_randomized_test_states_its_theorem(train):
-    model = fit(train, "uniform")
-    synthetic = synthesize(model)
-    verdicts = plausible_deniability_test(model, synthetic, k=30, noise_epsilon=0.5)
-    statement = make_release(synthetic, verdicts).statement
+def test_a_randomized_test_states_its_theorem(uniform):
+    statement = statement_of(uniform, k=30, noise_epsilon=0.5)
     assert "discrete Laplace noise of scale 1/0.5" in statement["mechanism"]
     (theorem,) = (point for point in statement["protected"] if "Theorem 1 of Bindschaedler" in point)
     # t = 1, and t = 29: 0.5 + log(1 + e / t), e^(-0.5 (30 - t)).
     assert "(1.81, 5e-07)" in theorem
     assert "(0.59, 0.61)" in theorem
-    assert "picked by lot" in theorem
+    assert "drawn at random" in theorem
     not_protected = " ".join(statement["not_protected"])
     for phrase in ("The release as a whole is not", "For m traces", "How the model was learned", "was withheld"):
         assert phrase in not_protected
     # A trace whose noise was low may have passed with nobody but its own user.
-    assert "may be the input user alone" in statement["protected"][0]
+    assert "a noisy number of users around 30 (for some traces only the input user)" in statement["protected"][0]
     assert "at least 30" not in statement["protected"][0]
 
 
-def test_noise_on_a_k_of_one_gives_nothing(train):
-    model = fit(train, "uniform")
-    synthetic = synthesize(model)
-    verdicts = plausible_deniability_test(model, synthetic, k=1, noise_epsilon=3.0)
-    statement = make_release(synthetic, verdicts).statement
+def test_noise_on_a_k_of_one_gives_nothing(uniform):
+    statement = statement_of(uniform, k=1, noise_epsilon=3.0)
     assert any("gives no differential privacy" in point for point in statement["not_protected"])
     assert not any("Theorem 1" in point for point in statement["protected"])
 
 
-@pytest.mark.parametrize("precision", ["float64", "float32"])
-def test_single_precision_is_told(train, precision):
-    model = fit(train, "uniform")
-    synthetic = synthesize(model)
-    verdicts = plausible_deniability_test(model, synthetic, k=2, precision=precision)
-    points = make_release(synthetic, verdicts).statement["not_protected"]
-    assert any("in single precision" in point for point in points) == (precision == "float32")
+def test_single_precision_is_told(uniform):
+    for precision in ("float64", "float32"):
+        points = statement_of(uniform, k=2, precision=precision)["not_protected"]
+        assert any("in single precision" in point for point in points) == (precision == "float32")
 
 
-def test_a_statement_says_by_what_factor_users_are_plausible(train):
-    model = fit(train, "uniform")
-    synthetic = synthesize(model)
-    verdicts = plausible_deniability_test(model, synthetic, k=2, eta=5.0, allow_large_eta=True)
-    statement = make_release(synthetic, verdicts).statement
-    assert "at least 2 users, the input user among them" in statement["protected"][0]
-    assert "within a factor of e^5 = 148 of each other" in statement["protected"][0]
-    assert "within a factor of e^5 = 148 of each other" in statement["mechanism"]
+def test_a_statement_says_by_what_factor_users_are_plausible(uniform):
+    statement = statement_of(uniform, k=2, eta=5.0, allow_large_eta=True)
+    assert "at least 2 users, the input user included" in statement["protected"][0]
+    for point in (statement["protected"][0], statement["mechanism"]):
+        assert "within a factor of e^5 = 148 of each other" in point
 
 
-def test_a_test_that_asks_for_nobody_else_protects_no_link(train):
-    model = fit(train, "uniform")
-    synthetic = synthesize(model)
-    text = statement_text(make_release(synthetic, plausible_deniability_test(model, synthetic, k=1)).statement)
+def test_a_test_that_asks_for_nobody_else_protects_no_link(uniform):
+    text = statement_text(statement_of(uniform, k=1))
     assert "k = 1, which tests nothing" in text
     assert "Protected:\n- Nothing that could be stated" in text
-    assert "k = 1 asks for no other user" in text
+    assert "k = 1 requires no other user" in text
 
 
 def test_what_differential_privacy_protects_is_not_denied(train):
@@ -372,10 +369,10 @@ def test_what_differential_privacy_protects_is_not_denied(train):
         assert "training users were at" not in denied
 
 
-def test_a_statement_says_whether_it_tells_the_number_of_users(train):
-    model = fit(train, "uniform")
+def test_a_statement_says_whether_it_tells_the_number_of_users(uniform):
+    model, one_each = uniform
     told = "How many training users there were"
-    for synthetic, is_told in ((synthesize(model, traces_per_user=2), True), (synthesize(model, n_traces=300), False)):
+    for synthetic, is_told in ((one_each, True), (synthesize(model, n_traces=300), False)):
         verdicts = plausible_deniability_test(model, synthetic, k=2)
         points = make_release(synthetic, verdicts).statement["not_protected"]
         assert any(told in point for point in points) == is_told
@@ -440,14 +437,14 @@ def test_a_release_draws_from_its_own_stream(monkeypatch, synthetic, verdicts):
 
 def test_verdicts_of_other_traces_are_refused(model, synthetic, verdicts):
     again = synthesize(model, traces_per_user=PER_USER)
-    with pytest.raises(InputError, match="the verdicts of these traces; found those of other ones"):
+    with pytest.raises(InputError, match="the verdicts of these traces; found those of other traces"):
         make_release(again, verdicts)
     fewer = synthetic.select_traces(np.arange(USERS * PER_USER) % 2 == 0)
     with pytest.raises(InputError, match=f"{USERS * PER_USER} verdicts for {USERS * PER_USER // 2} traces"):
         make_release(fewer, verdicts)
     other = synthetic.select_traces(np.arange(USERS * PER_USER) != 0)
     strangers = replace(verdicts, table=verdicts.table.iloc[:-1])
-    with pytest.raises(InputError, match="or of other users"):
+    with pytest.raises(InputError, match="or verdicts of other users"):
         make_release(other, strangers)
 
 
