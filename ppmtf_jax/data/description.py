@@ -17,7 +17,7 @@ def counted(number: int, what: str) -> str:
 
 
 def in_lines(title: str, parts: Mapping[str, str]) -> str:
-    """A title and named texts below it, at most ten lines in all; longer texts end in "..."; empty ones are left out."""
+    """A title and the named texts that are not empty below it, at most ten lines; longer texts end in "..."."""
     shown = {name: text for name, text in parts.items() if text}
     margin = max(map(len, shown), default=0) + 2
     lines = wrap(title, WIDTH, max_lines=MOST_LINES_EACH, placeholder=" ...")

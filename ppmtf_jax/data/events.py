@@ -178,7 +178,8 @@ class _Collected:
 
     def events(self) -> EncodedEvents:
         """The rows kept, in order."""
-        return in_order(*(column[: self.n_kept] for column in self.columns.values()), self.user_ids)
+        user, trace, instant, place = (column[: self.n_kept] for column in self.columns.values())
+        return in_order(user, trace, instant, place, self.user_ids)
 
 
 def in_order(

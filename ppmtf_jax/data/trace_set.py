@@ -8,7 +8,7 @@ user's own values.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,12 +74,12 @@ def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Arr
 
 
 @dataclass(frozen=True, eq=False)
-class StoredTraceSet:
-    """An opened trace-set folder: the small tables, and the table of events in pieces.
+class EventTable:
+    """A table of events to read in pieces, with its places, time grid and friendships.
 
     Parameters
     ----------
-    columns : list of str
+    columns : names of columns
         Of the table of events.
     pieces : function
         Reads the events. Its argument is a function that is told how many rows of each piece were read.
@@ -88,13 +88,13 @@ class StoredTraceSet:
     places: PlaceTable
     time_grid: TimeGrid
     friendships: pd.DataFrame | None
-    columns: Sequence[str]
+    columns: Collection[object]
     n_events: int
     pieces: Callable[[Callable[[int], None]], Iterator[pd.DataFrame]]
 
 
 @contextmanager
-def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
+def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[EventTable]:
     """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read."""
     folder = Path(folder)
     needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)
@@ -112,7 +112,7 @@ def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
     with _opened(folder / TRACES_FILE) as file:
         names, n_events = file.schema_arrow.names, file.metadata.num_rows
         require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
-        yield StoredTraceSet(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
+        yield EventTable(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
 
 
 def read_parquet(path: Path) -> pd.DataFrame:

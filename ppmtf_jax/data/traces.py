@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -24,7 +24,7 @@ from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, write_trace_set
+from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, write_trace_set
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
@@ -208,9 +208,21 @@ class Traces:
             Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
             the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
         """
-        return cls._from_pieces(
-            in_pieces(frame), frame.columns, len(frame), places, time_grid, friendships, subject=subject
+        return cls._of_table(
+            EventTable(places, time_grid, friendships, frame.columns, len(frame), lambda _: in_pieces(frame)), subject
         )
+
+    @classmethod
+    def _of_table(cls, table: EventTable, subject: str, advance: Callable[[int], None] = lambda _: None) -> Traces:
+        problems = missing_columns(table.columns, ("user", "instant", "place"))
+        if not problems and not table.n_events:
+            problems = [NO_EVENT]
+        if problems:
+            raise InputError(subject, problems)
+        grid, places = table.time_grid, table.places
+        pieces = table.pieces(advance)
+        events, problems = read_events(pieces, table.n_events, places.index_of, grid.n_instants, subject=subject)
+        return cls._of(events, places, grid, table.friendships, problems, subject)
 
     @classmethod
     def from_indices(
@@ -228,22 +240,13 @@ class Traces:
     ) -> Traces:
         """Events by index, in any order, each (user, trace, instant) once; users without an event are dropped.
 
-        Parameters
-        ----------
-        user, trace, instant, place : int arrays, shape (events,)
-        user_ids : array
-            Distinct ids, in any order.
-
-        Raises
-        ------
-        InputError
-            There is no event, or friends are not users with events.
+        `user_ids` are distinct, in any order.
         """
         if not len(user):
             raise InputError(subject, [NO_EVENT])
         present, user = np.unique(user, return_inverse=True)
-        columns = (np.array(column, np.int32) for column in (user, trace, instant, place))
-        events = in_order(*columns, pd.Index(pd.Series(user_ids[present])))
+        user, trace, instant, place = (np.array(column, np.int32) for column in (user, trace, instant, place))
+        events = in_order(user, trace, instant, place, pd.Index(pd.Series(user_ids[present])))
         return cls._of(events, places, time_grid, friendships, [], subject)
 
     @classmethod
@@ -263,27 +266,6 @@ class Traces:
         if problems:
             raise InputError(subject, problems)
         return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
-
-    @classmethod
-    def _from_pieces(
-        cls,
-        pieces: Iterable[pd.DataFrame],
-        columns: Collection[object],
-        n_events: int,
-        places: PlaceTable,
-        time_grid: TimeGrid,
-        friendships: pd.DataFrame | None,
-        *,
-        subject: str,
-    ) -> Traces:
-        """From a table in pieces; its columns and its number of rows are known before."""
-        problems = missing_columns(columns, ("user", "instant", "place"))
-        if not problems and not n_events:
-            problems = [NO_EVENT]
-        if problems:
-            raise InputError(subject, problems)
-        events, problems = read_events(pieces, n_events, places.index_of, time_grid.n_instants, subject=subject)
-        return cls._of(events, places, time_grid, friendships, problems, subject)
 
     def __repr__(self) -> str:
         """A few lines that tell nothing about a single user; fast at any size."""
@@ -421,15 +403,7 @@ class Traces:
             synthesized.
         """
         with open_trace_set(folder) as stored, progress_bar("reading", stored.n_events, show=progress) as advance:
-            traces = cls._from_pieces(
-                stored.pieces(advance),
-                stored.columns,
-                stored.n_events,
-                stored.places,
-                stored.time_grid,
-                stored.friendships,
-                subject=str(folder),
-            )
+            traces = cls._of_table(stored, str(folder), advance)
         marker = read_marker(folder)
         if marker is None:
             return traces
