@@ -428,7 +428,7 @@ class Traces:
         return self.select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
 
     def select_events(self, keep: np.ndarray) -> Traces:
-        """Some of the events: `keep` has one boolean for each. Users without an event are dropped.
+        """Some of the events, `keep` has one boolean for each; users without an event are dropped.
 
         Raises
         ------
