@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import clocks_and_sun, scattered_places
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Findings
@@ -104,20 +107,22 @@ def discretize(
     n_good = rows.n_rows
     if drop_repeated:
         rows = rows.without_repeated()
+    n_duplicates, user_ids = n_good - rows.n_rows, rows.user.ids
     min_users, others = discretization.min_users_per_place, discretization.other_places
-    assigned = assign_places(rows, discretization.places, min_users, others)
-    notes += _suspicions(rows, discretization.places, assigned, time_zone, subject)
-    placed = PlacedCheckIns.of(rows, assigned.place)
+    placed, places, counts, place_notes, move_notes = _placed(rows, discretization, time_zone, subject)
+    first, last = placed.local.min(), placed.local.max()
     events = discretization.events_of(placed, time_zone)
+    # There may be tens of millions of rows.
+    del rows, placed
     kept = events.checkins
-    friends, friend_notes = _known_friends(friendships, rows.user.ids[np.unique(kept.user)])
+    friends, friend_notes = _known_friends(friendships, user_ids[np.unique(kept.user)])
     traces = Traces.from_indices(
         kept.user,
         events.trace,
         events.instant,
         kept.place,
-        rows.user.ids,
-        assigned.places,
+        user_ids,
+        places,
         events.time_grid,
         friends,
         subject=subject,
@@ -125,32 +130,46 @@ def discretize(
     n_before = traces.n_events
     # Only the first of several check-ins at an instant is kept, so that a place may have lost users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
-    is_out = assigned.place < 0
+    counts["n_few_users"] += n_before - traces.n_events
     report = ImportReport(
         subject=subject,
         n_rows=n_rows,
         n_users_read=n_users_read,
         n_bad_rows=n_bad,
-        n_duplicates=n_good - rows.n_rows,
-        n_outside_box=int(assigned.outside.sum()),
-        n_few_users=int((assigned.few & is_out).sum()) + n_before - traces.n_events,
-        n_other_places=int((assigned.beyond & is_out).sum()),
+        n_duplicates=n_duplicates,
         n_same_instant=events.n_same_instant,
-        n_moved=int((assigned.moved_km > 0).sum()),
+        **counts,
         **counts_of([traces]),
         least_users=least_users(traces),
-        first_time=str(placed.local.min()),
-        last_time=str(placed.local.max()),
+        first_time=str(first),
+        last_time=str(last),
         quietest_hour=int(np.bincount(kept.local.astype("datetime64[h]").astype(np.int64) % 24, minlength=24).argmin()),
         time_zone=time_zone,
         min_users_per_place=min_users,
         other_places=others,
         on_grid=on_grid,
-        n_places_for_most=assigned.n_for_most,
         step_for_most_s=events.step_for_most_s,
-        notes=(*notes, *events.notes, *_moves(assigned), *friend_notes),
+        notes=(*notes, *place_notes, *events.notes, *move_notes, *friend_notes),
     )
     return traces, report
+
+
+def _placed(
+    checkins: CheckIns, discretization: MakesTraces, time_zone: str, subject: str
+) -> tuple[PlacedCheckIns, PlaceTable, dict[str, Any], list[str], list[str]]:
+    """Check-ins at places that are kept, the places, what the report counts, and notes on oddities and on moves."""
+    choice = discretization.places
+    assigned = assign_places(checkins, choice, discretization.min_users_per_place, discretization.other_places)
+    notes = _suspicions(checkins, choice, assigned, time_zone, subject)
+    is_out = assigned.place < 0
+    counts = {
+        "n_outside_box": int(assigned.outside.sum()),
+        "n_few_users": int((assigned.few & is_out).sum()),
+        "n_other_places": int((assigned.beyond & is_out).sum()),
+        "n_moved": int((assigned.moved_km > 0).sum()),
+        "n_places_for_most": assigned.n_for_most,
+    }
+    return PlacedCheckIns.of(checkins, assigned.place), assigned.places, counts, notes, _moves(assigned)
 
 
 def _suspicions(
