@@ -39,31 +39,11 @@ def read_events(
     *,
     subject: str,
 ) -> tuple[EncodedEvents, list[Problem]]:
-    """Check and encode tables with columns user, instant, place and, optionally, trace (else 0).
+    """Check and encode tables with columns user, instant, place and, optionally, trace (else 0), in the order of rows.
 
-    Parameters
-    ----------
-    pieces : iterable of DataFrame
-        In the order of the rows.
-    n_events : int
-        Number of rows of all pieces.
-    place_index : function of place ids
-        Gives the index of each, -1 for an unknown one.
-    n_instants : int
-        Of the time grid.
-    subject : str
-        What errors call the data.
-
-    Returns
-    -------
-    (EncodedEvents, list of Problem)
-        The problems are values out of range and repeated events. The caller raises them, perhaps with others; the
-        events are then of no use.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of single values: wrong types, missing values, unknown places.
+    `place_index` gives the index of place ids, -1 for an unknown one. Problems of single values (wrong types, missing
+    values, unknown places) are raised together; values out of range and repeated events are returned, to be raised
+    with others: the events are then of no use.
     """
     collected = _Collected(n_events, place_index, n_instants)
     for piece in pieces:

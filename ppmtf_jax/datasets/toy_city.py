@@ -245,20 +245,9 @@ class ToyCitySettings(Settings, subject="import"):
     n_places : int
         How many places it has.
     n_days : int
-        How many days they are watched.
+        How many days are simulated.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
-
-    Raises
-    ------
-    InputError
-        Listing every setting that is out of range.
-
-    Examples
-    --------
-    >>> ToyCitySettings(n_users=1, n_days=0)
-    Traceback (most recent call last):
-    ppmtf_jax.errors.InputError: import: 2 problems
     """
 
     n_users: Annotated[int, Ge(2)] = 400
