@@ -1,4 +1,4 @@
-"""Which places there are, and at which of them a check-in is."""
+"""The places of an import, and the place of each check-in."""
 
 from __future__ import annotations
 
@@ -10,35 +10,29 @@ import pandas as pd
 from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
-from ppmtf_jax.datasets.checks import degrees
-from ppmtf_jax.datasets.tables import codes_of
+from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
 
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
 MIN_USERS_PER_PLACE = 5
-# What an advice on settings calls most of the check-ins.
+# Advice on settings is about keeping this share of the check-ins.
 MOST = 0.95
 
 
 @dataclass(frozen=True)
 class GridPlaces(Settings, subject="grid of places"):
-    """The cells of a regular grid over a bounding box; what lies outside is dropped.
+    """The cells of a regular grid over a bounding box; check-ins outside are dropped.
 
-    Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell, its coordinates
-    are those of the cell's centre. Points on the northern and eastern edge belong to the last row and column.
+    Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell at the cell's
+    centre. Points on the northern and eastern edge belong to the last row and column.
 
     Parameters
     ----------
     south, north, west, east : float
         The box, degrees. Across the 180th meridian its west is above its east, such as 178 and -178.
     n_rows, n_columns : int
-
-    Raises
-    ------
-    InputError
-        The box is empty or not on the globe, or there is no row or column.
 
     Examples
     --------
@@ -66,7 +60,7 @@ class GridPlaces(Settings, subject="grid of places"):
 
     @classmethod
     def of_cells(cls, south: Number, north: Number, west: Number, east: Number, cell_m: Number) -> GridPlaces:
-        """Square cells of some metres, from the south-western corner of a box until all of it is covered.
+        """Square cells of `cell_m` metres, from the south-western corner of a box until they cover it.
 
         Cells are as wide as high in the middle of the box; a degree of longitude is shorter in the north.
 
@@ -104,11 +98,11 @@ class GridPlaces(Settings, subject="grid of places"):
         return PlaceTable(row * self.n_columns + column, latitude, longitude_near(longitude, 0.0))
 
     def _east(self) -> Number:
-        """Above the west."""
+        """East as degrees above the west."""
         return self.east + 360 * (self.east < self.west)
 
     def _is_wide(self) -> bool:
-        """A box across the meridian is of a region: one around most of the globe has west and east mixed up."""
+        """West and east of a box across the 180th meridian are mixed up where it would span most of the globe."""
         return self.west < self.east or (self.west > self.east and self._east() - self.west < 180)
 
 
@@ -116,30 +110,20 @@ class GridPlaces(Settings, subject="grid of places"):
 class MostVisited(Settings, subject="most visited places"):
     """The places with the most check-ins, most visited first; equals in the order of their ids.
 
-    The coordinates of a place are the medians over its check-ins, its category the most frequent one.
-
-    Parameters
-    ----------
-    n_places : int
-        How many; where the data has fewer, all of them.
-
-    Raises
-    ------
-    InputError
-        `n_places` is not a positive whole number.
+    The coordinates of a place are the medians over its check-ins, its category the most frequent one. Where the data
+    has fewer than `n_places` places, all are taken.
     """
 
     n_places: Count = 1000
 
 
 class Assigned(NamedTuple):
-    """At which place each check-in is.
+    """The place of each check-in.
 
     Attributes
     ----------
     place : int64 array, shape (rows,)
         Index into the table; -1 where the check-in is left out.
-    places : PlaceTable
     outside, few, beyond : bool arrays, shape (rows,)
         Check-ins outside of the box; at places of too few users; at other places that are not kept.
     moved_km : float array, shape (rows,)
@@ -158,15 +142,12 @@ class Assigned(NamedTuple):
 
 
 def assign_places(
-    checkins: pd.DataFrame, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
+    checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
     """Find the place of each check-in.
 
     Parameters
     ----------
-    checkins : DataFrame
-        Columns latitude, longitude, user, and for `MostVisited` place.
-    choice : GridPlaces or MostVisited
     min_users : int
         Places with check-ins of fewer users are not kept.
     others : "drop" or "nearest"
@@ -177,67 +158,53 @@ def assign_places(
     InputError
         No place has so many users.
     """
-    latitude, longitude = degrees(checkins)
-    on_grid = isinstance(choice, GridPlaces)
-    if on_grid:
-        codes, own = choice.place_of(latitude, longitude), choice.table()
+    latitude, longitude = checkins.latitude, checkins.longitude
+    if isinstance(choice, GridPlaces):
+        code, own = choice.place_of(latitude, longitude), choice.table()
+        by_id, n_kept = np.arange(len(own)), len(own)
     else:
-        codes, ids = codes_of(checkins["place"])
-        own = PlaceTable(ids, *_middles(latitude, longitude, codes))
-    inside = codes >= 0
-    visits, n_users = _visits_and_users(codes[inside], codes_of(checkins["user"])[0][inside], len(own))
+        code, ids = checkins.place
+        own = PlaceTable(ids, *_middles(latitude, longitude, code))
+        by_id, n_kept = np.argsort(ids, kind="stable"), choice.n_places
+    inside = code >= 0
+    n_visits, n_users = _visits_and_users(code[inside], checkins.user.code[inside], len(own))
     enough = n_users >= min_users
     if inside.any() and not enough.any():
         raise InputError("places", [too_few_users(min_users, int(n_users.max()))])
-    by_id = np.arange(len(own)) if on_grid else np.argsort(own.ids, kind="stable")
-    ranked = by_id[np.argsort(-visits[by_id], kind="stable")]
+    ranked = by_id[np.argsort(-n_visits[by_id], kind="stable")]
     ranked = ranked[enough[ranked]]
-    chosen = ranked if on_grid else ranked[: choice.n_places]
+    chosen = ranked[:n_kept]
     kept = np.zeros(len(own), bool)
     kept[chosen] = True
-    total = np.cumsum(visits[ranked])
+    total = np.cumsum(n_visits[ranked])
     n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
-    n_for_most = n_for_most if n_for_most > len(chosen) else None
-
     goes_to, moved_km = np.where(kept, np.arange(len(own)), -1), np.zeros(len(own))
     if others == "nearest":
         goes_to, moved_km = nearest_kept(own, kept)
-    # One more for check-ins outside of the box.
-    goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
-    place, places = goes_to[codes], own
-    if not on_grid:
+    places = own
+    if not isinstance(choice, GridPlaces):
         index = np.full(len(own) + 1, -1, np.int64)
         index[chosen] = np.arange(len(chosen))
-        place = index[place]
-        here = kept[codes]
+        goes_to = index[goes_to]
+        here = kept[code]
         category = None
-        if "category" in checkins:
-            category = _most_frequent_category(checkins["category"][here], place[here], len(chosen))
+        if checkins.category is not None:
+            category = _most_frequent_category(checkins.category.at(here), index[code[here]], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
-    few, beyond = inside & ~enough[codes], inside & enough[codes] & ~kept[codes]
-    return Assigned(place, places, ~inside, few, beyond, moved_km[codes], n_for_most)
+    # One more for check-ins outside of the box, whose code is -1.
+    goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
+    few, beyond = inside & ~enough[code], inside & enough[code] & ~kept[code]
+    more = n_for_most if n_for_most > len(chosen) else None
+    return Assigned(goes_to[code], places, ~inside, few, beyond, moved_km[code], more)
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each place the nearest kept place, and its distance in km; for a kept place this is the place itself.
-
-    Parameters
-    ----------
-    places : PlaceTable
-    kept : bool array, shape (places,)
-        At least one.
+    """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest.
 
     Raises
     ------
     InputError
-        The places have no coordinates that tell them apart.
-
-    Examples
-    --------
-    >>> places = PlaceTable(np.arange(3), np.array([0.0, 0.0, 0.0]), np.array([179.5, -179.5, 178.0]))
-    >>> index, km = nearest_kept(places, np.array([False, True, True]))
-    >>> index.tolist(), km.round().tolist()
-    ([1, 1, 2], [111.0, 0.0, 0.0])
+        Coordinates are missing, or the same for all places.
     """
     north, east = np.radians(places.latitude), np.radians(places.longitude)
     point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
@@ -252,7 +219,7 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def too_few_users(min_users: int, found: int) -> Problem:
-    """The problem that no place has enough users."""
+    """No place has enough users."""
     way_out = (
         "Choose a coarser grid, or a smaller min_users_per_place; 1 keeps all places. Traces at a place of one user "
         "tell about this user alone"
@@ -260,14 +227,9 @@ def too_few_users(min_users: int, found: int) -> Problem:
     return Problem(f"a place of at least {min_users} users", f"at most {found}", way_out=way_out)
 
 
-def off_grid_problems(checkins: pd.DataFrame, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
-    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped.
-
-    Parameters
-    ----------
-    inside : bool array, shape (rows,)
-    """
-    latitude, longitude = degrees(checkins)
+def off_grid_problems(checkins: CheckIns, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
+    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
+    latitude, longitude = checkins.latitude, checkins.longitude
     n_if_swapped = 0 if 2 * inside.sum() > len(inside) else int((grid.place_of(longitude, latitude) >= 0).sum())
     is_swapped = n_if_swapped > max(len(inside) / 2, inside.sum())
     if inside.any() and not is_swapped:
@@ -306,12 +268,11 @@ def _mean_longitude(longitude: np.ndarray, place: np.ndarray) -> np.ndarray:
     return np.degrees(np.arctan2(np.bincount(place, np.sin(angle)), np.bincount(place, np.cos(angle))))
 
 
-def _most_frequent_category(category: pd.Series, place: np.ndarray, n_places: int) -> np.ndarray:
+def _most_frequent_category(category: Coded, place: np.ndarray, n_places: int) -> np.ndarray:
     """Label of each place; equally frequent ones in alphabetical order, "" where there is none."""
-    codes, values = codes_of(category)
-    labels = np.append(values.astype(str), "")
-    named = labels[codes] != ""
-    counts = pd.DataFrame({"place": place[named], "label": labels[codes[named]]}).value_counts().reset_index()
+    label = np.append(category.ids.astype(str), "")[category.code]
+    named = label != ""
+    counts = pd.DataFrame({"place": place[named], "label": label[named]}).value_counts().reset_index()
     best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
     result = np.full(n_places, "", object)
     result[best["place"].to_numpy()] = best["label"].to_numpy(object)

@@ -1,13 +1,16 @@
-"""Stay points: where somebody stayed, out of the fixes of a receiver."""
+"""Stay points: where users stayed, from GPS fixes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
+from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import InputError, Problem
@@ -19,20 +22,20 @@ N_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class StayPoints(Settings, subject="stay points"):
-    """What counts as a stay: fixes within some distance of the first of them, over some time at least.
+    """What counts as a stay: fixes within a distance of the first of them, over at least a duration.
 
     Parameters
     ----------
     distance_m : float
     duration_s : float
     max_gap_s : float
-        No stay goes over a longer time without a fix: whoever is at home again after a month has been elsewhere. By
+        No stay goes over a longer time without a fix: a user who is at home again after a month has been elsewhere. By
         default half a day, so that a night without a signal is part of a stay.
 
     Raises
     ------
     InputError
-        They are not positive.
+        A value is not positive.
 
     References
     ----------
@@ -48,14 +51,14 @@ class StayPoints(Settings, subject="stay points"):
 def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -> pd.DataFrame:
     """Where users stayed, for how long.
 
-    From each fix on, those that follow it within the distance are one group; if it lasts, it is a stay, and the search
-    goes on behind it, else from the next fix. This is the definition of Li et al. 2008; their algorithm counts the
-    first fix beyond the distance, too, so that a gap in the recording becomes a stay.
+    The fixes that follow a fix within the distance are one group; a group that lasts long enough is a stay, and the
+    search goes on behind it, else from the next fix. This is the definition of Li et al. 2008. Their algorithm also
+    counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
 
     Parameters
     ----------
     fixes : DataFrame
-        Columns user, latitude, longitude, utc_time and, optionally, trace, beyond which no stay goes; in any order.
+        Columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. In any order.
     settings : StayPoints
 
     Returns
@@ -83,84 +86,90 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     user, user_ids = codes_of(fixes["user"])
     trace, trace_ids = codes_of(fixes["trace"]) if "trace" in fixes else (np.zeros(len(fixes), np.int32), None)
     utc_s = fixes["utc_time"].to_numpy("datetime64[s]").astype(np.int64)
-    order = np.lexsort((utc_s, trace, user))
-    user, trace, utc_s = user[order], trace[order], utc_s[order]
-    latitude, longitude = (fixes[name].to_numpy(np.float64)[order] for name in ("latitude", "longitude"))
-    begins = (np.diff(user, prepend=-1) != 0) | (np.diff(trace, prepend=-1) != 0)
-    begins = np.flatnonzero(begins | (np.diff(utc_s, prepend=utc_s[:1]) > settings.max_gap_s))
-    first, stop = _Search(begins, latitude, longitude, utc_s, settings).stays()
-    n_fixes = stop - first
-    # From the first fix and not from a meridian, so that no stay is torn where longitudes begin.
-    of_stay = np.repeat(first, np.diff(first, append=len(order)))
-    east = _wrapped(longitude[len(order) - len(of_stay) :] - longitude[of_stay])
-    east = np.concatenate([np.zeros(len(order) - len(of_stay)), east])
-    columns: dict[str, object] = {"user": user_ids[user[first]]}
+    latitude, longitude = (fixes[name].to_numpy(np.float64) for name in ("latitude", "longitude"))
+    stays = _stays(user, trace, latitude, longitude, utc_s, settings)
+    columns: dict[str, object] = {"user": user_ids[user[stays.fix]]}
     if trace_ids is not None:
-        columns["trace"] = trace_ids[trace[first]]
-    columns["latitude"] = _sums(latitude, first, stop) / n_fixes
-    columns["longitude"] = _wrapped(longitude[first] + _sums(east, first, stop) / n_fixes)
-    columns["arrival"], columns["departure"] = (utc_s[at].astype("datetime64[s]") for at in (first, stop - 1))
-    return pd.DataFrame(columns)
+        columns["trace"] = trace_ids[trace[stays.fix]]
+    times = {name: getattr(stays, name).astype("datetime64[s]") for name in ("arrival", "departure")}
+    return pd.DataFrame(columns | {"latitude": stays.latitude, "longitude": stays.longitude} | times)
+
+
+class _Stays(NamedTuple):
+    """First fix of each stay, mean coordinates, and first and last time in seconds."""
+
+    fix: np.ndarray
+    latitude: np.ndarray
+    longitude: np.ndarray
+    arrival: np.ndarray
+    departure: np.ndarray
+
+
+def _stays(
+    user: np.ndarray,
+    trace: np.ndarray,
+    latitude: np.ndarray,
+    longitude: np.ndarray,
+    utc_s: np.ndarray,
+    settings: StayPoints,
+) -> _Stays:
+    order = np.lexsort((utc_s, trace, user))
+    utc_s, latitude, longitude = utc_s[order], latitude[order], longitude[order]
+    begins = run_begins(user[order], trace[order])
+    begins[1:] |= np.diff(utc_s) > settings.max_gap_s
+    first, stop = _Search(np.flatnonzero(begins), latitude, longitude, utc_s, settings).stays()
+    n_fixes = stop - first
+    # Longitudes are counted from the first fix, so that a stay at the 180th meridian is not torn apart.
+    east = longitude.copy()
+    if len(first):
+        east[first[0] :] -= np.repeat(longitude[first], np.diff(first, append=len(order)))
+    east = _wrapped(east)
+    mean_longitude = _wrapped(longitude[first] + _sums(east, first, stop) / n_fixes)
+    return _Stays(order[first], _sums(latitude, first, stop) / n_fixes, mean_longitude, utc_s[first], utc_s[stop - 1])
 
 
 def stays_as_checkins(
-    fixes: pd.DataFrame, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
-) -> tuple[pd.DataFrame, str]:
-    """Stays as check-ins for `discretize`, and a note on them.
+    fixes: CheckIns, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
+) -> tuple[CheckIns, str]:
+    """Stays as check-ins, and a note on them.
 
-    Parameters
-    ----------
-    repeat_s : int or None
-        A check-in in each instant of so many seconds, by the clocks of the zone, from that of the arrival to that of
-        the departure; None: at the arrival alone.
-
-    Raises
-    ------
-    InputError
-        Nobody stays anywhere.
+    With `repeat_s` a stay has a check-in in each instant of so many seconds, by the clocks of the zone, from the
+    arrival to the departure; without, at the arrival alone.
     """
-    stays = find_stay_points(fixes, settings)
-    what = f"{settings.duration_s:g} s within {settings.distance_m:g} m"
-    if not len(stays):
+    found = _stays(fixes.user.code, fixes.trace.code, fixes.latitude, fixes.longitude, fixes.utc_s, settings)
+    n_stays, what = len(found.fix), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
+    if not n_stays:
         way_out = "Ask for a shorter stay or a larger distance, or leave stay points out"
-        raise InputError(subject, [Problem(f"a stay of {what}", f"none in {len(fixes):,} fixes", way_out=way_out)])
-    arrival, departure = (
-        stays.pop(name).to_numpy("datetime64[s]").astype(np.int64) for name in ("arrival", "departure")
-    )
-    stay, utc = np.arange(len(stays)), arrival
+        raise InputError(subject, [Problem(f"a stay of {what}", f"none in {fixes.n_rows:,} fixes", way_out=way_out)])
+    stay, utc_s = np.arange(n_stays), found.arrival
     if repeat_s is not None:
-        local = local_times(pd.DatetimeIndex(arrival.astype("datetime64[s]")), time_zone).astype(np.int64)
-        stay, later_s = begun_instants(local, departure - arrival, repeat_s)
+        stay, later_s = begun_instants(_local_s(found.arrival, time_zone), found.departure - found.arrival, repeat_s)
         # The departure too: clocks that change in between shift the instants.
-        stay, utc = np.append(stay, np.arange(len(stays))), np.append(arrival[stay] + later_s, departure)
-        order = np.lexsort((utc, stay))
-        stay, utc = stay[order], utc[order]
-    utc = utc.astype("datetime64[s]")
-    checkins = stays.loc[stay].reset_index(drop=True)
-    checkins["local_time"], checkins["utc_time"] = local_times(pd.DatetimeIndex(utc), time_zone), utc
-    if repeat_s is not None:
-        instant = checkins["local_time"].to_numpy("datetime64[s]").astype(np.int64) // repeat_s
-        again = pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
-        checkins = checkins[~again].reset_index(drop=True)
-    return checkins, f"{len(fixes):,} fixes became {len(stays):,} stays of {what} at least"
+        stay, utc_s = np.append(stay, np.arange(n_stays)), np.append(found.arrival[stay] + later_s, found.departure)
+        order = np.lexsort((utc_s, stay))
+        stay, utc_s = stay[order], utc_s[order]
+        instant = _local_s(utc_s, time_zone) // repeat_s
+        once = ~pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
+        stay, utc_s = stay[once], utc_s[once]
+    checkins = fixes.at(found.fix[stay])._replace(
+        latitude=found.latitude[stay],
+        longitude=found.longitude[stay],
+        local=_local_s(utc_s, time_zone).astype("datetime64[s]"),
+        utc_s=utc_s,
+    )
+    return checkins, f"{fixes.n_rows:,} fixes became {n_stays:,} stays of {what} at least"
+
+
+def _local_s(utc_s: np.ndarray, time_zone: str) -> np.ndarray:
+    """Wall-clock time in seconds."""
+    return local_times(pd.DatetimeIndex(utc_s.astype("datetime64[s]")), time_zone).astype(np.int64)
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
     """The instants that stays cover: each stay at its start, and whenever an instant begins until its end.
 
-    Parameters
-    ----------
-    start_s : int array, shape (stays,)
-        Seconds by the clock that instants begin by.
-    duration_s : int array, shape (stays,)
-        An instant that begins at the very end is covered.
-    step_s : int
-        Seconds from one instant to the next.
-
-    Returns
-    -------
-    stay, later_s : int arrays, shape (instants covered,)
-        Which stay, and how long after its start.
+    `start_s` are seconds of the clock by which instants begin; an instant that begins at the very end is covered.
+    Returns the number of the stay and the seconds since its start, for each covered instant.
 
     Examples
     --------
@@ -173,7 +182,7 @@ def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> 
     to_next = step_s - start_s % step_s
     n_instants = 1 + np.maximum(0, (duration_s - to_next) // step_s + 1)
     stay = np.repeat(np.arange(len(start_s)), n_instants)
-    number = np.arange(len(stay)) - np.repeat(np.cumsum(n_instants) - n_instants, n_instants)
+    number = rank_in_run(stay)
     return stay, np.where(number > 0, to_next[stay] + (number - 1) * step_s, 0)
 
 
@@ -189,7 +198,7 @@ class _Search:
         self.stop_of_group = np.append(begins, self.n)[1:]
 
     def stays(self) -> tuple[np.ndarray, np.ndarray]:
-        """First fix of each stay, and the one behind its last."""
+        """First fix of each stay, and the fix behind its last."""
         candidates = self._candidates()
         at, stop = self.begins, self.stop_of_group
         found = [(at[:0], at[:0])]
@@ -208,11 +217,11 @@ class _Search:
         return first[order], end[order]
 
     def _candidates(self) -> np.ndarray:
-        """Fixes that may begin a stay: after the duration, and at some times before, the user is near them still."""
+        """Fixes that may begin a stay: the user is still near them after the duration and at some times before."""
         stop = np.repeat(self.stop_of_group, np.diff(self.begins, append=self.n))
         since = self.utc_s - self.utc_s.min(initial=0)
         group = np.repeat(np.arange(len(self.begins)), np.diff(self.begins, append=self.n))
-        # One clock for all: whoever comes next begins long after the one before.
+        # One clock for all groups: the next group begins long after the group before.
         clock = group * (int(since.max(initial=0)) + int(np.ceil(self.duration_s)) + 1) + since
         until = np.searchsorted(clock, clock + self.duration_s)
         candidate = np.flatnonzero(until < stop)
@@ -222,7 +231,7 @@ class _Search:
         return candidate
 
     def _first_outside(self, at: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """The first fix behind each that is further away, or where its group ends."""
+        """The first later fix that is further away, or the end of the group."""
         end = at + 1
         open_ = np.arange(len(at))
         while len(open_):
@@ -235,7 +244,7 @@ class _Search:
         return end
 
     def _is_near(self, fix: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Whether fixes are within the distance, on a plane: right to a metre in kilometres."""
+        """Whether fixes are within the distance, on a plane: the error is about a metre in kilometres."""
         north = self.north[other] - self.north[fix]
         east = (self.east[other] - self.east[fix] + np.pi) % (2 * np.pi) - np.pi
         east = east * np.cos((self.north[other] + self.north[fix]) / 2)
@@ -248,7 +257,7 @@ def _wrapped(degrees: np.ndarray) -> np.ndarray:
 
 
 def _sums(values: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Sums over the ranges from `first` to `stop`, which are in order and apart."""
+    """Sums over the ranges from `first` to `stop`, which are in order and do not overlap."""
     if not len(first):
         return np.zeros(0)
     return np.add.reduceat(np.append(values, 0.0), np.stack([first, stop], 1).ravel())[::2]
