@@ -7,10 +7,36 @@ computation that left the finite numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 N_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that a message names, as data: the command line writes it as an option.
+
+    Examples
+    --------
+    >>> str(Setting("time_zone", "Asia/Tokyo")), str(Setting("cell_m"))
+    ("time_zone='Asia/Tokyo'", 'cell_m')
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+
+# A text of a message, or its parts where some of them are settings.
+Text = str | tuple[str | Setting, ...]
+
+
+def spelled(text: Text, spell: Callable[[Setting], str] = str) -> str:
+    """A text, with every setting in it written by `spell`."""
+    return text if isinstance(text, str) else "".join(p if isinstance(p, str) else spell(p) for p in text)
 
 
 @dataclass(frozen=True)
@@ -19,29 +45,33 @@ class Problem:
 
     Parameters
     ----------
-    expected, found : str
+    expected, found : str, or tuple of str and Setting
         What should have been there, and what was.
     n_rows : int
         How many rows are concerned; 0 where the problem is not one of rows.
     examples : tuple of str
         The first offenders.
-    way_out : str
+    way_out : str, or tuple of str and Setting
         What the user can do about it.
     """
 
-    expected: str
-    found: str
+    expected: Text
+    found: Text
     n_rows: int = 0
     examples: tuple[str, ...] = ()
-    way_out: str = ""
+    way_out: Text = ""
 
     def __str__(self) -> str:
-        text = f"expected {self.expected}; found {self.found}"
+        return self.told()
+
+    def told(self, spell: Callable[[Setting], str] = str) -> str:
+        """The problem as a text, with every setting written by `spell`."""
+        text = f"expected {spelled(self.expected, spell)}; found {spelled(self.found, spell)}"
         if self.n_rows:
             text += f" ({self.n_rows} row{'s' if self.n_rows > 1 else ''})"
         if self.examples:
             text += f", first: {', '.join(self.examples)}"
-        return text + (f". {self.way_out}" if self.way_out else ".")
+        return text + (f". {spelled(self.way_out, spell)}" if self.way_out else ".")
 
 
 class PpmtfError(Exception):
@@ -61,11 +91,14 @@ class InputError(PpmtfError, ValueError):
     def __init__(self, subject: str, problems: Iterable[Problem | str]):
         self.subject = subject
         self.problems = tuple(problems)
-        lines = [str(problem) for problem in self.problems]
+        super().__init__(self.told())
+
+    def told(self, spell: Callable[[Setting], str] = str) -> str:
+        """The whole message, with every setting written by `spell`."""
+        lines = [each.told(spell) if isinstance(each, Problem) else each for each in self.problems]
         if len(lines) == 1:
-            super().__init__(f"{subject}: {lines[0]}")
-        else:
-            super().__init__(f"{subject}: {len(lines)} problems\n" + "\n".join(f"  - {line}" for line in lines))
+            return f"{self.subject}: {lines[0]}"
+        return f"{self.subject}: {len(lines)} problems\n" + "\n".join(f"  - {line}" for line in lines)
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[Problem | str, ...]]]:
         """Pickled by its parts, not by its message, so that it comes back from another process."""
