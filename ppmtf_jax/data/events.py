@@ -21,7 +21,7 @@ PIECE_EVENTS = 2**20
 INT32 = np.iinfo(np.int32)
 
 
-class Events(NamedTuple):
+class EncodedEvents(NamedTuple):
     """Events sorted by (user, trace, instant), all distinct.
 
     Attributes
@@ -44,7 +44,7 @@ def read_events(
     n_instants: int,
     *,
     subject: str,
-) -> tuple[Events, list[Problem]]:
+) -> tuple[EncodedEvents, list[Problem]]:
     """Check and encode tables with columns user, instant, place and, optionally, trace (else 0).
 
     Parameters
@@ -62,7 +62,7 @@ def read_events(
 
     Returns
     -------
-    events : Events
+    events : EncodedEvents
     problems : list of Problem
         Values out of range and events given twice. To be raised, perhaps with others; the events are then of no use.
 
@@ -182,16 +182,22 @@ class _Collected:
         self.user_ids = self.user_ids.append(new) if len(self.user_ids) else new
         return self.user_ids.get_indexer(ids)[code]
 
-    def events(self) -> Events:
+    def events(self) -> EncodedEvents:
         """The rows kept, in order."""
-        rank, user_ids = pd.factorize(self.user_ids, sort=True)
-        user, trace, instant, place = (column[: self.n_kept] for column in self.columns.values())
-        if (rank[1:] < rank[:-1]).any():
-            _rename(user, rank.astype(np.int32))
-        if not _in_order(user, trace, instant):
-            order = np.lexsort((instant, trace, user))
-            user, trace, instant, place = (index[order] for index in (user, trace, instant, place))
-        return Events(user, trace, instant, place, user_ids)
+        return in_order(*(column[: self.n_kept] for column in self.columns.values()), self.user_ids)
+
+
+def in_order(
+    user: np.ndarray, trace: np.ndarray, instant: np.ndarray, place: np.ndarray, user_ids: pd.Index
+) -> EncodedEvents:
+    """Events of users who are given by index into ids in any order, without repeated ids; `user` is overwritten."""
+    rank, user_ids = pd.factorize(user_ids, sort=True)
+    if (rank[1:] < rank[:-1]).any():
+        _rename(user, rank.astype(np.int32))
+    if not _in_order(user, trace, instant):
+        order = np.lexsort((instant, trace, user))
+        user, trace, instant, place = (index[order] for index in (user, trace, instant, place))
+    return EncodedEvents(user, trace, instant, place, user_ids)
 
 
 def _problems(findings: Iterable[_Finding]) -> list[Problem]:
@@ -223,7 +229,7 @@ def _in_order(user: np.ndarray, trace: np.ndarray, instant: np.ndarray) -> bool:
     return True
 
 
-def _repeated(events: Events) -> list[Problem]:
+def _repeated(events: EncodedEvents) -> list[Problem]:
     keys = (events.user, events.trace, events.instant)
     again = np.ones(max(len(events.user) - 1, 0), bool)
     for index in keys:

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.description import counted, in_lines, quantiles
-from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, in_pieces, read_events
+from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, in_pieces, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, write_trace_set
@@ -33,6 +33,7 @@ from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
 OF_NOBODY = "of_nobody"
 """Of a folder's marker: whether the users were invented."""
+NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
 
 
 class Origin(NamedTuple):
@@ -204,6 +205,58 @@ class Traces:
         )
 
     @classmethod
+    def from_indices(
+        cls,
+        user: np.ndarray,
+        trace: np.ndarray,
+        instant: np.ndarray,
+        place: np.ndarray,
+        user_ids: np.ndarray,
+        places: PlaceTable,
+        time_grid: TimeGrid,
+        friendships: pd.DataFrame | None = None,
+        *,
+        subject: str = "traces",
+    ) -> Traces:
+        """Events by index, in any order, each (user, trace, instant) once; users without an event are dropped.
+
+        Parameters
+        ----------
+        user, trace, instant, place : int arrays, shape (events,)
+        user_ids : array
+            Distinct ids, in any order.
+
+        Raises
+        ------
+        InputError
+            There is no event, or friends are not users with events.
+        """
+        if not len(user):
+            raise InputError(subject, [NO_EVENT])
+        present, user = np.unique(user, return_inverse=True)
+        columns = (np.array(column, np.int32) for column in (user, trace, instant, place))
+        events = in_order(*columns, pd.Index(pd.Series(user_ids[present])))
+        return cls._of(events, places, time_grid, friendships, [], subject)
+
+    @classmethod
+    def _of(
+        cls,
+        events: EncodedEvents,
+        places: PlaceTable,
+        time_grid: TimeGrid,
+        friendships: pd.DataFrame | None,
+        problems: list[Problem],
+        subject: str,
+    ) -> Traces:
+        ids, pairs = id_array(pd.Series(events.user_ids)), None
+        if friendships is not None:
+            pairs, friend_problems = _friend_indices(friendships, ids)
+            problems = [*problems, *friend_problems]
+        if problems:
+            raise InputError(subject, problems)
+        return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
+
+    @classmethod
     def _from_pieces(
         cls,
         pieces: Iterable[pd.DataFrame],
@@ -218,19 +271,11 @@ class Traces:
         """From a table in pieces, of which its columns and the number of its rows are known before."""
         problems = missing_columns(columns, ("user", "instant", "place"))
         if not problems and not n_events:
-            way_out = "Loosen the filters that were applied"
-            problems = [Problem("at least one event", "an empty table", way_out=way_out)]
+            problems = [NO_EVENT]
         if problems:
             raise InputError(subject, problems)
         events, problems = read_events(pieces, n_events, places.index_of, time_grid.n_instants, subject=subject)
-        ids = id_array(pd.Series(events.user_ids))
-        pairs = None
-        if friendships is not None:
-            pairs, friend_problems = _friend_indices(friendships, ids)
-            problems += friend_problems
-        if problems:
-            raise InputError(subject, problems)
-        return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
+        return cls._of(events, places, time_grid, friendships, problems, subject)
 
     def __repr__(self) -> str:
         """What they are, in a few lines, of which none tells anything of a single user; at once, however many."""

@@ -4,7 +4,7 @@ Every reader of check-ins returns the traces and an `ImportReport`, which says w
 """
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.geolife import read_geolife
 from ppmtf_jax.datasets.gowalla import read_gowalla
@@ -15,6 +15,7 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
 from ppmtf_jax.datasets.stay_points import StayPoints, find_stay_points
+from ppmtf_jax.datasets.to_traces import discretize
 
 __all__ = [
     "Discretization",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
@@ -94,6 +94,11 @@ class CheckinTableSettings:
         """How check-ins become events."""
         return Discretization(self._places(), **self._other_settings())
 
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments that every reader takes; without a time zone, the reader's default holds."""
+        zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
+        return {"discretization": self.discretization(), "drop_bad_rows": self.drop_bad_rows, **zone}
+
     def _own_problems(self) -> list[Problem]:
         """What a data set asks of its settings besides."""
         if self.grid is None and self.cell_m is not None:
@@ -146,6 +151,10 @@ class FixTableSettings(CheckinTableSettings):
         given = {name: value for name, value in given.items() if value is not None}
         return StayPoints(**given) if given else None
 
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments that every reader of fixes takes."""
+        return {**super().options(), "stay_points": self.stay_points()}
+
     def _own_problems(self) -> list[Problem]:
         problems = super()._own_problems()
         try:
@@ -162,3 +171,17 @@ def import_checkins(
     with spinner("importing", show=progress):
         traces, report = read()
     return split_users(traces, report, settings.train_fraction, seed)
+
+
+Settings = TypeVar("Settings", bound=CheckinTableSettings)
+
+
+def importer(
+    read: Callable[[Settings], tuple[Traces, ImportReport]],
+) -> Callable[[Settings, int, bool], Imported]:
+    """The `read` of a `DataSet`: read a table with its settings, then split its users."""
+
+    def read_and_split(settings: Settings, seed: int, progress: bool) -> Imported:
+        return import_checkins(lambda: read(settings), settings, seed, progress)
+
+    return read_and_split

@@ -12,13 +12,15 @@ import pandas as pd
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, import_checkins
+from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.column_names import NEEDED_COLUMNS, OPTIONAL_COLUMNS
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.tables import Source, paths_of, read_columns
 from ppmtf_jax.datasets.times import Times, parse_times
+from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Problem
 
 DEFAULT_DISCRETIZATION = Discretization()
@@ -124,10 +126,9 @@ def read_checkins(
         discretization,
         time_zone=time_zone or times_in or "UTC",
         subject=subject,
-        problems=[*times.problems, *_date_problems(times, discretization)],
-        notes=[*notes, *times.notes],
-        skipped=skipped,
-        untimed=times.unparsed,
+        findings=Findings(
+            [*times.problems, *_date_problems(times, discretization)], [*notes, *times.notes], skipped, times.unparsed
+        ),
         drop_bad_rows=drop_bad_rows,
         stay_points=stay_points,
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.datasets.tables import codes_of, row_examples, row_names
+from ppmtf_jax.datasets.tables import row_examples, row_names
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 
 # Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
@@ -85,47 +85,12 @@ def without_bad_rows(
     return checkins[~bad] if bad.any() else checkins, n_bad, notes
 
 
-def id_problems(column: pd.Series) -> list[Problem]:
-    """Ids of several types, which have no order, or of a type that names nothing."""
-    try:
-        ids = codes_of(column)[1]
-    except TypeError:
-        kind = type(column.iloc[0]).__name__
-        return [Problem(f"texts or numbers in '{column.name}'", f"values such as a {kind}")]
-    kinds = {type(value).__name__: value for value in ids} if ids.dtype == object else {}
-    if len(kinds) < 2:
-        return []
-    examples = tuple(f"{value!r} ({kind})" for kind, value in kinds.items())
-    return [Problem(f"ids of one type in '{column.name}'", f"several: {', '.join(examples)}")]
-
-
 def twice_the_same(checkins: pd.DataFrame) -> list[Problem]:
     """A problem where latitude and longitude are the same numbers."""
     latitude, longitude = degrees(checkins)
     if not (latitude == longitude).all() or latitude.min() == latitude.max():
         return []
     return [Problem("latitude and longitude", "the same numbers in both", len(latitude))]
-
-
-def backward_problems(checkins: pd.DataFrame) -> list[Problem]:
-    """Time that decreases from one row of an explicit trace to its next."""
-    user, user_ids = codes_of(checkins["user"])
-    trace, trace_ids = codes_of(checkins["trace"])
-    utc = checkins["utc_time"].to_numpy("datetime64[s]")
-    group = user.astype(np.int64) * len(trace_ids) + trace
-    order = np.argsort(group, kind="stable")
-    back = np.flatnonzero((np.diff(group[order]) == 0) & (np.diff(utc[order]) < np.timedelta64(0, "s")))
-    if not len(back):
-        return []
-    local = checkins["local_time"].to_numpy("datetime64[s]")
-    before, after = order[back[:N_EXAMPLES]], order[back[:N_EXAMPLES] + 1]
-    examples = []
-    for name, earlier, row in zip(row_names(checkins["user"], after), before, after, strict=True):
-        who = f"user {user_ids[user[row]]}, trace {trace_ids[trace[row]]}"
-        examples.append(f"{name} ({who}): {local[row]} after {local[earlier]}")
-    expected, found = "times that do not decrease within a trace", "time going backwards"
-    way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"
-    return [Problem(expected, found, len(back), tuple(examples), way_out)]
 
 
 def clocks_and_sun(

@@ -11,12 +11,14 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer
+from ppmtf_jax.datasets.coded_checkins import Findings
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, row_examples
 from ppmtf_jax.datasets.times import local_times
+from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 COLUMNS = {"user": 0, "place": 1, "category": 3, "latitude": 4, "longitude": 5, "offset": 6, "time": 7}
@@ -36,23 +38,19 @@ def read_foursquare(
 
     The file has TABs between eight columns and no header: user, venue, category id, category name (both may be
     missing), latitude, longitude, offset from UTC in minutes, UTC time such as "Tue Apr 03 18:00:00 +0000 2012". Local
-    time is UTC plus the offset. Published files are Latin-1 or UTF-8; both are recognized.
+    time is UTC plus the offset. Published files are Latin-1 or UTF-8; the reader recognizes both.
 
     Parameters
     ----------
     file_or_folder : path
-        The file, plain or gzipped, or a folder that holds just one of them (its readme does not count).
+        The file, plain or gzipped, or a folder that holds one of them.
     time_zone : str
         IANA name of the city's zone, "Asia/Tokyo" for the Tokyo file. It names the zone of the time grid; the times
         themselves follow the offsets.
     discretization : Discretization or SpacedTraces
-        Default: the 1,000 most visited venues of at least five users, instants of one hour, twelve slots of two hours.
+        Default: the 1,000 most visited venues of at least five users, instants of one hour, slots of two hours.
     drop_bad_rows : bool
-        Leave out rows that are no check-ins, and say in the report which, in place of an error.
-
-    Returns
-    -------
-    (Traces, ImportReport)
+        Leave out bad rows and list them in the report, instead of raising an error.
 
     Raises
     ------
@@ -81,10 +79,7 @@ def read_foursquare(
         discretization,
         time_zone=time_zone,
         subject=str(path),
-        problems=problems,
-        notes=notes,
-        skipped=skipped,
-        untimed=[*untimed, *untimed_utc],
+        findings=Findings(problems, notes, skipped, [*untimed, *untimed_utc]),
         drop_bad_rows=drop_bad_rows,
     )
 
@@ -104,25 +99,12 @@ class FoursquareSettings(CheckinTableSettings):
     time_zone: str | None = TIME_ZONE
 
 
-def _import(settings: FoursquareSettings, seed: int, progress: bool) -> Imported:
-    def read() -> tuple[Traces, ImportReport]:
-        zone = settings.time_zone or TIME_ZONE
-        return read_foursquare(
-            settings.path,
-            time_zone=zone,
-            discretization=settings.discretization(),
-            drop_bad_rows=settings.drop_bad_rows,
-        )
-
-    return import_checkins(read, settings, seed, progress)
-
-
 DATA_SETS.register(
     DataSet(
         "foursquare",
         "Foursquare check-ins of New York or Tokyo, of the TSMC2014 release (eight columns).",
         FoursquareSettings,
-        _import,
+        importer(lambda settings: read_foursquare(settings.path, **settings.options())),
         "foursquare dataset_TSMC2014_NYC.txt",
     )
 )
@@ -139,27 +121,24 @@ def _find_file(path: Path) -> Path:
 
 
 def _offsets(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
-    """Offsets, not-a-time where they are none."""
+    """Offsets, not-a-time where there is none."""
     minutes = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
     bad = ~((np.abs(minutes) <= 14 * 60) & (minutes % 1 == 0))
-    problems = []
-    if bad.any():
-        examples = row_examples(column, np.flatnonzero(bad))
-        problems.append(Problem("offsets from UTC in minutes, -840 to 840", "others", int(bad.sum()), examples))
     offset = np.where(bad, 0, minutes).astype("timedelta64[m]").astype("timedelta64[s]")
     offset[bad] = np.timedelta64("NaT")
-    return offset, problems
+    return offset, _problems_of(column, bad, "offsets from UTC in minutes, -840 to 840")
 
 
 def _utc_times(column: pd.Series) -> tuple[np.ndarray, list[Problem]]:
     parsed = pd.DatetimeIndex(pd.to_datetime(column, format=TIME_FORMAT, utc=True, errors="coerce"))
-    bad = np.asarray(parsed.isna())
-    problems = []
-    if bad.any():
-        examples = row_examples(column, np.flatnonzero(bad))
-        expected = "UTC times such as 'Tue Apr 03 18:00:00 +0000 2012'"
-        problems.append(Problem(expected, "others", int(bad.sum()), examples))
+    problems = _problems_of(column, np.asarray(parsed.isna()), "UTC times such as 'Tue Apr 03 18:00:00 +0000 2012'")
     return parsed.tz_localize(None).to_numpy("datetime64[s]"), problems
+
+
+def _problems_of(column: pd.Series, bad: np.ndarray, expected: str) -> list[Problem]:
+    if not bad.any():
+        return []
+    return [Problem(expected, "others", int(bad.sum()), row_examples(column, np.flatnonzero(bad)))]
 
 
 def _zone_mismatch(local: np.ndarray, utc: np.ndarray, time_zone: str) -> list[Problem]:

@@ -18,13 +18,15 @@ from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import FixTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
+from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer
+from ppmtf_jax.datasets.coded_checkins import Findings
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
 from ppmtf_jax.datasets.places import GridPlaces
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.times import local_times
+from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 
 TIME_ZONE = "Asia/Shanghai"
@@ -51,9 +53,9 @@ def read_geolife(
 ) -> tuple[Traces, ImportReport]:
     """Read the PLT files of Geolife, Data/<user>/Trajectory/*.plt, of all users together.
 
-    A PLT file has six header lines, then a line for each GPS fix: latitude, longitude, 0, altitude in feet (-777 where
-    it is not known; not read), days since 1899-12-30, date, time. Times are GMT. Files are recordings, not trips, so
-    that a user's are one trace unless `max_gap_s` divides it.
+    A PLT file has six header lines, then a line for each GPS fix: latitude, longitude, 0, altitude in feet (not read),
+    days since 1899-12-30, date, time. Times are GMT. Files are recordings, not trips, so a user's files are one trace
+    unless `max_gap_s` divides it.
 
     Parameters
     ----------
@@ -62,11 +64,11 @@ def read_geolife(
     time_zone : str
         IANA name of the zone whose wall clock the instants follow.
     discretization : Discretization or SpacedTraces
-        With `GridPlaces`, since fixes have no place ids; fixes outside of the box are left out and counted, such as
-        trips abroad and errors of the receiver. Default: 16 x 16 cells of Beijing, instants of one hour, twelve slots.
+        With `GridPlaces`, since fixes have no place ids. Fixes outside of the box, such as trips abroad and errors of
+        the receiver, are left out and counted. Default: 16 x 16 cells of Beijing, instants of one hour, twelve slots.
     drop_bad_rows : bool
-        Leave out fixes years away from all others, of receivers whose clock was not set, and say in the report which,
-        in place of an error.
+        Leave out fixes years away from all others (the clock of the receiver was not set) and list them in the report,
+        instead of raising an error.
     stay_points : StayPoints, optional
         Take the stays among a user's fixes as check-ins, in place of all fixes.
 
@@ -89,20 +91,21 @@ def read_geolife(
     --------
     >>> traces, report = read_geolife("Geolife Trajectories 1.3.zip")  # doctest: +SKIP
     """
-    fixes = _read_fixes(_plt_files(Path(folder_or_archive)))
+    subject, fixes = str(folder_or_archive), _Fixes.of(_plt_files(Path(folder_or_archive)))
+    problems = fixes.problems()
     if not fixes.n_files:
-        expected = "files <user>/Trajectory/<start>.plt in a folder or an archive"
-        raise InputError(str(folder_or_archive), [Problem(expected, "none")])
-    if fixes.problems or not len(fixes.utc):
-        raise InputError(
-            str(folder_or_archive), fixes.problems or [Problem("at least one fix", f"none in {fixes.n_files} files")]
-        )
-    utc = fixes.utc.view("datetime64[s]")
+        problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
+    elif not problems and not sum(len(part[0]) for part in fixes.parts):
+        problems = [Problem("at least one fix", f"none in {fixes.n_files} files")]
+    if problems:
+        raise InputError(subject, problems)
+    user, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*fixes.parts, strict=True))
+    utc = seconds.view("datetime64[s]")
     table = pd.DataFrame(
         {
-            "user": pd.Categorical.from_codes(fixes.user, pd.Index(fixes.user_ids)),
-            "latitude": fixes.latitude,
-            "longitude": fixes.longitude,
+            "user": pd.Categorical.from_codes(user, pd.Index(list(fixes.users))),
+            "latitude": latitude,
+            "longitude": longitude,
             "local_time": local_times(pd.DatetimeIndex(utc), time_zone),
             "utc_time": utc,
         },
@@ -112,8 +115,8 @@ def read_geolife(
         table,
         discretization,
         time_zone=time_zone,
-        subject=str(folder_or_archive),
-        notes=fixes.notes,
+        subject=subject,
+        findings=Findings(notes=fixes.notes()),
         drop_bad_rows=drop_bad_rows,
         stay_points=stay_points,
     )
@@ -151,26 +154,12 @@ class GeolifeSettings(FixTableSettings):
         return [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)]
 
 
-def _import(settings: GeolifeSettings, seed: int, progress: bool) -> Imported:
-    def read() -> tuple[Traces, ImportReport]:
-        zone = settings.time_zone or TIME_ZONE
-        return read_geolife(
-            settings.path,
-            time_zone=zone,
-            discretization=settings.discretization(),
-            drop_bad_rows=settings.drop_bad_rows,
-            stay_points=settings.stay_points(),
-        )
-
-    return import_checkins(read, settings, seed, progress)
-
-
 DATA_SETS.register(
     DataSet(
         "geolife",
         "GPS trajectories of Geolife, mostly in Beijing.",
         GeolifeSettings,
-        _import,
+        importer(lambda settings: read_geolife(settings.path, **settings.options())),
         'geolife "Geolife Trajectories 1.3.zip" --step 600',
     )
 )
@@ -228,7 +217,7 @@ def _in_zip(path: Path) -> Iterator[tuple[str, bytes]]:
 
 @dataclass
 class _Fixes:
-    """What was read so far, in parts, and what was wrong with it."""
+    """What was read so far, in parts (user, latitude, longitude, seconds), and what was wrong with it."""
 
     n_files: int = 0
     users: dict[str, int] = field(default_factory=dict)
@@ -236,6 +225,23 @@ class _Fixes:
     headless: list[str] = field(default_factory=list)
     damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
     nowhere: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, files: Iterable[_PltFile]) -> _Fixes:
+        found, waiting, n_bytes = cls(), [], 0
+        for file in files:
+            found.n_files += 1
+            header, lines = _split_header(file.content)
+            if not header.startswith(FIRST_LINE):
+                found.headless.append(file.name)
+                continue
+            waiting.append(file._replace(content=lines))
+            n_bytes += len(lines)
+            if n_bytes > BYTES_AT_A_TIME:
+                found.add(waiting)
+                waiting, n_bytes = [], 0
+        found.add(waiting)
+        return found
 
     def add(self, files: list[_PltFile]) -> None:
         """Parse some files together."""
@@ -247,12 +253,12 @@ class _Fixes:
             fixes, is_fix, is_blank = _parse_with_damage(content)
             self._note_damage(files, file_of, ~is_fix & ~is_blank, content)
             fixes, file_of = tuple(column[is_fix] for column in fixes), file_of[is_fix]
-        latitude, longitude, utc = fixes
+        latitude, longitude, utc_s = fixes
         nowhere = (np.abs(latitude) > 90) | (np.abs(longitude) > 180)
         for file, n in zip(*np.unique(file_of[nowhere], return_counts=True), strict=True):
             self.nowhere[files[file].name] = int(n)
         code = np.array([self.users.setdefault(file.user, len(self.users)) for file in files], np.int32)
-        self.parts.append(tuple(column[~nowhere] for column in (code[file_of], latitude, longitude, utc)))
+        self.parts.append(tuple(column[~nowhere] for column in (code[file_of], latitude, longitude, utc_s)))
 
     def _note_damage(self, files: list[_PltFile], file_of: np.ndarray, bad: np.ndarray, content: bytes) -> None:
         lines = content.split(b"\n")
@@ -263,35 +269,29 @@ class _Fixes:
             text = lines[rows[0]].decode("latin-1").strip()[:80]
             self.damaged[files[file].name] = len(rows), f"line {number} {text!r}"
 
+    def problems(self) -> list[Problem]:
+        """Files without a header, and lines that are no fixes."""
+        problems = []
+        if self.headless:
+            expected = f"{N_HEADER_LINES} header lines in every PLT file, the first '{FIRST_LINE.decode()}'"
+            others = f"others in {len(self.headless)} of {self.n_files} files"
+            problems.append(Problem(expected, others, examples=tuple(self.headless[:N_EXAMPLES])))
+        if self.damaged:
+            worst = sorted(self.damaged.items(), key=lambda item: -item[1][0])[:N_EXAMPLES]
+            examples = tuple(f"{name} has {n} ({example})" for name, (n, example) in worst)
+            expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
+            others, n_lines = f"others in {len(self.damaged)} files", sum(n for n, _ in self.damaged.values())
+            way_out = "Take these lines out, or get the files again"
+            problems.append(Problem(expected, others, n_lines, examples, way_out))
+        return problems
 
-class _ReadFixes(NamedTuple):
-    n_files: int
-    user: np.ndarray
-    user_ids: list[str]
-    latitude: np.ndarray
-    longitude: np.ndarray
-    utc: np.ndarray
-    problems: list[Problem]
-    notes: list[str]
-
-
-def _read_fixes(files: Iterable[_PltFile]) -> _ReadFixes:
-    found, waiting, n_bytes = _Fixes(), [], 0
-    for file in files:
-        found.n_files += 1
-        header, lines = _split_header(file.content)
-        if not header.startswith(FIRST_LINE):
-            found.headless.append(file.name)
-            continue
-        waiting.append(file._replace(content=lines))
-        n_bytes += len(lines)
-        if n_bytes > BYTES_AT_A_TIME:
-            found.add(waiting)
-            waiting, n_bytes = [], 0
-    found.add(waiting)
-    columns = [np.concatenate(column) for column in zip(*found.parts, strict=True)]
-    user, latitude, longitude, utc = columns
-    return _ReadFixes(found.n_files, user, list(found.users), latitude, longitude, utc, _problems(found), _notes(found))
+    def notes(self) -> list[str]:
+        """A note on fixes that are nowhere on the globe."""
+        if not self.nowhere:
+            return []
+        where = ", ".join(f"{n} in {name}" for name, n in list(self.nowhere.items())[:N_EXAMPLES])
+        more = ", ..." if len(self.nowhere) > N_EXAMPLES else ""
+        return [f"fixes left out that are nowhere on the globe: {sum(self.nowhere.values()):,} ({where}{more})"]
 
 
 def _split_header(content: bytes) -> tuple[bytes, bytes]:
@@ -336,27 +336,3 @@ def _parse_with_damage(content: bytes) -> tuple[tuple[np.ndarray, ...], np.ndarr
     is_fix = whole & np.isfinite(latitude) & np.isfinite(longitude) & parsed.notna().to_numpy()
     seconds = parsed.to_numpy("datetime64[s]").astype(np.int64)
     return (latitude, longitude, seconds), is_fix, (line == "").to_numpy(bool)
-
-
-def _problems(found: _Fixes) -> list[Problem]:
-    problems = []
-    if found.headless:
-        expected = f"{N_HEADER_LINES} header lines in every PLT file, the first '{FIRST_LINE.decode()}'"
-        others = f"others in {len(found.headless)} of {found.n_files} files"
-        problems.append(Problem(expected, others, examples=tuple(found.headless[:N_EXAMPLES])))
-    if found.damaged:
-        worst = sorted(found.damaged.items(), key=lambda item: -item[1][0])[:N_EXAMPLES]
-        examples = tuple(f"{name} has {n} ({example})" for name, (n, example) in worst)
-        expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
-        others, n_lines = f"others in {len(found.damaged)} files", sum(n for n, _ in found.damaged.values())
-        way_out = "Take these lines out, or get the files again"
-        problems.append(Problem(expected, others, n_lines, examples, way_out))
-    return problems
-
-
-def _notes(found: _Fixes) -> list[str]:
-    if not found.nowhere:
-        return []
-    where = ", ".join(f"{n} in {name}" for name, n in list(found.nowhere.items())[:N_EXAMPLES])
-    more = ", ..." if len(found.nowhere) > N_EXAMPLES else ""
-    return [f"fixes left out that are nowhere on the globe: {sum(found.nowhere.values()):,} ({where}{more})"]

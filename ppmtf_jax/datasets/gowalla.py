@@ -9,12 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, discretize
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer
+from ppmtf_jax.datasets.coded_checkins import Findings
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.datasets.times import parse_times
+from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import Problem, first_examples
 
 CHECKIN_COLUMNS = {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}
@@ -32,8 +34,8 @@ def read_gowalla(
 ) -> tuple[Traces, ImportReport]:
     """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
 
-    Rows that repeat another one entirely are dropped. Friendships with somebody who has no event left are dropped,
-    and both counted in the report.
+    Rows that repeat another row entirely are dropped, and so are friendships with a user who has no event left. The
+    report counts both.
 
     Parameters
     ----------
@@ -41,19 +43,14 @@ def read_gowalla(
         TABs between user, UTC time such as 2010-10-12T00:21:28Z, latitude, longitude and location id, no header; plain
         or gzipped.
     edges_file : path, optional
-        TABs between user and friend, no header, usually each friendship in both directions; plain or gzipped.
+        TABs between user and friend, no header; plain or gzipped.
     time_zone : str
-        IANA name of the city's zone: the data is of the whole world and has UTC times only, and the instants follow
-        this zone's wall clock. The report says how many check-ins are far from it.
+        IANA name of the city's zone. The data covers the world and has UTC times; instants follow the clocks of this
+        zone. The report counts the check-ins that are far from it.
     discretization : Discretization or SpacedTraces
-        Default: the 1,000 most visited locations of at least five users, instants of one hour, twelve slots of two
-        hours.
+        Default: the 1,000 most visited locations of at least five users, instants of one hour, slots of two hours.
     drop_bad_rows : bool
-        Leave out rows that are no check-ins, and say in the report which, in place of an error.
-
-    Returns
-    -------
-    (Traces, ImportReport)
+        Leave out bad rows and list them in the report, instead of raising an error.
 
     Raises
     ------
@@ -85,11 +82,8 @@ def read_gowalla(
         time_zone=time_zone,
         friendships=edges,
         subject=subject,
-        problems=[*problems, *times.problems],
-        notes=notes,
+        findings=Findings([*problems, *times.problems], notes, skipped, times.unparsed),
         drop_repeated=True,
-        skipped=skipped,
-        untimed=times.unparsed,
         drop_bad_rows=drop_bad_rows,
     )
 
@@ -118,39 +112,25 @@ class GowallaSettings(CheckinTableSettings):
         return [*problems, Problem("a time zone, since Gowalla is world-wide and in UTC", "none", way_out=way_out)]
 
 
-def _import(settings: GowallaSettings, seed: int, progress: bool) -> Imported:
-    def read() -> tuple[Traces, ImportReport]:
-        return read_gowalla(
-            settings.path,
-            settings.edges,
-            time_zone=settings.time_zone or "",
-            discretization=settings.discretization(),
-            drop_bad_rows=settings.drop_bad_rows,
-        )
-
-    return import_checkins(read, settings, seed, progress)
-
-
 DATA_SETS.register(
     DataSet(
         "gowalla",
         "Gowalla check-ins in SNAP's format, with friendships where the edges are given.",
         GowallaSettings,
-        _import,
+        importer(lambda settings: read_gowalla(settings.path, settings.edges, **settings.options())),
         "gowalla checkins.txt --edges edges.txt --time-zone Europe/Oslo",
     )
 )
 
 
 def _user_problems(table: pd.DataFrame, file: str | os.PathLike[str]) -> list[Problem]:
-    """Users who are no whole numbers: a header line, or not a file of SNAP's."""
+    """User ids that are no whole numbers: from a header line, or not a file of SNAP."""
     problems = []
-    for column in ("user", "friend"):
-        if column in table and len(table):
-            bad = pd.to_numeric(table[column].astype(object), errors="coerce").isna()
-            if bad.any():
-                examples = first_examples(table.loc[bad, column].tolist())
-                expected = f"whole numbers in the column '{column}' of {Path(file).name}"
-                way_out = "Remove a header line, if that is it"
-                problems.append(Problem(expected, "others", int(bad.sum()), examples, way_out))
+    for column in [name for name in EDGE_COLUMNS if name in table and len(table)]:
+        bad = pd.to_numeric(table[column].astype(object), errors="coerce").isna()
+        if bad.any():
+            examples = first_examples(table.loc[bad, column].tolist())
+            expected = f"whole numbers in the column '{column}' of {Path(file).name}"
+            way_out = "Remove a header line, if the file has one"
+            problems.append(Problem(expected, "others", int(bad.sum()), examples, way_out))
     return problems

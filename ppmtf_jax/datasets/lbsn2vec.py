@@ -17,12 +17,14 @@ from scipy import io
 from scipy.io.matlab import MatReadError
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, import_checkins
-from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer
+from ppmtf_jax.datasets.coded_checkins import Findings
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
 # Monday of the week in which the check-ins begin.
@@ -44,6 +46,7 @@ def read_lbsn2vec(
     category_names_file: PathLike | None = None,
     time_zone: str = "UTC",
     discretization: Discretization = DEFAULT_DISCRETIZATION,
+    drop_bad_rows: bool = False,
 ) -> tuple[Traces, ImportReport]:
     """Read dataset_connected_<city>.mat: check-ins by hour of the week, and friendships.
 
@@ -60,13 +63,15 @@ def read_lbsn2vec(
         Names the zone of the time grid. The hours are local already.
     discretization : Discretization
         Default: the 1,000 most visited venues, instants of one hour, twelve slots of two hours that come round every
-        day, so that a synthetic trace is a day. The step has to be of whole hours, and places cannot be on a grid.
+        day, so that a synthetic trace is a day. The step has to be whole hours, and places cannot be on a grid.
+    drop_bad_rows : bool
+        Leave out bad rows and list them in the report, instead of raising an error.
 
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0: what
-        needs distances says nothing.
+        User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0, so
+        distances mean nothing.
 
     Raises
     ------
@@ -76,9 +81,10 @@ def read_lbsn2vec(
     Notes
     -----
     Time. All weeks lie on one another, in the week of 2 April 2012. A new trace of a user begins where the hour goes
-    back from one row to her next: the rows are about in the order of time, so that is a later week. Where it does not
-    go back it may be a later week too, which nobody can tell: in New York, where weeks were reconstructed, so are 30 %
-    of the changes of week. Two friends at one venue in the same hour of different weeks count as a co-location.
+    back from one row to the next: rows are about in the order of time, so this is a later week. Where the hour does not
+    go back, the row may also be of a later week, which the file cannot tell: in New York, where weeks were
+    reconstructed, 30 % of the changes of week are of this kind. Two friends at one venue in the same hour of different
+    weeks count as a co-location.
 
     Venues. Their ids are listed in another order than that of their indices; sorted, both agree.
 
@@ -100,7 +106,7 @@ def read_lbsn2vec(
         problems.append(Problem("graph 'old' or 'new'", repr(graph)))
     if problems:
         raise InputError(subject, problems)
-    city = _City.of(_loaded(city_file, f"friendship_{graph}"), graph, subject)
+    city = _City.of(_loaded(city_file, f"friendship_{graph}"), f"friendship_{graph}", subject)
     user, hour, venue, category = city.checkins.T
     index, number = np.unique(venue, return_inverse=True)
     if len(index) != len(city.venue_ids):
@@ -126,7 +132,15 @@ def read_lbsn2vec(
     # Rows of one trace have to be together, and stay in the order of the file.
     table = table.sort_values(["user", "trace"], kind="stable", ignore_index=True)
     friends = pd.DataFrame(city.friendships, columns=["user", "friend"])
-    return discretize(table, discretization, time_zone=time_zone, friendships=friends, subject=subject, notes=notes)
+    return discretize(
+        table,
+        discretization,
+        time_zone=time_zone,
+        friendships=friends,
+        subject=subject,
+        findings=Findings(notes=notes),
+        drop_bad_rows=drop_bad_rows,
+    )
 
 
 def read_lbsn2vec_table(
@@ -137,6 +151,7 @@ def read_lbsn2vec_table(
     category_names_file: PathLike | None = None,
     time_zone: str = NEW_YORK,
     discretization: Discretization = DEFAULT_DISCRETIZATION,
+    drop_bad_rows: bool = False,
 ) -> tuple[Traces, ImportReport]:
     """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
 
@@ -151,7 +166,7 @@ def read_lbsn2vec_table(
         Table with columns user, friend: of before the check-ins (old) or after them (new).
     verified_only : bool
         Leave out check-ins whose week was not verified. Their hours of the week are right, their weeks are guessed.
-    category_names_file, time_zone, discretization
+    category_names_file, time_zone, discretization, drop_bad_rows
         As for `read_lbsn2vec`; places on a grid are possible.
 
     Returns
@@ -203,9 +218,14 @@ def read_lbsn2vec_table(
     notes.append(f"{(located & ~verified).sum():,} check-ins {what} whose week is a guess, their hour of it is not")
     if not keep.any():
         raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])
-    kept = table[keep].reset_index(drop=True)
     traces, report = discretize(
-        kept, discretization, time_zone=time_zone, friendships=friends, subject=subject, notes=notes
+        table[keep].reset_index(drop=True),
+        discretization,
+        time_zone=time_zone,
+        friendships=friends,
+        subject=subject,
+        findings=Findings(notes=notes),
+        drop_bad_rows=drop_bad_rows,
     )
     return traces, replace(report, n_rows=len(raw))
 
@@ -255,31 +275,14 @@ class Lbsn2vecTableSettings(CheckinTableSettings):
     category_names: Path | None = None
 
 
-def _import(settings: Lbsn2vecSettings, seed: int, progress: bool) -> Imported:
-    def read() -> tuple[Traces, ImportReport]:
-        return read_lbsn2vec(
-            settings.path,
-            graph=settings.graph,
-            category_names_file=settings.category_names,
-            time_zone=settings.time_zone or "UTC",
-            discretization=settings.discretization(),
-        )
-
-    return import_checkins(read, settings, seed, progress)
+def _import_city(settings: Lbsn2vecSettings) -> tuple[Traces, ImportReport]:
+    names = settings.category_names
+    return read_lbsn2vec(settings.path, graph=settings.graph, category_names_file=names, **settings.options())
 
 
-def _import_table(settings: Lbsn2vecTableSettings, seed: int, progress: bool) -> Imported:
-    def read() -> tuple[Traces, ImportReport]:
-        return read_lbsn2vec_table(
-            settings.path,
-            settings.friendships,
-            verified_only=settings.verified_only,
-            category_names_file=settings.category_names,
-            time_zone=settings.time_zone or NEW_YORK,
-            discretization=settings.discretization(),
-        )
-
-    return import_checkins(read, settings, seed, progress)
+def _import_table(settings: Lbsn2vecTableSettings) -> tuple[Traces, ImportReport]:
+    own = {"verified_only": settings.verified_only, "category_names_file": settings.category_names}
+    return read_lbsn2vec_table(settings.path, settings.friendships, **own, **settings.options())
 
 
 DATA_SETS.register(
@@ -287,7 +290,7 @@ DATA_SETS.register(
         "lbsn2vec",
         "Foursquare check-ins of a city with friendships, of LBSN2Vec (WWW 2019): hours of the week, no coordinates.",
         Lbsn2vecSettings,
-        _import,
+        importer(_import_city),
         "lbsn2vec dataset_connected_Jakarta.mat --time-zone Asia/Jakarta",
     )
 )
@@ -296,7 +299,7 @@ DATA_SETS.register(
         "lbsn2vec-table",
         "Foursquare check-ins of New York with friendships, of LBSN2Vec, with weeks and coordinates reconstructed.",
         Lbsn2vecTableSettings,
-        _import_table,
+        importer(_import_table),
         "lbsn2vec-table nyc_checkins.csv.gz --friendships nyc_friendship_new.csv.gz",
     )
 )
@@ -311,15 +314,21 @@ class _City(NamedTuple):
 
     @classmethod
     def of(cls, fields: dict[str, Any], graph: str, subject: str) -> _City:
-        name = f"friendship_{graph}"
-        checkins, problems = _table_of(fields, "selected_checkins", 4)
-        friendships, friend_problems = _table_of(fields, name, 2)
-        problems += friend_problems
+        problems: list[Problem | str] = []
+        tables = []
+        for name, n_columns in (("selected_checkins", 4), (graph, 2)):
+            values = np.asarray(fields[name])
+            if values.ndim != 2 or values.shape[1] != n_columns or values.dtype.kind not in "iu":
+                found = f"{values.dtype} of shape {values.shape}"
+                problems.append(Problem(f"{name} as whole numbers in {n_columns} columns", found))
+                values = np.zeros((0, n_columns))
+            tables.append(values.astype(np.int64))
+        checkins, friendships = tables
         n_users = np.size(fields["selected_users_IDs"])
         for values, high, what in (
             (checkins[:, 0], n_users, "users of check-ins"),
             (checkins[:, 1], HOURS_OF_WEEK, "hours of the week"),
-            (friendships, n_users, f"users of {name}"),
+            (friendships, n_users, f"users of {graph}"),
         ):
             wrong = (values < 1) | (values > high)
             if wrong.any():
@@ -347,26 +356,10 @@ def _loaded(file: PathLike, friendships: str) -> dict[str, Any]:
     return fields
 
 
-def _table_of(fields: dict[str, Any], name: str, n_columns: int) -> tuple[np.ndarray, list[Problem | str]]:
-    """A table of whole numbers, empty where it is something else."""
-    values = np.asarray(fields[name])
-    if values.ndim == 2 and values.shape[1] == n_columns and values.dtype.kind in "iu":
-        return values.astype(np.int64), []
-    found = f"{values.dtype} of shape {values.shape}"
-    return np.zeros((0, n_columns), np.int64), [Problem(f"{name} as whole numbers in {n_columns} columns", found)]
-
-
 def _weeks_of_rows(user: np.ndarray, hour: np.ndarray) -> np.ndarray:
     """How often the hour of the week went back among a user's rows so far, in the order of the rows."""
-    order = np.argsort(user, kind="stable")
-    ordered_user, ordered_hour = user[order], hour[order]
-    same = ordered_user[1:] == ordered_user[:-1]
-    back = np.concatenate([[False], same & (ordered_hour[1:] < ordered_hour[:-1])])
-    total = np.cumsum(back)
-    first = np.searchsorted(ordered_user, ordered_user)
-    week = np.empty(len(user), np.int64)
-    week[order] = total - total[first]
-    return week
+    went_back = pd.Series(hour).groupby(user).diff() < 0
+    return went_back.groupby(user).cumsum().to_numpy(np.int64)
 
 
 def _time_of(hour: np.ndarray, week: np.ndarray | int = 0) -> np.ndarray:

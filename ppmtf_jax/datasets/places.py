@@ -10,8 +10,7 @@ import pandas as pd
 from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
-from ppmtf_jax.datasets.checks import degrees
-from ppmtf_jax.datasets.tables import codes_of
+from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
 from ppmtf_jax.errors import InputError, Problem
 
 Number = int | float
@@ -164,15 +163,12 @@ class Assigned(NamedTuple):
 
 
 def assign_places(
-    checkins: pd.DataFrame, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
+    checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
     """Find the place of each check-in.
 
     Parameters
     ----------
-    checkins : DataFrame
-        Columns latitude, longitude, user, and for `MostVisited` place.
-    choice : GridPlaces or MostVisited
     min_users : int
         Places with check-ins of fewer users are not kept.
     others : "drop" or "nearest"
@@ -183,45 +179,44 @@ def assign_places(
     InputError
         No place has so many users.
     """
-    latitude, longitude = degrees(checkins)
-    on_grid = isinstance(choice, GridPlaces)
-    if on_grid:
-        codes, own = choice.place_of(latitude, longitude), choice.table()
+    latitude, longitude = checkins.latitude, checkins.longitude
+    if isinstance(choice, GridPlaces):
+        code, own = choice.place_of(latitude, longitude), choice.table()
+        by_id, n_kept = np.arange(len(own)), len(own)
     else:
-        codes, ids = codes_of(checkins["place"])
-        own = PlaceTable(ids, *_middles(latitude, longitude, codes))
-    inside = codes >= 0
-    visits, n_users = _visits_and_users(codes[inside], codes_of(checkins["user"])[0][inside], len(own))
+        code, ids = checkins.place
+        own = PlaceTable(ids, *_middles(latitude, longitude, code))
+        by_id, n_kept = np.argsort(ids, kind="stable"), choice.n_places
+    inside = code >= 0
+    n_visits, n_users = _visits_and_users(code[inside], checkins.user.code[inside], len(own))
     enough = n_users >= min_users
     if inside.any() and not enough.any():
         raise InputError("places", [too_few_users(min_users, int(n_users.max()))])
-    by_id = np.arange(len(own)) if on_grid else np.argsort(own.ids, kind="stable")
-    ranked = by_id[np.argsort(-visits[by_id], kind="stable")]
+    ranked = by_id[np.argsort(-n_visits[by_id], kind="stable")]
     ranked = ranked[enough[ranked]]
-    chosen = ranked if on_grid else ranked[: choice.n_places]
+    chosen = ranked[:n_kept]
     kept = np.zeros(len(own), bool)
     kept[chosen] = True
-    total = np.cumsum(visits[ranked])
+    total = np.cumsum(n_visits[ranked])
     n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
-    n_for_most = n_for_most if n_for_most > len(chosen) else None
-
     goes_to, moved_km = np.where(kept, np.arange(len(own)), -1), np.zeros(len(own))
     if others == "nearest":
         goes_to, moved_km = nearest_kept(own, kept)
-    # One more for check-ins outside of the box.
-    goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
-    place, places = goes_to[codes], own
-    if not on_grid:
+    places = own
+    if not isinstance(choice, GridPlaces):
         index = np.full(len(own) + 1, -1, np.int64)
         index[chosen] = np.arange(len(chosen))
-        place = index[place]
-        here = kept[codes]
+        goes_to = index[goes_to]
+        here = kept[code]
         category = None
-        if "category" in checkins:
-            category = _most_frequent_category(checkins["category"][here], place[here], len(chosen))
+        if checkins.category is not None:
+            category = _most_frequent_category(checkins.category.at(here), index[code[here]], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
-    few, beyond = inside & ~enough[codes], inside & enough[codes] & ~kept[codes]
-    return Assigned(place, places, ~inside, few, beyond, moved_km[codes], n_for_most)
+    # One more for check-ins outside of the box, whose code is -1.
+    goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
+    few, beyond = inside & ~enough[code], inside & enough[code] & ~kept[code]
+    more = n_for_most if n_for_most > len(chosen) else None
+    return Assigned(goes_to[code], places, ~inside, few, beyond, moved_km[code], more)
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -266,14 +261,9 @@ def too_few_users(min_users: int, found: int) -> Problem:
     return Problem(f"a place of at least {min_users} users", f"at most {found}", way_out=way_out)
 
 
-def off_grid_problems(checkins: pd.DataFrame, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
-    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped.
-
-    Parameters
-    ----------
-    inside : bool array, shape (rows,)
-    """
-    latitude, longitude = degrees(checkins)
+def off_grid_problems(checkins: CheckIns, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
+    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
+    latitude, longitude = checkins.latitude, checkins.longitude
     n_if_swapped = 0 if 2 * inside.sum() > len(inside) else int((grid.place_of(longitude, latitude) >= 0).sum())
     is_swapped = n_if_swapped > max(len(inside) / 2, inside.sum())
     if inside.any() and not is_swapped:
@@ -317,12 +307,11 @@ def _mean_longitude(longitude: np.ndarray, place: np.ndarray) -> np.ndarray:
     return np.degrees(np.arctan2(np.bincount(place, np.sin(angle)), np.bincount(place, np.cos(angle))))
 
 
-def _most_frequent_category(category: pd.Series, place: np.ndarray, n_places: int) -> np.ndarray:
+def _most_frequent_category(category: Coded, place: np.ndarray, n_places: int) -> np.ndarray:
     """Label of each place; equally frequent ones in alphabetical order, "" where there is none."""
-    codes, values = codes_of(category)
-    labels = np.append(values.astype(str), "")
-    named = labels[codes] != ""
-    counts = pd.DataFrame({"place": place[named], "label": labels[codes[named]]}).value_counts().reset_index()
+    label = np.append(category.ids.astype(str), "")[category.code]
+    named = label != ""
+    counts = pd.DataFrame({"place": place[named], "label": label[named]}).value_counts().reset_index()
     best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
     result = np.full(n_places, "", object)
     result[best["place"].to_numpy()] = best["label"].to_numpy(object)

@@ -11,9 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Events, Rows
+from ppmtf_jax.datasets.discretization import PlacedCheckIns, TracedEvents
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, OtherPlaces, is_count
 from ppmtf_jax.errors import InputError, Problem
 
@@ -81,51 +82,53 @@ class SpacedTraces:
     def resolution_s(self) -> int:
         return self.min_gap_s
 
-    def events_of(self, rows: Rows, time_zone: str) -> Events:
+    def events_of(self, checkins: PlacedCheckIns, time_zone: str) -> TracedEvents:
         """The events among check-ins at places, in any order.
 
         Raises
         ------
         InputError
-            Nobody has enough of them.
+            No user has enough of them.
         """
-        spaced = rows.at(np.lexsort((rows.utc, rows.user)))
-        spaced = spaced.at(is_spaced(spaced.user, spaced.utc, self.min_gap_s))
+        spaced = checkins.at(np.lexsort((checkins.utc_s, checkins.user)))
+        spaced = spaced.at(is_spaced(spaced.user, spaced.utc_s, self.min_gap_s))
         needed, had = self.n_traces * self.trace_length, np.bincount(spaced.user)
         if had.max() < needed:
             expected = f"at least one user with {needed} check-ins more than {self.min_gap_s} s apart"
             way_out = "Ask for fewer or shorter traces, or choose a larger box or more places"
             raise InputError("spaced traces", [Problem(expected, f"at most {had.max()}", way_out=way_out)])
         enough = spaced.at(had[spaced.user] >= needed)
-        events = self._first_of(enough, needed) if self.max_gap_s is None else self._cut_by_gaps(enough)
+        if self.max_gap_s is None:
+            number = rank_in_run(enough.user)
+            kept = enough.at(number < needed)
+            trace, instant = np.divmod(number[number < needed], self.trace_length)
+        else:
+            kept, trace, instant = _cut_by_gaps(enough, self.max_gap_s)
         n_users, n_left_out = len(np.unique(enough.user)), int(np.count_nonzero((had > 0) & (had < needed)))
-        n_close, n_few = len(rows.user) - len(spaced.user), len(spaced.user) - len(enough.user)
+        n_close, n_few = len(checkins.user) - len(spaced.user), len(spaced.user) - len(enough.user)
         why = "beyond them" if self.max_gap_s is None else "alone in a trace"
         notes = [
             f"check-ins left out: {n_close:,} within {self.min_gap_s} s of the last one kept, "
             f"{n_few:,} of {n_left_out:,} users with less than {needed}, "
-            f"{len(enough.user) - len(events[0].user):,} of the {n_users:,} others {why}",
+            f"{len(enough.user) - len(kept.user):,} of the {n_users:,} others {why}",
             "instants number the places of a trace, they are no times",
         ]
-        kept, trace, instant = events
-        first_day = str(rows.local.min().astype("datetime64[D]"))
+        first_day = str(checkins.local.min().astype("datetime64[D]"))
         n_instants = int(instant.max(initial=0)) + 1
         grid = TimeGrid.each_instant(f"{first_day}T00:00:00", int(self.min_gap_s), n_instants, time_zone)
-        return Events(kept, trace, instant, grid, 0, notes=notes)
+        return TracedEvents(kept, trace, instant, grid, notes=notes)
 
-    def _first_of(self, rows: Rows, needed: int) -> tuple[Rows, np.ndarray, np.ndarray]:
-        number = _number_in_group(rows.user)
-        first = number < needed
-        return rows.at(first), *np.divmod(number[first], self.trace_length)
 
-    def _cut_by_gaps(self, rows: Rows) -> tuple[Rows, np.ndarray, np.ndarray]:
-        far = np.diff(rows.utc) > self.max_gap_s
-        group = np.cumsum(np.concatenate([[True], far | (np.diff(rows.user) != 0)])) - 1
-        together = np.bincount(group)[group] > 1
-        rows, group = rows.at(together), group[together]
-        first = np.flatnonzero(np.diff(group, prepend=-1))
-        trace = _number_in_group(rows.user[first])
-        return rows, np.repeat(trace, np.diff(first, append=len(group))), _number_in_group(group)
+def _cut_by_gaps(checkins: PlacedCheckIns, max_gap_s: Number) -> tuple[PlacedCheckIns, np.ndarray, np.ndarray]:
+    """Check-ins that are not alone in their trace, the number of the trace of each, and its rank in the trace."""
+    begins = run_begins(checkins.user)
+    begins[1:] |= np.diff(checkins.utc_s) > max_gap_s
+    group = np.cumsum(begins) - 1
+    together = np.bincount(group)[group] > 1
+    checkins, group = checkins.at(together), group[together]
+    first = run_begins(group)
+    trace = rank_in_run(checkins.user[first])[np.cumsum(first) - 1]
+    return checkins, trace, rank_in_run(group)
 
 
 def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarray:
@@ -190,15 +193,9 @@ def split_traces(traces: Traces, share: float) -> tuple[Traces, Traces]:
         raise InputError("split", [Problem("a share above 0 and below 1", repr(share))])
     user, _ = traces.trace_table()
     n_first = np.maximum(1, np.ceil(share * np.bincount(user) - 1e-9))
-    is_first = _number_in_group(user) < n_first[user]
+    is_first = rank_in_run(user) < n_first[user]
     if is_first.all():
         at_least = int(np.floor(1 / (1 - share))) + 1 if share > 0.5 else 2
         found = f"at most {np.bincount(user).max()}"
         raise InputError("split", [Problem(f"users with at least {at_least} traces", found)])
     return traces.select_traces(is_first), traces.select_traces(~is_first)
-
-
-def _number_in_group(group: np.ndarray) -> np.ndarray:
-    """0, 1, ... within each run of equal numbers."""
-    first = np.flatnonzero(np.diff(group, prepend=-1))
-    return np.arange(len(group)) - np.repeat(first, np.diff(first, append=len(group)))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
+from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import InputError, Problem
@@ -91,30 +94,52 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     user, user_ids = codes_of(fixes["user"])
     trace, trace_ids = codes_of(fixes["trace"]) if "trace" in fixes else (np.zeros(len(fixes), np.int32), None)
     utc_s = fixes["utc_time"].to_numpy("datetime64[s]").astype(np.int64)
-    order = np.lexsort((utc_s, trace, user))
-    user, trace, utc_s = user[order], trace[order], utc_s[order]
-    latitude, longitude = (fixes[name].to_numpy(np.float64)[order] for name in ("latitude", "longitude"))
-    begins = (np.diff(user, prepend=-1) != 0) | (np.diff(trace, prepend=-1) != 0)
-    begins = np.flatnonzero(begins | (np.diff(utc_s, prepend=utc_s[:1]) > settings.max_gap_s))
-    first, stop = _Search(begins, latitude, longitude, utc_s, settings).stays()
-    n_fixes = stop - first
-    # From the first fix and not from a meridian, so that no stay is torn where longitudes begin.
-    of_stay = np.repeat(first, np.diff(first, append=len(order)))
-    east = _wrapped(longitude[len(order) - len(of_stay) :] - longitude[of_stay])
-    east = np.concatenate([np.zeros(len(order) - len(of_stay)), east])
-    columns: dict[str, object] = {"user": user_ids[user[first]]}
+    latitude, longitude = (fixes[name].to_numpy(np.float64) for name in ("latitude", "longitude"))
+    stays = _stays(user, trace, latitude, longitude, utc_s, settings)
+    columns: dict[str, object] = {"user": user_ids[user[stays.fix]]}
     if trace_ids is not None:
-        columns["trace"] = trace_ids[trace[first]]
-    columns["latitude"] = _sums(latitude, first, stop) / n_fixes
-    columns["longitude"] = _wrapped(longitude[first] + _sums(east, first, stop) / n_fixes)
-    columns["arrival"], columns["departure"] = (utc_s[at].astype("datetime64[s]") for at in (first, stop - 1))
-    return pd.DataFrame(columns)
+        columns["trace"] = trace_ids[trace[stays.fix]]
+    times = {name: getattr(stays, name).astype("datetime64[s]") for name in ("arrival", "departure")}
+    return pd.DataFrame(columns | {"latitude": stays.latitude, "longitude": stays.longitude} | times)
+
+
+class _Stays(NamedTuple):
+    """First fix of each stay, mean coordinates, and first and last time in seconds."""
+
+    fix: np.ndarray
+    latitude: np.ndarray
+    longitude: np.ndarray
+    arrival: np.ndarray
+    departure: np.ndarray
+
+
+def _stays(
+    user: np.ndarray,
+    trace: np.ndarray,
+    latitude: np.ndarray,
+    longitude: np.ndarray,
+    utc_s: np.ndarray,
+    settings: StayPoints,
+) -> _Stays:
+    order = np.lexsort((utc_s, trace, user))
+    utc_s, latitude, longitude = utc_s[order], latitude[order], longitude[order]
+    begins = run_begins(user[order], trace[order])
+    begins[1:] |= np.diff(utc_s) > settings.max_gap_s
+    first, stop = _Search(np.flatnonzero(begins), latitude, longitude, utc_s, settings).stays()
+    n_fixes = stop - first
+    # Longitudes are counted from the first fix, so that a stay at the 180th meridian is not torn apart.
+    east = longitude.copy()
+    if len(first):
+        east[first[0] :] -= np.repeat(longitude[first], np.diff(first, append=len(order)))
+    east = _wrapped(east)
+    mean_longitude = _wrapped(longitude[first] + _sums(east, first, stop) / n_fixes)
+    return _Stays(order[first], _sums(latitude, first, stop) / n_fixes, mean_longitude, utc_s[first], utc_s[stop - 1])
 
 
 def stays_as_checkins(
-    fixes: pd.DataFrame, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
-) -> tuple[pd.DataFrame, str]:
-    """Stays as check-ins for `discretize`, and a note on them.
+    fixes: CheckIns, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
+) -> tuple[CheckIns, str]:
+    """Stays as check-ins, and a note on them.
 
     Parameters
     ----------
@@ -125,32 +150,35 @@ def stays_as_checkins(
     Raises
     ------
     InputError
-        Nobody stays anywhere.
+        There is no stay.
     """
-    stays = find_stay_points(fixes, settings)
-    what = f"{settings.duration_s:g} s within {settings.distance_m:g} m"
-    if not len(stays):
+    found = _stays(fixes.user.code, fixes.trace.code, fixes.latitude, fixes.longitude, fixes.utc_s, settings)
+    n_stays, what = len(found.fix), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
+    if not n_stays:
         way_out = "Ask for a shorter stay or a larger distance, or leave stay points out"
-        raise InputError(subject, [Problem(f"a stay of {what}", f"none in {len(fixes):,} fixes", way_out=way_out)])
-    arrival, departure = (
-        stays.pop(name).to_numpy("datetime64[s]").astype(np.int64) for name in ("arrival", "departure")
-    )
-    stay, utc = np.arange(len(stays)), arrival
+        raise InputError(subject, [Problem(f"a stay of {what}", f"none in {fixes.n_rows:,} fixes", way_out=way_out)])
+    stay, utc_s = np.arange(n_stays), found.arrival
     if repeat_s is not None:
-        local = local_times(pd.DatetimeIndex(arrival.astype("datetime64[s]")), time_zone).astype(np.int64)
-        stay, later_s = begun_instants(local, departure - arrival, repeat_s)
+        stay, later_s = begun_instants(_local_s(found.arrival, time_zone), found.departure - found.arrival, repeat_s)
         # The departure too: clocks that change in between shift the instants.
-        stay, utc = np.append(stay, np.arange(len(stays))), np.append(arrival[stay] + later_s, departure)
-        order = np.lexsort((utc, stay))
-        stay, utc = stay[order], utc[order]
-    utc = utc.astype("datetime64[s]")
-    checkins = stays.loc[stay].reset_index(drop=True)
-    checkins["local_time"], checkins["utc_time"] = local_times(pd.DatetimeIndex(utc), time_zone), utc
-    if repeat_s is not None:
-        instant = checkins["local_time"].to_numpy("datetime64[s]").astype(np.int64) // repeat_s
-        again = pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
-        checkins = checkins[~again].reset_index(drop=True)
-    return checkins, f"{len(fixes):,} fixes became {len(stays):,} stays of {what} at least"
+        stay, utc_s = np.append(stay, np.arange(n_stays)), np.append(found.arrival[stay] + later_s, found.departure)
+        order = np.lexsort((utc_s, stay))
+        stay, utc_s = stay[order], utc_s[order]
+        instant = _local_s(utc_s, time_zone) // repeat_s
+        once = ~pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
+        stay, utc_s = stay[once], utc_s[once]
+    checkins = fixes.at(found.fix[stay])._replace(
+        latitude=found.latitude[stay],
+        longitude=found.longitude[stay],
+        local=_local_s(utc_s, time_zone).astype("datetime64[s]"),
+        utc_s=utc_s,
+    )
+    return checkins, f"{fixes.n_rows:,} fixes became {n_stays:,} stays of {what} at least"
+
+
+def _local_s(utc_s: np.ndarray, time_zone: str) -> np.ndarray:
+    """Wall-clock time in seconds."""
+    return local_times(pd.DatetimeIndex(utc_s.astype("datetime64[s]")), time_zone).astype(np.int64)
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
@@ -181,7 +209,7 @@ def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> 
     to_next = step_s - start_s % step_s
     n_instants = 1 + np.maximum(0, (duration_s - to_next) // step_s + 1)
     stay = np.repeat(np.arange(len(start_s)), n_instants)
-    number = np.arange(len(stay)) - np.repeat(np.cumsum(n_instants) - n_instants, n_instants)
+    number = rank_in_run(stay)
     return stay, np.where(number > 0, to_next[stay] + (number - 1) * step_s, 0)
 
 

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppmtf_jax.datasets.discretization import Discretization, discretize
+from ppmtf_jax.datasets.coded_checkins import Findings
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
+from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Problem
 from tests.support import every_place
 
@@ -262,7 +264,7 @@ def test_friendships_are_restricted_to_users_with_events():
     friends = pd.DataFrame({"user": [1, 2, 1], "friend": [2, 1, 3]})
     traces, report = run(frame, every_place(MostVisited(1)), friendships=friends)
     assert traces.friendships.tolist() == [[0, 1]]
-    assert report.notes == ("1 of 3 friendship rows left out: somebody has no event",)
+    assert report.notes == ("1 of 3 friendship rows left out: a user has no event",)
 
 
 def test_report_says_what_became_of_the_rows():
@@ -311,7 +313,7 @@ def test_every_problem_of_a_table_is_listed_at_once():
     frame["longitude"] = [35.7, 200.0]
     known = Problem("something", "something else")
     with pytest.raises(InputError) as error:
-        run(frame, every_place(), subject="table", problems=[known])
+        run(frame, every_place(), subject="table", findings=Findings([known]))
     assert str(error.value).splitlines()[0] == "table: 6 problems"
     assert error.value.problems[0] == known
     found = [problem.found for problem in error.value.problems]

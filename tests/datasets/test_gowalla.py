@@ -37,7 +37,7 @@ def test_hand_made_files_over_both_changes_of_summer_time():
     assert traces.friendships.tolist() == [[0, 1]]
     assert (report.n_rows, report.n_duplicates, report.n_other_places, report.n_same_instant) == (7, 1, 1, 1)
     assert (report.n_events, report.n_transitions, report.n_users) == (7 - 3, 1, 2)
-    assert report.notes == ("3 of 5 friendship rows left out: somebody has no event",)
+    assert report.notes == ("3 of 5 friendship rows left out: a user has no event",)
 
 
 def test_repeated_rows_are_no_visits():
@@ -81,7 +81,7 @@ def test_new_york(gowalla_nyc):
     assert (report.n_events, report.n_transitions, report.n_users) == (44_613, 4_644, 5_969)
     assert traces.places.ids[:3].tolist() == [12505, 23261, 11844]
     assert len(traces.friendships) == 12_180
-    assert report.notes == ("5,682 of 30,042 friendship rows left out: somebody has no event",)
+    assert report.notes == ("5,682 of 30,042 friendship rows left out: a user has no event",)
     assert (report.first_time, report.last_time) == ("2009-04-23T18:37:00", "2010-10-22T14:57:31")
     assert report.quietest_hour in range(2, 6)
 

@@ -87,7 +87,7 @@ def test_friendships_of_before_and_after(tmp_path):
     file = city_file(tmp_path)
     traces, report = read_lbsn2vec(file)
     assert traces.user_ids[traces.friendships].tolist() == [[1, 2], [2, 3]]
-    assert report.notes[-1] == "1 of 3 friendship rows left out: somebody has no event"
+    assert report.notes[-1] == "1 of 3 friendship rows left out: a user has no event"
     assert read_lbsn2vec(file, graph="old")[0].friendships.tolist() == [[0, 1]]
     # Hour 167 and hour 1, whichever weeks they were in.
     assert len(find_colocations(traces, FriendGraph.of(traces))) == 2
@@ -177,7 +177,7 @@ def test_weeks_make_dates():
         # Made up: somewhere else.
         "5 of 5 check-ins are where the sun is over 4 h off the clocks of America/New_York: in other zones, whose "
         "nights are other slots",
-        "1 of 3 friendship rows left out: somebody has no event",
+        "1 of 3 friendship rows left out: a user has no event",
     )
     assert traces.places.category.tolist() == ["Bar", "6"]
     assert traces.user_ids[traces.friendships].tolist() == [[1, 2], [2, 4]]

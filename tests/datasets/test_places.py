@@ -6,10 +6,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, assign_places
+from ppmtf_jax.datasets.coded_checkins import CheckIns
+from ppmtf_jax.datasets.places import Assigned, GridPlaces, MostVisited, assign_places
 from ppmtf_jax.errors import InputError
 
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
+
+
+def assign(checkins: pd.DataFrame, *choice) -> Assigned:
+    """Places of check-ins, all at one time."""
+    time = pd.Timestamp("2024-01-01")
+    return assign_places(CheckIns.of(checkins.assign(local_time=time, utc_time=time), "UTC")[0], *choice)
 
 
 def test_centre_of_each_cell_is_in_that_cell():
@@ -54,10 +61,10 @@ FIJI = [179.98, -179.99, 179.99, -179.98, -179.97]
 
 def test_a_place_on_the_180th_meridian_is_where_its_check_ins_are():
     checkins = pd.DataFrame({"user": 1, "place": "a", "latitude": -17.0, "longitude": FIJI})
-    places = assign_places(checkins, MostVisited(1)).places
+    places = assign(checkins, MostVisited(1)).places
     # Eastward from 179.98 they are at 0, .01, .03, .04 and .05 degrees.
     assert places.longitude == pytest.approx([-179.99])
-    elsewhere = assign_places(checkins.assign(longitude=np.array(FIJI) % 360 - 40), MostVisited(1)).places
+    elsewhere = assign(checkins.assign(longitude=np.array(FIJI) % 360 - 40), MostVisited(1)).places
     assert elsewhere.longitude == pytest.approx([140.01])
 
 
@@ -89,18 +96,18 @@ def some_checkins(n_users_of: dict[str, int]) -> pd.DataFrame:
 
 def test_users_of_a_place_are_counted_and_not_its_check_ins():
     checkins = some_checkins({"home": 1, "bar": 5, "cafe": 4, "park": 6})
-    assigned = assign_places(pd.concat([checkins, *[checkins[:3]] * 9]), MostVisited(10), 5)
+    assigned = assign(pd.concat([checkins, *[checkins[:3]] * 9]), MostVisited(10), 5)
     assert assigned.places.ids.tolist() == ["park", "bar"]
     assert (assigned.few.sum(), assigned.beyond.sum()) == (30 + 12, 0)
     assert (assigned.place >= 0).sum() == 3 * (5 + 6)
-    one = assign_places(checkins, MostVisited(1), 5)
+    one = assign(checkins, MostVisited(1), 5)
     assert (one.places.ids.tolist(), one.few.sum(), one.beyond.sum(), one.n_for_most) == (["park"], 15, 15, 2)
-    assert assign_places(checkins, MostVisited(10)).places.ids.tolist() == ["park", "bar", "cafe", "home"]
+    assert assign(checkins, MostVisited(10)).places.ids.tolist() == ["park", "bar", "cafe", "home"]
 
 
 def test_check_ins_at_other_places_go_to_the_nearest_that_is_kept():
     checkins = some_checkins({"bar": 5, "home": 1, "cafe": 2, "park": 6})
-    assigned = assign_places(checkins, MostVisited(10), 5, "nearest")
+    assigned = assign(checkins, MostVisited(10), 5, "nearest")
     # Home is .01 degrees north of the bar, the cafe .01 degrees south of the park: 1.112 km each.
     assert assigned.places.ids[assigned.place].tolist() == ["bar"] * 18 + ["park"] * 24
     assert assigned.moved_km.tolist() == pytest.approx([0] * 15 + [np.radians(0.01) * 6371] * 9 + [0] * 18)
@@ -109,20 +116,20 @@ def test_check_ins_at_other_places_go_to_the_nearest_that_is_kept():
 
 def test_cells_of_few_users_stay_in_the_table_without_check_ins():
     checkins, box = some_checkins({"bar": 5, "home": 1}), GridPlaces(34.995, 35.025, 138, 140, 3, 1)
-    assigned = assign_places(checkins, box, 5)
+    assigned = assign(checkins, box, 5)
     assert (len(assigned.places), assigned.place.tolist()) == (3, [0] * 15 + [-1] * 3)
     assert (assigned.few.sum(), assigned.outside.sum()) == (3, 0)
-    moved = assign_places(pd.concat([checkins, checkins[:1].assign(latitude=40.0)]), box, 5, "nearest")
+    moved = assign(pd.concat([checkins, checkins[:1].assign(latitude=40.0)]), box, 5, "nearest")
     assert moved.place.tolist() == [0] * 18 + [-1]
 
 
 def test_no_place_of_enough_users_is_refused():
     for choice in (MostVisited(3), GridPlaces(30, 40, 138, 140, 1, 1)):
         with pytest.raises(InputError, match=r"at least 5 users; found at most 2.*min_users_per_place; 1 keeps all"):
-            assign_places(some_checkins({"bar": 2}), choice, 5)
+            assign(some_checkins({"bar": 2}), choice, 5)
 
 
 def test_the_nearest_place_needs_coordinates():
     nowhere = some_checkins({"bar": 5, "home": 1}).assign(latitude=0.0, longitude=0.0)
     with pytest.raises(InputError, match="the same for all"):
-        assign_places(nowhere, MostVisited(3), 5, "nearest")
+        assign(nowhere, MostVisited(3), 5, "nearest")
