@@ -30,13 +30,32 @@ class Setting:
         return self.name if self.value is None else f"{self.name}={self.value!r}"
 
 
-# A text of a message, or its parts where some of them are settings.
-Text = str | tuple[str | Setting, ...]
+class Message(str):
+    """A text that keeps the settings that it names as data, so that the command line can write them as options.
 
+    Examples
+    --------
+    >>> text = Message("Name the zone, such as ", Setting("time_zone", "Asia/Tokyo"))
+    >>> print(text, "or", text.spelled(lambda setting: f"--{setting.name} {setting.value}"))
+    Name the zone, such as time_zone='Asia/Tokyo' or Name the zone, such as --time_zone Asia/Tokyo
+    """
 
-def spelled(text: Text, spell: Callable[[Setting], str] = str) -> str:
-    """A text, with every setting in it written by `spell`."""
-    return text if isinstance(text, str) else "".join(p if isinstance(p, str) else spell(p) for p in text)
+    parts: tuple[str | Setting, ...]
+
+    def __new__(cls, *parts: str | Setting) -> Message:
+        inner = [part for each in parts for part in (each.parts if isinstance(each, Message) else (each,))]
+        message = super().__new__(cls, "".join(map(str, inner)))
+        message.parts = tuple(inner)
+        return message
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[str]) -> Message:
+        """Texts below each other."""
+        return cls(*[part for line in lines for part in ("\n", line)][1:])
+
+    def spelled(self, spell: Callable[[Setting], str]) -> str:
+        """The text, with every setting written by `spell`."""
+        return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -45,33 +64,33 @@ class Problem:
 
     Parameters
     ----------
-    expected, found : str, or tuple of str and Setting
+    expected, found : str
         What should have been there, and what was.
     n_rows : int
         How many rows are concerned; 0 where the problem is not one of rows.
     examples : tuple of str
         The first offenders.
-    way_out : str, or tuple of str and Setting
+    way_out : str
         What the user can do about it.
     """
 
-    expected: Text
-    found: Text
+    expected: str
+    found: str
     n_rows: int = 0
     examples: tuple[str, ...] = ()
-    way_out: Text = ""
+    way_out: str = ""
 
     def __str__(self) -> str:
-        return self.told()
+        return str.__str__(self.message())
 
-    def told(self, spell: Callable[[Setting], str] = str) -> str:
-        """The problem as a text, with every setting written by `spell`."""
-        text = f"expected {spelled(self.expected, spell)}; found {spelled(self.found, spell)}"
+    def message(self) -> Message:
+        """The problem as a text."""
+        text = Message("expected ", self.expected, "; found ", self.found)
         if self.n_rows:
-            text += f" ({self.n_rows} row{'s' if self.n_rows > 1 else ''})"
+            text = Message(text, f" ({self.n_rows} row{'s' if self.n_rows > 1 else ''})")
         if self.examples:
-            text += f", first: {', '.join(self.examples)}"
-        return text + (f". {spelled(self.way_out, spell)}" if self.way_out else ".")
+            text = Message(text, f", first: {', '.join(self.examples)}")
+        return Message(text, ". ", self.way_out) if self.way_out else Message(text, ".")
 
 
 class PpmtfError(Exception):
@@ -91,14 +110,15 @@ class InputError(PpmtfError, ValueError):
     def __init__(self, subject: str, problems: Iterable[Problem | str]):
         self.subject = subject
         self.problems = tuple(problems)
-        super().__init__(self.told())
+        super().__init__(str(self.message()))
 
-    def told(self, spell: Callable[[Setting], str] = str) -> str:
-        """The whole message, with every setting written by `spell`."""
-        lines = [each.told(spell) if isinstance(each, Problem) else each for each in self.problems]
+    def message(self) -> Message:
+        """The whole text, which names all problems."""
+        lines = [each.message() if isinstance(each, Problem) else each for each in self.problems]
         if len(lines) == 1:
-            return f"{self.subject}: {lines[0]}"
-        return f"{self.subject}: {len(lines)} problems\n" + "\n".join(f"  - {line}" for line in lines)
+            return Message(f"{self.subject}: ", *lines)
+        head = f"{self.subject}: {len(lines)} problems"
+        return Message.of_lines([head, *(Message("  - ", line) for line in lines)])
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[Problem | str, ...]]]:
         """Pickled by its parts, not by its message, so that it comes back from another process."""

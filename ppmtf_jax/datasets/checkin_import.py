@@ -18,6 +18,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import spinner
 
 DEFAULT_PLACES = 1000
+PLACES_FIELDS = ("n_places", "grid", "cell_m")
 DISCRETIZATION_FIELDS = ("step_s", "slot_s", "max_gap_s", "min_users_per_place", "other_places")
 
 

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ppmtf_jax.errors import Problem, Setting
+from ppmtf_jax.errors import Message, Problem, Setting
 
 NEEDED_COLUMNS = ("user", "time", "latitude", "longitude")
 OPTIONAL_COLUMNS = ("place", "category", "trace", "date")
@@ -100,7 +100,7 @@ def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], fi
         same = [k for k in ranked if simple[k] == simple[ranked[0]]]
         rivals = ranked if role in CHOSEN_BY_ITS_OWNER and not is_exact else same
         if len(rivals) > 1:
-            way_out = ("Tell which it is, such as ", Setting("columns", {role: str(names[rivals[0]])}))
+            way_out = Message("Tell which it is, such as ", Setting("columns", {role: str(names[rivals[0]])}))
             several = ", ".join(repr(names[k]) for k in rivals)
             problems.append(Problem(f"one column that can be the {role}", several, way_out=way_out))
         elif ranked:
@@ -141,7 +141,7 @@ def _missing(
     if any(_is_number(text) for text in texts):
         way_out += ["; where the file has no header line, by position from 0, such as ", Setting("columns", {"user": 0})]
     needed = [str(columns.get(role, role)) for role in roles if role not in (*OPTIONAL_COLUMNS, *END_COLUMNS)]
-    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=tuple(way_out))
+    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=Message(*way_out))
 
 
 def _is_number(text: str) -> bool:

@@ -266,7 +266,6 @@ def _from_arrow(names: Sequence[str], read: Callable[[list[str]], pa.Table], wan
         kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         is_view = kind in (pa.string_view(), pa.binary_view())
         arrays[name] = array.cast(pa.large_string() if is_view else kind)
-    # Row 1 of a spreadsheet is its header; what has no header in a row of its own begins with row 1.
     return _Part(pa.table(arrays), pd.RangeIndex(1, len(table) + 1), called, [], notes)
 
 
@@ -303,7 +302,7 @@ def _tidy_ids(frame: pd.DataFrame) -> list[str]:
     padded = []
     for name in ID_COLUMNS:
         is_text_file = name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype)
-        if name not in frame or not (is_text_file or pd.api.types.is_string_dtype(frame[name].dtype)):
+        if name not in frame or not (is_text_file or pd.api.types.is_string_dtype(frame[name])):
             continue
         codes, values = codes_of(frame[name])
         ids = pd.Series(values, dtype=object)
@@ -361,9 +360,12 @@ def _read_parquet(path: Path, stream: Any, wanted: _Wanted) -> _Part:
 
 
 def _read_spreadsheet(path: Path, wanted: _Wanted) -> _Part:
-    engine, _ = _optional(path, "a spreadsheet", ["python_calamine", "openpyxl"])
-    header = 0 if wanted.has_header else None
-    sheets = pd.read_excel(path, sheet_name=None, header=header, dtype=object, engine=engine.removeprefix("python_"))
+    engine, module = _optional(path, "a spreadsheet", ["python_calamine", "openpyxl"])
+    reader = {"header": 0 if wanted.has_header else None, "engine": engine.removeprefix("python_")}
+    try:
+        sheets = pd.read_excel(path, sheet_name=None, dtype=object, **reader)
+    except (getattr(module, "CalamineError", KeyError), KeyError) as error:
+        raise _unreadable(path, error) from error
     name, sheet = next(iter(sheets.items()))
     part = _from_pandas(path, sheet.convert_dtypes(), wanted)
     notes = part.notes + ([f"the first of {len(sheets)} sheets is read: {name!r}"] if len(sheets) > 1 else [])

@@ -12,7 +12,7 @@ import pandas as pd
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.datasets.tables import row_examples
 from ppmtf_jax.datasets.time_texts import NUMBER, DayOrder, Shapes, read_time_texts
-from ppmtf_jax.errors import Problem, Setting
+from ppmtf_jax.errors import Message, Problem, Setting
 
 # Seconds since 1970 of 1980 and 2100: years, dates such as 20240131 and times such as 20240131180000 lie outside,
 # and so does a count in one unit that is read in another.
@@ -56,7 +56,7 @@ class _Written(NamedTuple):
     dates_only: bool = False
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    way_out: str | tuple[str | Setting, ...] = ""
+    way_out: str = ""
     is_count: bool = False
 
 
@@ -189,7 +189,7 @@ def _from_texts(column: pd.Series, shapes: Shapes, day_first: bool | None) -> _W
     dates_only = bool(known.any() and not times.has_clock[known].any()) or _all_at_midnight(times.wall)
     problems = _day_order_problems(column, times.day_order)
     notes = tuple(f"dates are read as {layout}" for layout in times.layouts)
-    way_out = (
+    way_out = Message(
         "Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are "
         "written, such as ",
         Setting("time_format", "%d.%m.%Y %H:%M"),
@@ -201,7 +201,7 @@ def _day_order_problems(column: pd.Series, order: DayOrder) -> tuple[Problem, ..
     if not (order.is_mixed or not order.is_known):
         return ()
     day_first, month_first = (Setting("time_format", word) for word in DAY_ORDERS)
-    way_out = ("Tell which comes first: ", day_first, " or ", month_first)
+    way_out = Message("Tell which comes first: ", day_first, " or ", month_first)
     examples = row_examples(column, np.array(order.rows))
     if order.is_mixed:
         found = f"{order.n_day_first:,} with the day first and {order.n_month_first:,} with the month first"
@@ -227,11 +227,11 @@ def _by_format(column: pd.Series, time_format: str) -> _Written:
             wall = (parsed.tz_localize(None) if has_offset else parsed).as_unit("s").to_numpy("datetime64[s]")
         except (ValueError, TypeError) as error:
             fault = str(error)
-    expected = (Setting("time_format"), " as of strptime, such as '%d.%m.%Y %H:%M', or one of ")
     words = ", ".join((*DAY_ORDERS, *COUNTS))
-    problems = (Problem((*expected, words), f"{time_format!r}: {fault}"),) if fault else ()
+    expected = Message(Setting("time_format"), f" as of strptime, such as '%d.%m.%Y %H:%M', or one of {words}")
+    problems = (Problem(expected, f"{time_format!r}: {fault}"),) if fault else ()
     dates_only = not directives & set("HIcXTR") or _all_at_midnight(wall)
-    way_out = ("They are read as ", Setting("time_format", time_format))
+    way_out = Message("They are read as ", Setting("time_format", time_format))
     return _Written(wall, np.zeros(n, np.int32), np.full(n, has_offset), dates_only, problems, way_out=way_out)
 
 
@@ -257,13 +257,13 @@ def _offset_problems(
     problems = []
     if naive.any() and time_zone is None and times_in is None:
         expected, examples = "a time zone, for times without an offset", row_examples(column, np.flatnonzero(naive))
-        way_out = ("Name the zone of the clock that wrote them, such as ", Setting("time_zone", "Europe/Paris"))
+        way_out = Message("Name the zone of the clock that wrote them, such as ", Setting("time_zone", "Europe/Paris"))
         problems.append(Problem(expected, "none", int(naive.sum()), examples, way_out))
     if naive.any() and absolute.any():
         counts = f"{int(naive.sum())} without and {int(absolute.sum())} with one"
         problems.append(Problem("times all with an offset or all without", counts))
     elif absolute.any() and times_in is not None:
-        expected = ("times without an offset, which ", Setting("times_in", times_in), " is for")
+        expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
         way_out = "Leave it out: these times tell their offset, or count from 1970 in UTC"
         rows = np.flatnonzero(absolute)
         problems.append(Problem(expected, "times with one", len(rows), row_examples(column, rows), way_out))
