@@ -85,8 +85,9 @@ def clocks_and_sun(
 
     `local` is datetime64[s], `utc_s` seconds since 1970; all arrays have the shape (rows,).
     """
-    if np.abs(latitude).max() <= np.pi / 2 and np.abs(longitude).max() <= np.pi:
-        found = f"at most {np.abs(latitude).max():.3g} and {np.abs(longitude).max():.3g}, where there is no land"
+    north, east = np.abs(latitude).max(), np.abs(longitude).max()
+    if 0 < max(north, east) and north <= np.pi / 2 and east <= np.pi:
+        found = f"at most {north:.3g} and {east:.3g}, where there is no land"
         way_out = "Convert radians to degrees"
         return [Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)], []
     offset_h = (local.astype(np.int64) - utc_s) / 3600

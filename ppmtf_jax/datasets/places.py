@@ -11,7 +11,7 @@ from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
@@ -243,7 +243,8 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
     north, east = np.radians(places.latitude), np.radians(places.longitude)
     point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
     if not np.isfinite(point).all() or (len(places) > 1 and not np.ptp(point, axis=0).any()):
-        found, way_out = "missing ones, or the same for all", "Leave check-ins at other places out: other_places='drop'"
+        found = "missing ones, or the same for all"
+        way_out = Message("Leave check-ins at other places out: ", Setting("other_places", "drop"))
         raise InputError("places", [Problem("coordinates, to find the nearest place", found, way_out=way_out)])
     chosen, other = np.flatnonzero(kept), np.flatnonzero(~kept)
     chord, found = KDTree(point[chosen]).query(point[other])

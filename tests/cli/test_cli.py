@@ -539,7 +539,7 @@ def test_errors_of_an_import_name_its_options(tmp_path, monkeypatch):
     Path("my.csv").write_text("user,date,lat,lon\n1,2024-01-01,40.7,-74.0\n")
     said = refused("import", "checkins", "my.csv", "--check", "--time-zone", "Asia/Tokyo")
     assert "such as --columns date=day,time=clock; or count in days, with --step 86400 and --slot 86400" in said
-    assert "or choose a grid (--grid)" in said
+    assert "or choose a grid with --grid" in said
     Path("my.csv").write_text("user,time,lat,lon,poi\n1,2024-01-01T08:00,40.7,-74.0,a\n")
     assert "such as --time-zone Europe/Paris" in refused("import", "checkins", "my.csv", "--check")
 

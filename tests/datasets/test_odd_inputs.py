@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.synthesizers.synthesis import fit
 from tests.support import every_place
 
 HEADER = "user,time,latitude,longitude,place\n"
 ROW = "{},2024-03-{:02d}T{:02d}:00:00,{},{},{}\n"
-BERLIN, ROME, PARIS = {"time_zone": "Europe/Berlin"}, {"time_zone": "Europe/Rome"}, {"time_zone": "Europe/Paris"}
+BERLIN, ROME = {"time_zone": "Europe/Berlin"}, {"time_zone": "Europe/Rome"}
 Write = Callable[[Path], Any]
 
 
@@ -40,6 +38,7 @@ def file(content: str | bytes, name: str = "table.csv") -> Write:
 
 def files(**contents: str) -> Write:
     def write(folder: Path) -> Path:
+        (folder / "parts").mkdir()
         for name, content in contents.items():
             file(content, f"{name}.csv")(folder / "parts")
         return folder / "parts"
@@ -258,3 +257,19 @@ def test_what_the_error_expects_and_counts(tmp_path, case):
     with pytest.raises(InputError) as error:
         read(write, options, tmp_path)
     assert message in str(error.value)
+
+
+def test_fit_on_a_data_frame():
+    utc = pd.date_range("2024-03-13T08:00", periods=9, freq="h", tz="UTC")
+    table = pd.concat([frame(9, user=user).assign(time=utc) for user in "abcdef"])
+    assert fit(table, "sgd", n_copied=1, seed=0).n_users == 6
+    with pytest.raises(InputError, match="a time zone, for times without an offset"):
+        fit(frame(), "sgd")
+
+
+def test_without_the_optional_library_the_error_tells_how_to_get_it(tmp_path, monkeypatch):
+    for name in ("python_calamine", "openpyxl"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path = file(zipped({"[Content_Types].xml": ""}))(tmp_path)
+    with pytest.raises(InputError, match=r"python-calamine or openpyxl, which reads.*ppmtf_jax\[interop\]"):
+        read_checkins(path)
