@@ -1,4 +1,4 @@
-"""Whether trace sets can be compared: the same places and slots, users that are the same or all others."""
+"""Whether trace sets can be compared: the same places and slots, users that are the same or all different."""
 
 from __future__ import annotations
 
@@ -15,24 +15,14 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 
 @runtime_checkable
 class HasPlaces(Protocol):
-    """Anything over a table of places: traces, or what was learned of them."""
+    """Anything over a table of places: traces, or a model learned from traces."""
 
     @property
     def places(self) -> PlaceTable: ...
 
 
 def check_same_places(**trace_sets: HasPlaces) -> None:
-    """All trace sets must have the same places in the same order.
-
-    Parameters
-    ----------
-    **trace_sets : HasPlaces
-        By the names that the error calls them by.
-
-    Raises
-    ------
-    InputError
-        Naming the sets that differ from the first.
+    """All trace sets, given by the names that errors use, must have the same places in the same order.
 
     Examples
     --------
@@ -56,24 +46,7 @@ def check_same_places(**trace_sets: HasPlaces) -> None:
 
 
 def check_comparable(**trace_sets: Traces) -> None:
-    """All trace sets must have the same places and as many slots as the first; their grids may differ in length.
-
-    Parameters
-    ----------
-    **trace_sets : Traces
-        By the names that the error calls them by.
-
-    Raises
-    ------
-    InputError
-        Naming the sets that differ.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=5, seed=0).traces
-    >>> check_comparable(synthetic=traces, train=traces)
-    """
+    """All trace sets must have the same places and as many slots as the first; their grids may differ in length."""
     check_same_places(**trace_sets)
     n_slots = {name: traces.time_grid.n_slots for name, traces in trace_sets.items()}
     if len(set(n_slots.values())) > 1:
@@ -84,21 +57,10 @@ def check_comparable(**trace_sets: Traces) -> None:
 def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     """Index among the training users of each user of the released set.
 
-    Returns
-    -------
-    int64 array, shape (users of the released set,)
-
     Raises
     ------
     InputError
-        Released users who are not training users: nobody could say what a correct guess is.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train = toy_city(n_users=10, seed=0).traces
-    >>> training_user_of(train.select_users(np.array([3, 7])), train).tolist()
-    [3, 7]
+        A released user is no training user: then no guess of the user is right or wrong.
     """
     index = index_of_ids(released.user_ids, train.user_ids)
     if (index < 0).any():
@@ -109,19 +71,11 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
 
 
 def ids_of_nobody(n_users: int, prefix: str, places: np.ndarray) -> np.ndarray:
-    """Ids in the order of their numbers that nobody else has.
+    """Ids in the order of their numbers that no other user has.
 
-    Plain numbers may be ids of real users: whoever compared synthetic users with these would take strangers for them.
-    So would whoever trains on a release, whose users then have such ids. Hence a part of the ids comes from the
-    synthetic traces themselves. Nothing comes from the real users' ids, which an id that is handed out would tell of.
-
-    Parameters
-    ----------
-    n_users : int
-    prefix : str
-        What the ids begin with.
-    places : int array
-        Of the synthetic traces, as they are handed out.
+    Plain numbers may be ids of real users: a comparison of synthetic users with them would pair strangers, also for
+    somebody who trains on a release. Hence a part of the ids is made from the places of the synthetic traces, as they
+    are handed out. Nothing comes from the ids of real users, which the new ids would reveal.
 
     Examples
     --------
@@ -134,18 +88,7 @@ def ids_of_nobody(n_users: int, prefix: str, places: np.ndarray) -> np.ndarray:
 
 
 def check_disjoint_users(train: Traces, test: Traces) -> None:
-    """Nobody may be both a training and a test user: else membership is not defined.
-
-    Raises
-    ------
-    InputError
-        Naming the first users that are in both.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> check_disjoint_users(*toy_city(n_users=10, seed=0).traces.split_users(0.5, seed=0))
-    """
+    """No user may be in both the training and the test set: else membership is not defined."""
     shared = index_of_ids(test.user_ids, train.user_ids) >= 0
     if shared.any():
         examples = first_examples(test.user_ids[shared].tolist())

@@ -1,4 +1,4 @@
-"""What a person sees of large things: a few lines of text, and tables of counts and quantiles."""
+"""Large objects as text: a few lines, and tables of counts and quantiles."""
 
 from __future__ import annotations
 
@@ -12,26 +12,12 @@ WIDTH, MOST_LINES, MOST_LINES_EACH = 79, 10, 3
 
 
 def counted(number: int, what: str) -> str:
-    """How many of something, in words.
-
-    Examples
-    --------
-    >>> counted(1, "user"), counted(2500, "user")
-    ('1 user', '2,500 users')
-    """
+    """How many of something, such as "1 user" or "2,500 users"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def in_lines(title: str, parts: Mapping[str, str]) -> str:
-    """A title and named texts below it, at most ten lines in all; what is too long ends in "...".
-
-    Examples
-    --------
-    >>> print(in_lines("Traces: 3 events of 2 users", {"slots": "24 a day", "friends": "", "zone": "UTC"}))
-    Traces: 3 events of 2 users
-      slots  24 a day
-      zone   UTC
-    """
+    """A title and the named texts that are not empty below it, at most ten lines; longer texts end in "..."."""
     shown = {name: text for name, text in parts.items() if text}
     margin = max(map(len, shown), default=0) + 2
     lines = wrap(title, WIDTH, max_lines=MOST_LINES_EACH, placeholder=" ...")
@@ -43,15 +29,7 @@ def in_lines(title: str, parts: Mapping[str, str]) -> str:
 
 
 def quantiles(samples: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Count, sum, mean, least, median and greatest of several samples of whole numbers, a row each.
-
-    Examples
-    --------
-    >>> quantiles({"events per user": np.array([1, 2, 6]), "steps to the next event": np.array([], int)})
-                             count  sum  mean   min  median   max
-    events per user              3    9   3.0     1     2.0     6
-    steps to the next event      0    0   NaN  <NA>     NaN  <NA>
-    """
+    """Count, sum, mean, least, median and greatest of several samples of whole numbers, a row each."""
     rows = [
         {
             "count": len(sample),

@@ -1,7 +1,7 @@
-"""Tables of events, checked and encoded piece by piece, so that only one piece is in memory as a table.
+"""Tables of events, checked and encoded in pieces, so that only one piece is in memory as a table.
 
-Users are numbered as they appear and renumbered in the order of their ids at the end; events that already are in order,
-as those of our own files, are not sorted.
+Users are numbered as they appear and renumbered in the order of their ids at the end. Events in order, as those of our
+own files, are not sorted again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,7 @@ INT32 = np.iinfo(np.int32)
 
 
 class EncodedEvents(NamedTuple):
-    """Events sorted by (user, trace, instant), all distinct.
-
-    Attributes
-    ----------
-    user, trace, instant, place : int32 arrays, shape (events,)
-    user_ids : index of the distinct ids, sorted
-    """
+    """Events sorted by (user, trace, instant), all distinct, as int32 arrays; ids of the users, sorted."""
 
     user: np.ndarray
     trace: np.ndarray
@@ -52,7 +46,7 @@ def read_events(
     pieces : iterable of DataFrame
         In the order of the rows.
     n_events : int
-        Rows of all of them.
+        Number of rows of all pieces.
     place_index : function of place ids
         Gives the index of each, -1 for an unknown one.
     n_instants : int
@@ -62,9 +56,9 @@ def read_events(
 
     Returns
     -------
-    events : EncodedEvents
-    problems : list of Problem
-        Values out of range and events given twice. To be raised, perhaps with others; the events are then of no use.
+    (EncodedEvents, list of Problem)
+        The problems are values out of range and repeated events. The caller raises them, perhaps with others; the
+        events are then of no use.
 
     Raises
     ------
@@ -89,7 +83,7 @@ def in_pieces(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
 
 @dataclass
 class _Finding:
-    """One thing that is wrong with rows of any pieces: how many there are, and the first offenders."""
+    """One kind of problem over all pieces: how many rows, and the first offenders."""
 
     expected: str
     found: str
@@ -97,7 +91,7 @@ class _Finding:
     examples: list[object] = field(default_factory=list)
 
     def add(self, bad: np.ndarray, examples: Callable[[], Sequence[object]]) -> None:
-        """Note the rows of a piece that are bad; what `examples` gives stands for them in the message."""
+        """Count the bad rows of a piece; `examples` gives texts for the message."""
         n_bad = int(np.count_nonzero(bad))
         if n_bad:
             self.n_rows += n_bad
@@ -108,7 +102,7 @@ class _Finding:
 
 
 class _Collected:
-    """Checked and encoded rows so far; arrays for all of them are there from the beginning."""
+    """Checked and encoded rows so far, in arrays of full length."""
 
     def __init__(self, n_events: int, place_index: Callable[[object], np.ndarray], n_instants: int):
         self.place_index, self.n_instants = place_index, n_instants
@@ -148,7 +142,7 @@ class _Collected:
             finding.add(bad, lambda bad=bad: [f"row {self.n_read + row}" for row in np.flatnonzero(bad)[:N_EXAMPLES]])
         place = self._encoded_places(piece["place"])
         self.n_read += len(piece)
-        # What is wrong with single values will be raised in the end: then only more of the same is looked for.
+        # Problems of single values are raised in the end: then rows are only searched for more of them.
         if not self.problems_of_values():
             self._keep(piece, place)
 
@@ -167,7 +161,7 @@ class _Collected:
         odd = (trace < 0) | (trace > INT32.max)
         self.odd.add(odd, lambda: trace[odd].tolist())
         user = self._encoded_users(piece["user"])
-        if outside.any() or odd.any():  # what int32 does not hold is told, but cannot be kept
+        if outside.any() or odd.any():  # values beyond int32 are reported, but cannot be kept
             fits = np.logical_and.reduce([(i >= INT32.min) & (i <= INT32.max) for i in (trace, instant)])
             user, trace, instant, place = (index[fits] for index in (user, trace, instant, place))
         rows = slice(self.n_kept, self.n_kept + len(user))
@@ -178,13 +172,14 @@ class _Collected:
     def _encoded_users(self, column: pd.Series) -> np.ndarray:
         code, ids = pd.factorize(column)
         new = ids[self.user_ids.get_indexer(ids) < 0]
-        # Appended to an empty index of another type they would lose their own.
+        # Appended to an empty index of another type, ids would lose their type.
         self.user_ids = self.user_ids.append(new) if len(self.user_ids) else new
         return self.user_ids.get_indexer(ids)[code]
 
     def events(self) -> EncodedEvents:
         """The rows kept, in order."""
-        return in_order(*(column[: self.n_kept] for column in self.columns.values()), self.user_ids)
+        user, trace, instant, place = (column[: self.n_kept] for column in self.columns.values())
+        return in_order(user, trace, instant, place, self.user_ids)
 
 
 def in_order(
@@ -205,20 +200,20 @@ def _problems(findings: Iterable[_Finding]) -> list[Problem]:
 
 
 def _types(ids: pd.Series) -> dict[str, object]:
-    """Types of ids, each with one of that type. Ids of several could neither be sorted nor saved."""
+    """Types of ids with an example each. Ids of several types could neither be sorted nor saved."""
     if ids.dtype != object:
         return {}
     return {type(value).__name__: value for value in ids if not pd.isna(value)}
 
 
 def _rename(index: np.ndarray, new: np.ndarray) -> None:
-    """Put `new[index]` in the place of `index`, without a copy of all of it."""
+    """Replace `index` by `new[index]` without a full copy."""
     for part in _parts(len(index)):
         index[part] = new[index[part]]
 
 
 def _in_order(user: np.ndarray, trace: np.ndarray, instant: np.ndarray) -> bool:
-    """Whether no event comes before the one that precedes it."""
+    """Whether events are sorted."""
     for part in _parts(len(user) - 1):
         before, after = part, slice(part.start + 1, part.stop + 1)
         later = instant[after] >= instant[before]

@@ -1,8 +1,8 @@
 """What can be measured of trace sets, and what the numbers mean.
 
 A metric of utility and an attack are the same thing here: a `Measurement`, an entry of a registry, with a function that
-gives a number for each of its quantities. Everything that is said of a number (its title, what it means, whether less
-of it is better) comes from its `Quantity`, so a table or a picture needs to know no name.
+gives a number for each of its quantities. Tables and pictures take titles, meaning and direction of a number from its
+`Quantity`, and know no names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Quantity:
     Parameters
     ----------
     name : str
-        By which it is asked for, such as "tp_tv".
+        For settings and files, such as "tp_tv".
     title : str
         As printed, such as "TP-TV".
     meaning : str
@@ -65,7 +65,7 @@ class Quantity:
         return {"zero": "closest to 0", "none": ""}.get(self.direction, self.direction)
 
     def prefers(self, value: float, other: float) -> bool:
-        """Whether a number is better than another, by more than rounding; never where one is undefined."""
+        """Whether a number is better than another by more than rounding; False where one is undefined."""
         loss, other_loss = self._loss(value), self._loss(other)
         finite = math.isfinite(value) and math.isfinite(other)
         return finite and loss < other_loss and not math.isclose(loss, other_loss, rel_tol=1e-9, abs_tol=1e-12)
@@ -85,17 +85,17 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read a number on the data at hand: what depends on the real sets alone.
+    """How to interpret a number on the data at hand; depends on the real sets alone.
 
     Parameters
     ----------
     references : dict of str to float
-        Numbers to hold it against, by name, such as what the same users' other half gives ("floor").
+        Numbers to compare with, by name, such as what the same users' other half gives ("floor").
     caveat : str
         Why the number says little on these data, a line for each reason, or "".
     alarm : float
-        Above this, a number of synthetic traces is to alarm people: it is more than chance gives on these data, by a
-        margin that matters. Infinite where nothing alarms.
+        A number of synthetic traces above it is an alarm: more than chance gives on these data, by a margin that
+        matters. Infinite where there is no alarm.
     """
 
     references: dict[str, float] = field(default_factory=dict)
@@ -103,37 +103,29 @@ class Reading:
     alarm: float = math.inf
 
     def held_against(self) -> dict[str, float]:
-        """The references and, where there is one, the alarm, by what they are called."""
+        """The references and the alarm, by name."""
         return self.references | ({"alarms above": self.alarm} if math.isfinite(self.alarm) else {})
 
 
 @dataclass(frozen=True)
 class NoSettings:
-    """Of a measurement that has none."""
+    """A measurement without settings."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A trace set to measure, beside the real ones; remembers what was computed of each set.
+    """A trace set to measure, beside the real ones; keeps what was computed of each set.
 
     Parameters
     ----------
     traces : Traces
-        What is measured.
+        The measured set.
     train, test : Traces
         Real traces of users who were, and were not, used to make the synthetic ones.
     n_instants : int
         How many instants one synthetic trace covers.
     pool_traces : bool
-        Whether the trace numbers of `traces` only mark breaks, as in real data: a user's traces together are then one.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=20, seed=0).traces.split_users(0.5, seed=0)
-    >>> comparison = Comparison(train, train, test, n_instants=24, pool_traces=True)
-    >>> comparison.statistic(Traces.has_transitions, comparison.test)
-    True
+        Whether the trace numbers of `traces` only mark breaks, as in real data: all traces of a user are then one.
     """
 
     traces: Traces
@@ -145,17 +137,10 @@ class Comparison:
     _of_measured: Memo = field(default_factory=dict, repr=False)
 
     def statistic(self, function: Callable[..., Result], traces: Traces, *args: Any) -> Result:
-        """`function(traces, *args)`, computed once: what several measurements need of a set, or several columns.
+        """`function(traces, *args)`, computed once for all measurements and columns.
 
-        That of a real set is kept for all comparisons with it, that of another as long as this comparison.
-
-        Parameters
-        ----------
-        function : callable
-            Of a module: one made anew at each call, as a lambda is, would be computed anew.
-        traces : Traces
-        *args
-            Hashable.
+        Results for the real sets are kept for all comparisons with them, other results as long as this comparison.
+        The function must be one of a module: a lambda made at each call would be computed anew. `args` are hashable.
         """
         memo = self._of_real if traces is self.train or traces is self.test else self._of_measured
         key = (function, traces, *args)
@@ -189,15 +174,15 @@ class Measurement:
     Parameters
     ----------
     name : str
-        By which it is registered and its settings are given.
+        Its name in the registry and in settings.
     kind : {"utility", "privacy"}
     quantities : tuple of Quantity
         Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
     measure : callable
         From a `Comparison` and settings to a number for each quantity.
     uniform : callable, optional
-        The same for uniform traces, where exact values are known. Looks at the real sets of the comparison alone.
-        Without it, synthetic traces with every place replaced by a random one are measured.
+        The same for uniform traces, where exact values are known; uses the real sets of the comparison only. Without
+        it, synthetic traces with every place replaced by a random one are measured.
     settings : type
         Frozen dataclass; every setting has a default.
     per_trace_number : bool
@@ -207,8 +192,8 @@ class Measurement:
     check : callable, optional
         From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
     applies : callable, optional
-        From a `Comparison` of a synthetic set: whether its sets have what this looks at, such as friendships. What
-        applies to no synthetic set is not measured at all; what applies to some is undefined for the others.
+        From a `Comparison` of a synthetic set: whether its sets have the data that are measured, such as friendships.
+        A measurement that applies to no synthetic set is left out; for single sets it is undefined.
 
     Examples
     --------

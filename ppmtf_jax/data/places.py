@@ -1,4 +1,4 @@
-"""Places: who has been where is told by an index into a table of them."""
+"""The table of places, and coordinates."""
 
 from __future__ import annotations
 
@@ -55,13 +55,7 @@ class PlaceTable:
         return len(self.ids)
 
     def summary(self) -> str:
-        """How many there are, about where, and whether they have categories.
-
-        Examples
-        --------
-        >>> PlaceTable(np.array([7, 9]), np.array([35.6, 35.7]), np.array([139.7, 139.8])).summary()
-        '2, latitude 35.60 to 35.70, longitude 139.70 to 139.80'
-        """
+        """Number of places, region, and whether places have categories."""
         located = np.isfinite(self.latitude) & np.isfinite(self.longitude)
         text = f"{len(self):,}"
         if located.any():
@@ -82,8 +76,8 @@ class PlaceTable:
         ----------
         frame : DataFrame
         may_lack_coordinates : bool
-            Whether coordinates may be missing, as in a trace set that was saved so. What has no coordinates is on no
-            map, and what needs distances refuses it.
+            Whether coordinates may be missing, as in a saved trace set. A place without coordinates is on no map, and
+            what needs distances refuses it.
 
         Raises
         ------
@@ -98,14 +92,8 @@ class PlaceTable:
         problems += coordinate_problems(frame["latitude"], frame["longitude"], may_lack_coordinates)
         repeated = frame["place"].duplicated()
         if repeated.any():
-            problems.append(
-                Problem(
-                    "every place once",
-                    "repeated place ids",
-                    int(repeated.sum()),
-                    first_examples(frame.loc[repeated, "place"].tolist()),
-                )
-            )
+            examples = first_examples(frame.loc[repeated, "place"].tolist())
+            problems.append(Problem("every place once", "repeated place ids", int(repeated.sum()), examples))
         missing = frame["place"].isna()
         if missing.any():
             problems.append(Problem("an id for every place", "missing ids", int(missing.sum())))
@@ -131,12 +119,7 @@ class PlaceTable:
         return pd.Index(self.ids).get_indexer(pd.Index(np.asarray(ids)))
 
     def unbroken_longitude(self) -> np.ndarray:
-        """Longitudes that do not jump within a region: where it lies across the 180th meridian, from 0 to 360.
-
-        Returns
-        -------
-        float64 array, shape (places,)
-            Degrees.
+        """Longitudes in degrees that do not jump within a region: from 0 to 360 where it crosses the 180th meridian.
 
         Examples
         --------
@@ -148,23 +131,19 @@ class PlaceTable:
         return self.longitude % 360 if crosses else self.longitude
 
     def bounding_box(self) -> tuple[float, float, float, float]:
-        """(south, north, west, east) of the places that have coordinates, degrees.
+        """(south, north, west, east) of the places with coordinates, degrees; east may be above 180.
 
-        East is above 180 where the region lies across the 180th meridian: the box is that of `unbroken_longitude`.
+        See `unbroken_longitude`.
         """
         axes = [axis[np.isfinite(axis)] for axis in (self.latitude, self.unbroken_longitude())]
         bounds = [(float(axis.min()), float(axis.max())) if len(axis) else (np.nan, np.nan) for axis in axes]
         return (*bounds[0], *bounds[1])
 
     def position_km(self) -> np.ndarray:
-        """Kilometres north and east of the middle of the places, on a plane.
+        """Kilometres north and east of the middle of the places, on a plane, shape (places, 2).
 
         A degree of longitude is as long everywhere as at the mean latitude: right to about a percent within 100 km, and
         no measure of distances between continents. A region may lie across the 180th meridian.
-
-        Returns
-        -------
-        float64 array, shape (places, 2)
 
         Examples
         --------
@@ -175,48 +154,31 @@ class PlaceTable:
         [[-55.6, -27.8], [55.6, 27.8]]
         """
         longitude = np.exp(1j * np.radians(self.longitude))
-        # From the middle and not from a meridian, so that no region is torn where longitudes begin.
+        # Counted from the middle, so that a region across the 180th meridian is not torn apart.
         east = np.angle(longitude * np.nansum(longitude).conj())
         north = np.radians(self.latitude)
         middle = np.nanmean(north)
         return EARTH_RADIUS_KM * np.stack([north - middle, np.cos(middle) * east], axis=1)
 
     def grid_cell(self, n_cells: int) -> np.ndarray:
-        """Which cell of a grid over the bounding box each place is in.
+        """Cell of each place in a grid of `n_cells` x `n_cells` over the bounding box, shape (places,).
 
-        Parameters
-        ----------
-        n_cells : int
-            On each side of the box.
-
-        Returns
-        -------
-        int64 array, shape (places,)
-            From 0 to n_cells^2 - 1, rows of cells from south to north, each from west to east.
-
-        Examples
-        --------
-        >>> frame = pd.DataFrame(
-        ...     {"place": [1, 2, 3], "latitude": [35.0, 35.2, 36.0], "longitude": [139.0, 140.0, 139.2]}
-        ... )
-        >>> PlaceTable.from_frame(frame).grid_cell(2).tolist()
-        [0, 1, 2]
+        Cells are numbered by rows from south to north, each from west to east.
         """
         position = self.position_km()
-        # All places may be on one line.
-        extent = np.ptp(position, axis=0)
+        extent = np.ptp(position, axis=0)  # 0 where all places are on one line
         share = (position - position.min(axis=0)) / np.where(extent > 0, extent, 1)
         row, column = np.minimum((share * n_cells).astype(np.int64), n_cells - 1).T
         return row * n_cells + column
 
 
 def longitude_near(longitude: Degrees, middle: Degrees) -> Degrees:
-    """The same meridians as degrees within 180 of `middle`; what is so already keeps every bit.
+    """The same meridians as degrees within 180 of `middle`; a longitude that is already near keeps every bit.
 
     Examples
     --------
-    >>> longitude_near(np.array([179.5, -179.5]), 180.0).tolist(), longitude_near(np.array([181.0]), 0.0).tolist()
-    ([179.5, 180.5], [-179.0])
+    >>> longitude_near(np.array([179.5, -179.5]), 180.0).tolist()
+    [179.5, 180.5]
     """
     return longitude - 360 * np.round((longitude - middle) / 360)
 
@@ -224,25 +186,20 @@ def longitude_near(longitude: Degrees, middle: Degrees) -> Degrees:
 def coordinate_problems(latitude: pd.Series, longitude: pd.Series, may_be_missing: bool = False) -> list[Problem]:
     """Problems of coordinates in degrees: not numbers, out of range, probably swapped."""
     problems = []
-    values = {}
     for name, column, limit in (("latitude", latitude, 90), ("longitude", longitude, 180)):
         number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-        values[name] = number
         bad = ~np.isfinite(number)
         if may_be_missing:
             bad &= column.notna().to_numpy(bool)
         if bad.any():
-            problems.append(
-                Problem(f"{name} as a number", "others", int(bad.sum()), first_examples(column[bad].tolist()))
-            )
+            examples = first_examples(column[bad].tolist())
+            problems.append(Problem(f"{name} as a number", "others", int(bad.sum()), examples))
         outside = np.isfinite(number) & (np.abs(number) > limit)
         if outside.any():
-            examples = first_examples(number[outside].tolist())
             swapped = name == "latitude" and (np.abs(number[outside]) <= 180).all()
             way_out = "Latitude and longitude are probably swapped" if swapped else ""
-            problems.append(
-                Problem(f"{name} from {-limit} to {limit} degrees", "others", int(outside.sum()), examples, way_out)
-            )
+            expected, examples = f"{name} from {-limit} to {limit} degrees", first_examples(number[outside].tolist())
+            problems.append(Problem(expected, "others", int(outside.sum()), examples, way_out))
     return problems
 
 

@@ -11,13 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, UserStreams
 
-# Random numbers held at once.
+# Random numbers in memory at once.
 NUMBERS_AT_A_TIME = 2**21
-# Numbers of one block of a user's stream. Which zeros she has does not depend on it only because it never changes.
+# Numbers per block of a user's stream. Another value would draw other zeros, so it never changes.
 BLOCK = 128
 # The streams of the zeros that the sampler observes.
 ZERO_STAGES = {"transitions": Stage.ZERO_TRANSITIONS, "visits": Stage.ZERO_VISITS}
@@ -28,12 +29,11 @@ class SparseCounts(NamedTuple):
 
     Attributes
     ----------
-    user, place, other : int32 arrays, shape (cells,)
+    user, place, other, count : int32 arrays, shape (cells,)
         `other` is the next place (transitions) or the slot (visits).
-    count : int32 array, shape (cells,)
     shape : (users, places, others)
     user_ids : array, shape (users,)
-        The users' own identifiers: what is drawn for a user depends on hers alone.
+        The users' own identifiers: random draws for a user depend on her id alone.
     """
 
     user: np.ndarray
@@ -78,9 +78,9 @@ class Trimming:
     Parameters
     ----------
     max_transitions, max_visits : int or None
-        Most positive cells per user (lambda^I, lambda^II); which ones stay is random. None keeps all.
+        Most positive cells per user (lambda^I, lambda^II); random cells stay. None keeps all.
     max_count : int or None
-        Counts above it are cut to it (r_max). None cuts nothing.
+        Larger counts are cut to it (r_max). None cuts nothing.
     """
 
     max_transitions: int | None = 100
@@ -97,13 +97,8 @@ class Trimming:
 def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int) -> CountTensors:
     """Count transitions and visits of every user, trimmed.
 
-    A transition joins two events of one trace at consecutive instants.
-
-    Parameters
-    ----------
-    seed : int
-        Which cells of a user stay depends on the seed, her id and her own traces, and on nothing of the others: adding
-        or removing a user changes no other user's counts.
+    The cells that stay depend on the seed, the user's id and her own traces only: adding or removing a user changes no
+    other user's counts.
 
     Examples
     --------
@@ -128,8 +123,8 @@ def sample_zeros(
 ) -> np.ndarray:
     """Draw distinct zero cells of each user uniformly at random (section 3.3).
 
-    A user with fewer than `n_zeros` zero cells gets all of them. Which ones a user gets depends on the seed, the stage,
-    her id and her own cells, and on nothing of the others.
+    A user with fewer than `n_zeros` zero cells gets all of them. The cells depend on the seed, the stage, the user's id
+    and her own cells only.
 
     Parameters
     ----------
@@ -142,15 +137,6 @@ def sample_zeros(
     -------
     int32 array, shape (zero cells, 3)
         Columns user, place, other; sorted, each cell once.
-
-    Examples
-    --------
-    Of one user with four cells, of which one is positive:
-
-    >>> zero = np.zeros(1, np.int32)
-    >>> counts = SparseCounts(zero, zero, zero, zero + 2, (1, 2, 2), np.array(["ann"]))
-    >>> sample_zeros(counts, 9, seed=0, stage=Stage.ZERO_VISITS, hidden=np.array([[0, 1, 0]])).tolist()
-    [[0, 0, 1], [0, 1, 1]]
     """
     if hidden is not None:
         counts = _with_cells(counts, hidden)
@@ -186,15 +172,8 @@ def distinct_ranks(
 ) -> tuple[np.ndarray, np.ndarray]:
     """For each of some users `wanted` distinct numbers below her `bound`: the first different ones of her own sequence.
 
-    Parameters
-    ----------
-    users, bound, wanted : int arrays, shape (some users,)
-        None wants more than her bound; who wants as many gets them all.
-
-    Returns
-    -------
-    user, rank : int64 arrays, shape (all ranks,)
-        Sorted.
+    `users`, `bound` and `wanted` have one entry for each of these users, `wanted` is at most `bound`. The returned user
+    and rank have one entry for each number and are sorted.
     """
     everything = wanted == bound
     parts = [_all_ranks(users[everything], bound[everything])]
@@ -219,7 +198,7 @@ def distinct_ranks(
 
 
 def nth_zero_cell(counts: SparseCounts, user: np.ndarray, zero_rank: np.ndarray) -> np.ndarray:
-    """Number within her slice of the zero cell of given rank of a user; `user` is sorted, all shapes (ranks,).
+    """The zero cell of given rank of each user, as a number within her slice; `user` is sorted.
 
     The k-th positive cell p_k has p_k - k zeros before it, so the zero of rank u lies after as many positive cells as
     have p_k - k <= u. Offsetting every user by more than a slice makes one sorted search serve them all.
@@ -270,7 +249,7 @@ def _joined(blocks: list[SparseCounts], max_count: int | None) -> SparseCounts:
 
 def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:
     """At most `max_cells` cells of each user: those whose numbers in her own stream are least."""
-    number = _number_in_user(block.user)
+    number = rank_in_run(block.user)
     if max_cells is None or number.max(initial=0) < max_cells:
         return block
     # Only who has too many draws.
@@ -284,21 +263,15 @@ def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: St
     return block.select(keep)
 
 
-def _number_in_user(user: np.ndarray) -> np.ndarray:
-    """0, 1, ... for the cells of each user, whose cells follow each other."""
-    first = np.flatnonzero(np.append(True, user[1:] != user[:-1])[: len(user)])
-    return np.arange(len(user)) - np.repeat(first, np.diff(first, append=len(user)))
-
-
 def _n_blocks(n: int) -> int:
     """How many blocks are first drawn for `n` distinct numbers."""
     return max(1, -(-(n + n // 16) // BLOCK))
 
 
 def _all_ranks(users: np.ndarray, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every number below the bound of each user: users and numbers."""
+    """Every number below the bound of each user."""
     user = np.repeat(users, bound)
-    return user, _number_in_user(user)
+    return user, rank_in_run(user)
 
 
 def _first_distinct(drawn: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -55,7 +55,7 @@ class TimeGrid:
     step_s: int
     slot_of_instant: np.ndarray
     time_zone: str = "UTC"
-    # Given as None it becomes the number of instants, so that whoever reads it finds a number.
+    # None becomes the number of instants.
     period: int = field(default=None, kw_only=True)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -63,7 +63,7 @@ class TimeGrid:
         problems = _clock_problems(self.start, self.step_s)
         of_slots = _slot_problems(slots)
         period = len(slots) if self.period is None else self.period
-        # Whether slots repeat can only be told of slots that are in order.
+        # Only valid slots can be checked for repetition.
         problems += of_slots or _period_problems(slots, period)
         problems += zone_problems(self.time_zone)
         if problems:
@@ -91,11 +91,6 @@ class TimeGrid:
     ) -> TimeGrid:
         """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight.
 
-        Raises
-        ------
-        InputError
-            The step does not divide the slot, or the slot the period; or what the grid itself refuses.
-
         Examples
         --------
         One slot a day still makes traces of a day:
@@ -107,10 +102,8 @@ class TimeGrid:
         if problems:
             raise InputError("time grid", problems)
         if slot_s <= 0 or period_s <= 0 or period_s % slot_s or slot_s % step_s:
-            found = f"step {step_s} s, slot {slot_s} s, period {period_s} s"
-            raise InputError(
-                "time grid", [Problem("a step that divides the slot, and a slot that divides the period", found)]
-            )
+            expected = "a step that divides the slot, and a slot that divides the period"
+            raise InputError("time grid", [Problem(expected, f"step {step_s} s, slot {slot_s} s, period {period_s} s")])
         begin = datetime.fromisoformat(start)
         since_midnight_s = begin.hour * 3600 + begin.minute * 60 + begin.second
         seconds = since_midnight_s + step_s * np.arange(n_instants, dtype=np.int64)
@@ -128,9 +121,9 @@ class TimeGrid:
         return datetime.fromisoformat(self.start) + timedelta(seconds=self.step_s * int(instant))
 
     def local_times(self) -> pd.DatetimeIndex:
-        """Local times of all instants, with their zone; of a wall-clock hour that comes twice, the first is meant.
+        """Local times of all instants, with their zone.
 
-        An hour that clocks skip is given as the first moment after it.
+        The first of a wall-clock hour that comes twice; the first moment after an hour that clocks skip.
 
         Examples
         --------
@@ -150,14 +143,7 @@ class TimeGrid:
         return (midnight_s + np.arange(self.n_instants, dtype=np.int64) * self.step_s) // DAY_S
 
     def summary(self) -> dict[str, str]:
-        """Its span and its slots in words.
-
-        Examples
-        --------
-        >>> TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=7200, time_zone="Asia/Tokyo").summary()
-        {'time': '48 instants of 1 h from 2024-01-01 00:00 to 2024-01-02 23:00, Asia/Tokyo',
-        'slots': '12, the same every 24 instants (1 day)'}
-        """
+        """Span and slots in words, by name."""
         first, last = (self.time_of(instant).strftime("%Y-%m-%d %H:%M") for instant in (0, self.n_instants - 1))
         time = f"{counted(self.n_instants, 'instant')} of {duration(self.step_s)} from {first} to {last}"
         slots = f"{self.n_slots:,}"
@@ -195,13 +181,7 @@ class TimeGrid:
 
     @classmethod
     def from_json(cls, text: str) -> TimeGrid:
-        """Read what `to_json` wrote.
-
-        Raises
-        ------
-        InputError
-            It is something else, or what the grid itself refuses.
-        """
+        """Read what `to_json` wrote."""
         try:
             content = json.loads(text)
             start, step_s, time_zone, slots, period = (content[key] for key in JSON_KEYS)
@@ -222,13 +202,7 @@ class TimeGrid:
 
 
 def duration(seconds: int) -> str:
-    """A time span in the largest unit of which it is a whole number.
-
-    Examples
-    --------
-    >>> [duration(seconds) for seconds in (90, 1200, 7200, 86_400, 604_800)]
-    ['90 s', '20 min', '2 h', '1 day', '7 days']
-    """
+    """A time span in the largest unit that divides it, such as "90 s", "20 min" or "7 days"."""
     unit, length_s = next((unit, length_s) for unit, length_s in UNITS_S.items() if seconds % length_s == 0)
     number = seconds // length_s
     return counted(number, unit) if unit == "day" else f"{number:,} {unit}"

@@ -1,14 +1,14 @@
-"""The trace-set folder: what is in it, written and read in pieces.
+"""The trace-set folder, written and read in pieces.
 
 A trace set is a folder with `traces.parquet` (user, trace, instant, place), `places.parquet` (place, latitude,
 longitude, category), `time_grid.json` and, where there are friends, `friendships.parquet` (user, friend). Ids keep the
-user's own values there.
+user's own values.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ from ppmtf_jax.runtime.memory import require_memory
 
 TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
 FRIENDS_FILE = "friendships.parquet"
-# At least: of a number, or of where a text is.
+# A number, or the position of a text: at least.
 BYTES_A_VALUE = 8
-# Four whole numbers of 32 bits.
+# Four int32.
 BYTES_AN_EVENT = 16
 
 
@@ -42,16 +42,9 @@ def write_trace_set(
     time_grid: TimeGrid,
     friendships: pd.DataFrame | None = None,
 ) -> None:
-    """Write the files of a trace set into an existing folder.
+    """Write the files of a trace set into an existing folder: the columns, without indices or pandas metadata.
 
-    They hold the columns and nothing else: neither indices nor the metadata of pandas.
-
-    Parameters
-    ----------
-    events : mapping of `EVENT_COLUMNS` to int32 arrays, shape (events,)
-        Users and places as indices.
-    friendships : DataFrame, optional
-        Columns user, friend.
+    `events` are the `EVENT_COLUMNS`, users and places as indices.
     """
     _write_events(folder / TRACES_FILE, events, pa.array(user_ids), pa.array(places.ids))
     write_table(folder / PLACES_FILE, places.to_frame())
@@ -81,38 +74,28 @@ def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Arr
 
 
 @dataclass(frozen=True, eq=False)
-class StoredTraceSet:
-    """An opened trace-set folder: the small tables, and the events to come in pieces.
+class EventTable:
+    """A table of events to read in pieces, with its places, time grid and friendships.
 
     Parameters
     ----------
-    places : PlaceTable
-    time_grid : TimeGrid
-    friendships : DataFrame or None
-    columns : list of str
+    columns : names of columns
         Of the table of events.
-    n_events : int
-    pieces : function of a function of int, giving an iterator of DataFrame
-        Reads the events; the function it is given is told how many rows of them were read.
+    pieces : function
+        Reads the events. Its argument is a function that is told how many rows of each piece were read.
     """
 
     places: PlaceTable
     time_grid: TimeGrid
     friendships: pd.DataFrame | None
-    columns: Sequence[str]
+    columns: Collection[object]
     n_events: int
     pieces: Callable[[Callable[[int], None]], Iterator[pd.DataFrame]]
 
 
 @contextmanager
-def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
-    """Open a trace-set folder for reading.
-
-    Raises
-    ------
-    InputError
-        Naming the files that are missing or unreadable, now or while the events are read.
-    """
+def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[EventTable]:
+    """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read."""
     folder = Path(folder)
     needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)
     if not folder.is_dir():
@@ -129,7 +112,7 @@ def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[StoredTraceSet]:
     with _opened(folder / TRACES_FILE) as file:
         names, n_events = file.schema_arrow.names, file.metadata.num_rows
         require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
-        yield StoredTraceSet(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
+        yield EventTable(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
 
 
 def read_parquet(path: Path) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Traces in memory, validated, and the steps between their events.
 
-Everything is an index inside: users in the order of their sorted ids, places in the order of the place table. On disk,
-see `trace_set`, ids keep the user's own values.
+Users and places are indices: users in the order of their sorted ids, places in the order of the place table. Files (see
+`trace_set`) hold the user's own ids.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -22,8 +22,9 @@ import pandas as pd
 from ppmtf_jax.data.description import counted, in_lines, quantiles
 from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, in_pieces, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import TRACES_FILE, open_trace_set, write_trace_set
+from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, write_trace_set
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
@@ -37,18 +38,16 @@ NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the f
 
 
 class Origin(NamedTuple):
-    """What made synthetic traces; it is part of the secret.
+    """What made synthetic traces: part of the secret.
 
     Attributes
     ----------
-    model : str
+    model
         Checksum of the model.
-    seed : int
-        Of the draw.
-    seeds_given : bool
-        Whether somebody chose the seed of the model or that of the draw.
-    training : str
-        Digest of the traces that the model was learned from; empty where nobody knows.
+    seeds_given
+        Whether a person chose the seed of the model or that of the draw.
+    training
+        Digest of the training traces; empty where they are not known.
     """
 
     model: str
@@ -67,16 +66,9 @@ class Origin(NamedTuple):
 
 
 class Transitions(NamedTuple):
-    """Steps from an event to the next one of the same trace at the next instant, in the order of the events.
+    """Steps from an event to the next event of the same trace at the next instant.
 
-    Attributes
-    ----------
-    event : int array, shape (transitions,)
-        Index of the later event.
-    user : int array, shape (transitions,)
-        Index of the user.
-    place, next_place : int arrays, shape (transitions,)
-        Index of the place of the earlier and of the later event.
+    `event` is the index of the later event; rows are in the order of the events.
     """
 
     event: np.ndarray
@@ -85,12 +77,28 @@ class Transitions(NamedTuple):
     next_place: np.ndarray
 
 
+class Periods(NamedTuple):
+    """Traces cut into periods: the pieces are one trace's events of one period.
+
+    Attributes
+    ----------
+    piece, phase : int32 arrays, shape (events,)
+        Number of the piece of each event, rising; instant within the period.
+    first : int array, shape (pieces,)
+        First event of each piece.
+    """
+
+    piece: np.ndarray
+    phase: np.ndarray
+    first: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class Traces:
     """Location traces: who was where at which instant.
 
-    Instants without an event are simply absent. Events are sorted by (user, trace, instant), all distinct. Build it
-    with `from_frame` or `load`; both validate.
+    An instant without an event is absent. Events are sorted by (user, trace, instant), all distinct. Build traces with
+    `from_frame` or `load`; both validate.
 
     Parameters
     ----------
@@ -105,7 +113,7 @@ class Traces:
     origin : Origin or None
         Of traces that `synthesize` made.
     of_nobody : bool
-        Whether the users were invented, so that none stands for a real one: nobody can be found behind a trace.
+        Whether the users were invented: then no trace is that of a real user.
 
     Examples
     --------
@@ -156,8 +164,8 @@ class Traces:
     def digest(self) -> str:
         """SHA-256 of who was where at which instant, and of what is known of these places.
 
-        It is the same after the traces were saved and loaded. The date does not count, since that of a release is a
-        nominal one; the day of the week, the time of day and the time zone do.
+        Saving and loading keep the digest. The date does not count, since a release has a nominal date; the day of the
+        week, the time of day and the time zone do.
         """
         start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
         present, user = np.unique(self.user, return_inverse=True)
@@ -176,7 +184,7 @@ class Traces:
 
     @property
     def lineage(self) -> Lineage:
-        """Of synthetic traces, what they are and were made from; nothing of others."""
+        """What synthetic traces are and were made from; empty for other traces."""
         if self.origin is None:
             return {}
         made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
@@ -200,9 +208,21 @@ class Traces:
             Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
             the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
         """
-        return cls._from_pieces(
-            in_pieces(frame), frame.columns, len(frame), places, time_grid, friendships, subject=subject
+        return cls._of_table(
+            EventTable(places, time_grid, friendships, frame.columns, len(frame), lambda _: in_pieces(frame)), subject
         )
+
+    @classmethod
+    def _of_table(cls, table: EventTable, subject: str, advance: Callable[[int], None] = lambda _: None) -> Traces:
+        problems = missing_columns(table.columns, ("user", "instant", "place"))
+        if not problems and not table.n_events:
+            problems = [NO_EVENT]
+        if problems:
+            raise InputError(subject, problems)
+        grid, places = table.time_grid, table.places
+        pieces = table.pieces(advance)
+        events, problems = read_events(pieces, table.n_events, places.index_of, grid.n_instants, subject=subject)
+        return cls._of(events, places, grid, table.friendships, problems, subject)
 
     @classmethod
     def from_indices(
@@ -220,22 +240,13 @@ class Traces:
     ) -> Traces:
         """Events by index, in any order, each (user, trace, instant) once; users without an event are dropped.
 
-        Parameters
-        ----------
-        user, trace, instant, place : int arrays, shape (events,)
-        user_ids : array
-            Distinct ids, in any order.
-
-        Raises
-        ------
-        InputError
-            There is no event, or friends are not users with events.
+        `user_ids` are distinct, in any order.
         """
         if not len(user):
             raise InputError(subject, [NO_EVENT])
         present, user = np.unique(user, return_inverse=True)
-        columns = (np.array(column, np.int32) for column in (user, trace, instant, place))
-        events = in_order(*columns, pd.Index(pd.Series(user_ids[present])))
+        user, trace, instant, place = (np.array(column, np.int32) for column in (user, trace, instant, place))
+        events = in_order(user, trace, instant, place, pd.Index(pd.Series(user_ids[present])))
         return cls._of(events, places, time_grid, friendships, [], subject)
 
     @classmethod
@@ -256,29 +267,8 @@ class Traces:
             raise InputError(subject, problems)
         return cls(events.user, events.trace, events.instant, events.place, ids, places, time_grid, pairs)
 
-    @classmethod
-    def _from_pieces(
-        cls,
-        pieces: Iterable[pd.DataFrame],
-        columns: Collection[object],
-        n_events: int,
-        places: PlaceTable,
-        time_grid: TimeGrid,
-        friendships: pd.DataFrame | None,
-        *,
-        subject: str,
-    ) -> Traces:
-        """From a table in pieces, of which its columns and the number of its rows are known before."""
-        problems = missing_columns(columns, ("user", "instant", "place"))
-        if not problems and not n_events:
-            problems = [NO_EVENT]
-        if problems:
-            raise InputError(subject, problems)
-        events, problems = read_events(pieces, n_events, places.index_of, time_grid.n_instants, subject=subject)
-        return cls._of(events, places, time_grid, friendships, problems, subject)
-
     def __repr__(self) -> str:
-        """What they are, in a few lines, of which none tells anything of a single user; at once, however many."""
+        """A few lines that tell nothing about a single user; fast at any size."""
         events, users, places = map(counted, (self.n_events, self.n_users, self.n_places), ("event", "user", "place"))
         pairs = "" if self.friendships is None else f"{counted(len(self.friendships), 'pair')} of users"
         source = "synthetic, made by a model from its users; not for release before the privacy test"
@@ -291,15 +281,14 @@ class Traces:
         return in_lines(f"Traces: {events} of {users} at {places}", parts)
 
     def describe(self) -> pd.DataFrame:
-        """How much there is of everything: counts and quantiles, a row for each thing that is counted.
+        """Counts and quantiles of users, traces, places and events.
 
         Returns
         -------
         DataFrame
-            Columns count (of users, places, ... that the row is about), sum, mean, min, median and max. Rows:
+            Columns count, sum, mean, min, median and max, for these rows:
 
-            - events per user; their sum is the number of events;
-            - traces per user; their sum is the number of traces;
+            - events per user, traces per user;
             - events per trace and day, of the local days on which a trace has an event;
             - places per user, each counted once;
             - users per place, of all places: the least is 0 where some have no event;
@@ -320,7 +309,7 @@ class Traces:
             places_of_user += np.bincount(user, minlength=self.n_users)
         begins = self._begins_trace()
         day = self.time_grid.day()[self.instant]
-        begins_day = begins | np.append(True, day[1:] != day[:-1])
+        begins_day = run_begins(self.user, self.trace, day)
         gaps = self.gaps()
         return quantiles(
             {
@@ -336,21 +325,14 @@ class Traces:
         )
 
     def users_per_place(self) -> np.ndarray:
-        """How many users have an event at each place, shape (places,).
-
-        Examples
-        --------
-        >>> from ppmtf_jax.datasets.toy_city import toy_city
-        >>> toy_city(n_users=10, n_places=20, seed=0).traces.users_per_place().max() <= 10
-        np.True_
-        """
+        """How many users have an event at each place, shape (places,)."""
         of_place = np.zeros(self.n_places, np.int64)
         for _, place in self._users_at_places():
             of_place += np.bincount(place, minlength=self.n_places)
         return of_place
 
     def _users_at_places(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The pairs of user and place that have an event, each once, in blocks of whole users."""
+        """The distinct pairs of user and place with an event, in blocks of whole users."""
         for block in self.by_users():
             pair = np.unique(block.user * np.int64(self.n_places) + block.place)
             yield pair // self.n_places, pair % self.n_places
@@ -361,10 +343,9 @@ class Traces:
         Parameters
         ----------
         with_time_and_coordinates : bool
-            Also columns time, latitude and longitude. Times are local ones with their zone, see
-            `TimeGrid.local_times`. Of synthetic traces their day is nominal: each is a trace of one period, such as a
-            day, and all have the date of the first period of the training data, or, in a release, a date that only has
-            the same day of the week. A place of which the coordinates are not known has NaN.
+            Also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and longitude (NaN where not
+            known). The day of synthetic traces is nominal: each is a trace of one period, such as a day, and all have
+            the date of the first period of the training data, or, in a release, a date with the same day of the week.
 
         Examples
         --------
@@ -396,9 +377,9 @@ class Traces:
         return pd.DataFrame(self.user_ids[self.friendships], columns=["user", "friend"])
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a trace-set folder; nothing is seen under its name until all of it is there.
+        """Write a trace-set folder, readable by its owner only; the name appears when all of it is there.
 
-        Only its owner may read it. See `folders.output_folder` for what `overwrite` may replace.
+        See `folders.output_folder` for what `overwrite` may replace.
         """
         kind = TRACE_SET if self.origin is None else SYNTHETIC
         about = {} if self.origin is None else {"origin": self.origin._asdict()}
@@ -413,24 +394,16 @@ class Traces:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, progress: bool = False) -> Traces:
-        """Read and validate a trace-set folder, with a progress bar where there is a terminal, if asked for.
+        """Read and validate a trace-set folder.
 
         Raises
         ------
         InputError
-            Naming the files that are missing, unreadable or inconsistent, or were changed since traces were
+            Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
             synthesized.
         """
         with open_trace_set(folder) as stored, progress_bar("reading", stored.n_events, show=progress) as advance:
-            traces = cls._from_pieces(
-                stored.pieces(advance),
-                stored.columns,
-                stored.n_events,
-                stored.places,
-                stored.time_grid,
-                stored.friendships,
-                subject=str(folder),
-            )
+            traces = cls._of_table(stored, str(folder), advance)
         marker = read_marker(folder)
         if marker is None:
             return traces
@@ -438,13 +411,7 @@ class Traces:
         return replace(traces, origin=origin, of_nobody=marker.about.get(OF_NOBODY) is True)
 
     def select_users(self, indices: np.ndarray) -> Traces:
-        """The traces of some users, given by index or as one boolean a user; friendships among them are kept.
-
-        Raises
-        ------
-        InputError
-            The indices or the mask are not those of users, or none is kept.
-        """
+        """The traces of some users, given by index or as one boolean a user; friendships among them are kept."""
         indices = np.asarray(indices)
         fits = indices.shape == (self.n_users,) if indices.dtype == bool else _are_indices(indices, self.n_users)
         if not fits:
@@ -455,38 +422,20 @@ class Traces:
         return self.select_events(np.repeat(chosen, self._events_per_user()))
 
     def select_traces(self, keep: np.ndarray) -> Traces:
-        """Some of the traces: `keep` has one boolean for each row of `trace_table`.
-
-        Raises
-        ------
-        InputError
-            It is something else, such as indices, or none is kept.
-        """
+        """Some of the traces: `keep` has one boolean for each row of `trace_table`."""
         first = np.flatnonzero(self._begins_trace())
-        keep = np.asarray(keep)
-        if keep.dtype != bool or keep.shape != first.shape:
-            found = f"{keep.dtype} array of shape {keep.shape}"
-            way_out = "Make a mask of indices with np.isin(np.arange(n_traces), indices)"
-            raise InputError("traces to keep", [Problem(f"{len(first)} booleans, one a trace", found, way_out=way_out)])
+        keep = _checked_mask(keep, len(first), "traces")
         return self.select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
 
     def select_events(self, keep: np.ndarray) -> Traces:
-        """Some of the events: `keep` has one boolean for each; an instant without an event is a place not known.
-
-        Users without an event left are dropped, and their friendships.
+        """Some of the events, `keep` has one boolean for each; users without an event are dropped.
 
         Raises
         ------
         InputError
-            It is something else, such as indices, or none is kept.
+            `keep` is something else, such as indices, or no event is kept.
         """
-        keep = np.asarray(keep)
-        if keep.dtype != bool or keep.shape != self.user.shape:
-            found = f"{keep.dtype} array of shape {keep.shape}"
-            way_out = "Make a mask of indices with np.isin(np.arange(n_events), indices)"
-            raise InputError(
-                "events to keep", [Problem(f"{self.n_events} booleans, one an event", found, way_out=way_out)]
-            )
+        keep = _checked_mask(keep, self.n_events, "events")
         if not keep.any():
             raise InputError("traces", [Problem("at least one event to keep", "none")])
         kept_per_user = counts_per_user(self.user[keep], self.n_users)
@@ -513,13 +462,33 @@ class Traces:
         return self.user[first], self.trace[first]
 
     def trace_of_event(self) -> np.ndarray:
-        """For each event, the row of `trace_table` that it belongs to."""
+        """For each event, its row of `trace_table`."""
         return np.cumsum(self._begins_trace(), dtype=np.int32) - 1
 
-    def split_users(self, train_fraction: float, seed: int) -> tuple[Traces, Traces]:
-        """Split at random into the traces of training users and those of the others.
+    def periods(self) -> Periods:
+        """Traces cut where a period of the time grid begins, such as midnight."""
+        number, phase = np.divmod(self.instant, np.int32(self.time_grid.period))
+        begins = run_begins(self.user, self.trace, number)
+        return Periods(np.cumsum(begins, dtype=np.int32) - 1, phase, np.flatnonzero(begins))
 
-        The number of test users is `floor(users * (1 - train_fraction))`, as in the published experiments.
+    def cut_into_periods(self) -> Traces:
+        """Traces that end where a period of the time grid ends, numbered anew for each user.
+
+        Examples
+        --------
+        >>> from ppmtf_jax.datasets.toy_city import toy_city
+        >>> traces = toy_city(n_users=2, n_days=3, seed=0).traces
+        >>> len(traces.trace_table()[0]), len(traces.cut_into_periods().trace_table()[0])
+        (2, 6)
+        """
+        piece = self.periods().piece
+        first_of_user = np.searchsorted(self.user, np.arange(self.n_users))
+        return replace(self, trace=piece - piece[first_of_user][self.user])
+
+    def split_users(self, train_fraction: float, seed: int) -> tuple[Traces, Traces]:
+        """Split users at random into training and test users.
+
+        There are `floor(users * (1 - train_fraction))` test users, as in the published experiments.
 
         Examples
         --------
@@ -536,7 +505,7 @@ class Traces:
         return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
 
     def by_users(self) -> Iterator[Traces]:
-        """The events in blocks of whole users, as views that have all users' ids, to bound what is made of them."""
+        """Views of the events of consecutive users, with the ids of all, to bound the memory of what is computed."""
         event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
         first = 0
         while first < self.n_users:
@@ -552,20 +521,17 @@ class Traces:
         return np.diff(self.instant)[~self._begins_trace()[1:]]
 
     def is_step(self) -> np.ndarray:
-        """For each event, whether the event before it is of the same trace and the instant before.
-
-        Only such pairs of events count as transitions, shape (events,).
-        """
+        """For each event, whether it is one instant after the event before it in its trace: a transition."""
         step = np.zeros(self.n_events, bool)
         step[1:] = ~self._begins_trace()[1:] & (self.instant[1:] - self.instant[:-1] == 1)
         return step
 
     def transitions(self) -> Transitions:
-        """The steps between two events; see `is_step` for what counts as one.
+        """The steps between two events at consecutive instants of a trace.
 
         Examples
         --------
-        The trace breaks off after instant 1, so there is no transition from "work" to "home".
+        There is no event at instant 2, so there is no transition from "work" to "home".
 
         >>> places = PlaceTable.from_frame(
         ...     pd.DataFrame({"place": ["home", "work"], "latitude": [35.6, 35.7], "longitude": [139.7, 139.8]})
@@ -584,26 +550,28 @@ class Traces:
         return bool(self.is_step().any())
 
     def _begins_trace(self) -> np.ndarray:
-        begins = np.ones(self.n_events, bool)
-        begins[1:] = (self.user[1:] != self.user[:-1]) | (self.trace[1:] != self.trace[:-1])
-        return begins
+        return run_begins(self.user, self.trace)
 
     def _events_per_user(self) -> np.ndarray:
         return counts_per_user(self.user, self.n_users)
 
 
 def check_traces(value: object, what: str) -> None:
-    """Refuse what is no `Traces`, such as a table of check-ins.
-
-    Raises
-    ------
-    InputError
-        With what makes traces of it.
-    """
+    """Refuse what is no `Traces`, such as a table of check-ins; the error says how to make traces."""
     if isinstance(value, Traces):
         return
     way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
     raise InputError(what, [Problem("traces, as a Traces object", type(value).__name__, way_out=way_out)])
+
+
+def _checked_mask(keep: np.ndarray, n: int, what: str) -> np.ndarray:
+    keep = np.asarray(keep)
+    if keep.dtype != bool or keep.shape != (n,):
+        found = f"{keep.dtype} array of shape {keep.shape}"
+        way_out = f"Make a mask of indices with np.isin(np.arange(n_{what}), indices)"
+        one_each = f"{n} booleans, one {'an' if what == 'events' else 'a'} {what[:-1]}"
+        raise InputError(f"{what} to keep", [Problem(one_each, found, way_out=way_out)])
+    return keep
 
 
 def _are_indices(values: np.ndarray, n: int) -> bool:
@@ -612,7 +580,7 @@ def _are_indices(values: np.ndarray, n: int) -> bool:
 
 
 def _checked_origin(folder: Path, marker: Marker) -> Origin:
-    """What the marker of synthetic traces says of their origin, if they still are those traces."""
+    """The origin in the marker of synthetic traces; refuses traces that changed since."""
     if TRACES_FILE not in marker.files or marker.changed_files(folder):
         way_out = "Synthesize them again: a test of changed traces would say nothing"
         raise InputError(str(folder), [Problem("synthetic traces as they were written", "others", way_out=way_out)])

@@ -8,18 +8,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import joined_ranges, run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 
 
 class Visits(NamedTuple):
-    """How often each window is at each place that it is at, in the order of (window, place).
-
-    Attributes
-    ----------
-    window, place, count : int arrays, shape (pairs,)
-    """
+    """How often each window is at each of its places, in the order of (window, place)."""
 
     window: np.ndarray
     place: np.ndarray
@@ -30,8 +26,8 @@ class Visits(NamedTuple):
 class Windows:
     """Where users were within one period, such as a day: each trace is cut where a period of its grid begins.
 
-    Real traces last for months with most instants missing, while synthetic ones are complete and last one period. A
-    window of each is the same thing once the synthetic one is `thinned` to the instants at which a real one has events.
+    Real traces last for months with most instants missing, synthetic traces are complete and last one period. Their
+    windows can be compared after `thinned` leaves synthetic ones only the instants at which a real one has events.
 
     Parameters
     ----------
@@ -76,12 +72,8 @@ class Windows:
     @classmethod
     def of(cls, traces: Traces) -> Windows:
         """The windows of traces: events of one user, one trace number and one period of the grid."""
-        number, phase = np.divmod(traces.instant, np.int32(traces.time_grid.period))
-        trace = traces.trace_of_event()
-        begins = np.ones(traces.n_events, bool)
-        begins[1:] = (trace[1:] != trace[:-1]) | (number[1:] != number[:-1])
-        window = np.cumsum(begins, dtype=np.int32) - 1
-        return cls(window, phase, traces.place, traces.user[begins], traces.places, traces.time_grid.one_period())
+        piece, phase, first = traces.periods()
+        return cls(piece, phase, traces.place, traces.user[first], traces.places, traces.time_grid.one_period())
 
     def events_per_window(self) -> np.ndarray:
         """How many events each window has, shape (windows,)."""
@@ -97,9 +89,7 @@ class Windows:
 
     def is_step(self) -> np.ndarray:
         """For each event, whether the event before it is of the same window and the instant before, shape (events,)."""
-        step = np.zeros(len(self.window), bool)
-        step[1:] = (self.window[1:] == self.window[:-1]) & (self.phase[1:] - self.phase[:-1] == 1)
-        return step
+        return ~run_begins(self.window) & (np.diff(self.phase, prepend=0) == 1)
 
     def steps(self) -> tuple[np.ndarray, np.ndarray]:
         """Place and next place of each two events at consecutive instants of a window, each of shape (steps,)."""
@@ -113,13 +103,12 @@ class Windows:
         return Visits(*np.divmod(pair, n_places), count)
 
     def thinned(self, real: Windows, drawn: np.ndarray) -> Windows:
-        """Each window at the phases alone at which a real one has events; windows of which nothing stays are left out.
+        """Each window at the phases of a real window; windows without an event are left out.
 
         Parameters
         ----------
-        real : Windows
         drawn : int array, shape (windows,)
-            The window of `real` for each of these.
+            The window of `real` for each of these windows.
 
         Raises
         ------
@@ -138,7 +127,7 @@ class Windows:
         n_events = real.events_per_window()
         first, n_wanted = (np.cumsum(n_events) - n_events)[drawn], n_events[drawn]
         # The events of the drawn windows, one window after the other.
-        event = np.arange(n_wanted.sum()) + np.repeat(first - np.cumsum(n_wanted) + n_wanted, n_wanted)
+        event = joined_ranges(first, n_wanted)
         period = self.time_grid.n_instants
         wanted = np.repeat(np.arange(len(drawn)) * period, n_wanted) + real.phase[event]
         instant = self.window.astype(np.int64) * period + self.phase

@@ -1,4 +1,4 @@
-"""From raw check-ins to `Traces`: at which place, at which instant, in which slot, of which trace each is."""
+"""How check-ins become events by the clock: at which instant, in which slot, of which trace."""
 
 from __future__ import annotations
 
@@ -93,9 +93,9 @@ class Discretization:
     Times are local wall-clock times rounded down to the step, counted from midnight of the first day; the grid covers
     whole days. Of several check-ins of a user at the same instant (and in the same trace) the first is kept.
 
-    Wall-clock time is on purpose: the slot "08-10 h" is the morning all year round. At the change to summer time an
-    hour of instants stays empty, so that check-ins before and after it are no transition; at the change back two hours
-    of true time fall on the same instants, and the first check-in at each is kept.
+    Wall-clock time is intended: the slot "08-10 h" is the morning all year round. At the change to summer time an hour
+    of instants stays empty, so that check-ins before and after it are no transition; at the change back two hours of
+    true time fall on the same instants, and the first check-in at each is kept.
 
     Parameters
     ----------
@@ -110,18 +110,18 @@ class Discretization:
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first
         instants and is repeated over the rest. Slots are renumbered 0, 1, ... in their order, without gaps.
     period_s : int, optional
-        Seconds after which the function's slots repeat, a multiple of the step: what one synthetic trace covers. None:
+        Seconds after which the function's slots repeat, a multiple of the step: the length of a synthetic trace. None:
         the whole grid is one period. Slots of `slot_s` repeat every day, a sequence after its end.
     max_gap_s : float, optional
         A new trace begins where more than these seconds of true time lie between consecutive events of a user. Only
         consecutive instants of one trace make a transition, so this bounds the time that a transition can span.
     min_users_per_place : int
-        Places, or cells of a grid, with events of fewer users are not kept: what happens at a place that one person
-        alone visits tells of her, whatever is synthesized. 1 keeps all. Readers count all users; see
+        Places, or cells of a grid, with events of fewer users are not kept: events at a place that only one person
+        visits reveal that person, whatever is synthesized. 1 keeps all. Readers count all users; see
         `keep_shared_places` for training users.
     other_places : "drop" or "nearest"
-        Whether check-ins at places that are not kept, of few users or not among the most visited, are left out or
-        moved to the nearest place that is kept. What is outside of a grid is left out.
+        Whether check-ins at other places (of few users, or not among the most visited) are dropped or moved to the
+        nearest place that is kept. Check-ins outside of a grid are dropped.
 
     Raises
     ------
@@ -170,7 +170,7 @@ class Discretization:
         if problems:
             raise InputError("discretization", problems)
         if self.slot_of_instant is not None and not callable(self.slot_of_instant):
-            # A tuple keeps the settings hashable and comparable.
+            # A tuple is hashable and comparable.
             object.__setattr__(self, "slot_of_instant", tuple(np.asarray(self.slot_of_instant).tolist()))
 
     @property
@@ -240,7 +240,7 @@ class Discretization:
         return [Problem(expected, f"{self.period_s!r} s")]
 
     def _mapped_period(self) -> int | None:
-        """Instants after which the slots of the map repeat, None where nothing is known of that."""
+        """Instants after which the slots of the map repeat; None where that is not known."""
         if isinstance(self.slot_of_instant, Sequence):
             return len(self.slot_of_instant)
         return None if self.period_s is None else self.period_s // self.step_s

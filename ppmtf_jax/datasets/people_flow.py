@@ -27,9 +27,8 @@ TIME_ZONE = "Asia/Tokyo"
 def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
     """Read training and test traces, 9:00 to 19:00 in thirty instants of 20 minutes, each a slot of its own.
 
-    User and place ids are the indices of the files (user_index, poi_index), so that they fit the official synthetic
-    traces, tensors and factors. The traces come from six days of 2013; their common grid begins nominally on
-    2013-07-01.
+    User and place ids are the indices of the files (user_index, poi_index), as in the official synthetic traces,
+    tensors and factors. The traces come from six days of 2013; their common grid begins nominally on 2013-07-01.
 
     Parameters
     ----------
@@ -55,8 +54,6 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
     Examples
     --------
     >>> train, test = read_people_flow("people_flow")  # doctest: +SKIP
-    >>> train.n_users, train.n_places, train.time_grid.n_slots  # doctest: +SKIP
-    (500, 400, 30)
     """
     files = _find_files(Path(folder))
     points = _read_table(files["POI"], ("poi_id", "y", "x"))
@@ -71,29 +68,20 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
 
 
 def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
-    """Read a file of official synthetic traces.
+    """Read a file of official synthetic traces, plain or gzipped.
+
+    Its columns are user, trace_no, time_slot (or time_period), time_instant (within the slot) and poi_index.
 
     Parameters
     ----------
     file : path
-        CSV, plain or gzipped, with columns user, trace_no, time_slot (or time_period), time_instant (within the slot)
-        and poi_index.
     like : Traces
-        The training traces: gives the places, and the time grid, of which a synthetic trace covers one period.
-
-    Returns
-    -------
-    Traces
-        Instant = time_slot times the instants per slot, plus time_instant.
+        The training traces: they give the places and the time grid. A synthetic trace covers one period of the grid.
 
     Raises
     ------
     InputError
         The file is not of that kind, or does not fit places and time grid; all problems at once.
-
-    Examples
-    --------
-    >>> synthetic = read_synthetic("synthetic_traces.csv.gz", train)  # doctest: +SKIP
     """
     grid = like.time_grid.one_period()
     if grid.n_instants % grid.n_slots:
@@ -116,20 +104,12 @@ def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
 def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     """Read the official factors: "A" (users, rank), "B" and "C" (places, rank), "D" (slots, rank).
 
-    Parameters
-    ----------
-    folder : path
-        With one file ending in _A.csv (or _A.csv.gz), and so on; hyper-parameters (_Lam_A, _mu_A) are not read.
+    The folder has one file ending in _A.csv (or _A.csv.gz), and so on; hyper-parameters (_Lam_A, _mu_A) are not read.
 
     Raises
     ------
     InputError
         A file is missing, is there twice, or holds something else than numbers.
-
-    Examples
-    --------
-    >>> read_official_factors("ppmtf_alpha200")["A"].shape  # doctest: +SKIP
-    (500, 16)
     """
     factors, problems = {}, []
     for name in "ABCD":
@@ -151,7 +131,7 @@ def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarra
 
 
 def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read an official count tensor of transitions or visits, one row for each positive cell.
+    """Read an official count tensor, one row for each positive cell.
 
     Returns
     -------
@@ -162,11 +142,6 @@ def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
     ------
     InputError
         The file cannot be read, or has other columns.
-
-    Examples
-    --------
-    >>> read_tensor("traintranstensor_TK_mnt100.csv.gz").columns.tolist()  # doctest: +SKIP
-    ['user', 'place', 'next_place', 'count']
     """
     table = _read_table(Path(file), ("user_index", "poi_index_from", ("poi_index_to", "time_slot"), "count"))
     names = {"user_index": "user", "poi_index_from": "place", "poi_index_to": "next_place", "time_slot": "slot"}
@@ -183,12 +158,7 @@ class PeopleFlowSettings:
     path : Path
         Folder of the official files, plain or gzipped.
     synthetic : Path, optional
-        Official synthetic traces, to import too.
-
-    Examples
-    --------
-    >>> PeopleFlowSettings(Path("people_flow")).synthetic is None
-    True
+            Official synthetic traces, to import too.
     """
 
     path: Path

@@ -1,4 +1,4 @@
-"""Which places there are, and at which of them a check-in is."""
+"""The places of an import, and the place of each check-in."""
 
 from __future__ import annotations
 
@@ -16,27 +16,22 @@ from ppmtf_jax.errors import InputError, Message, Problem, Setting
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
 MIN_USERS_PER_PLACE = 5
-# What an advice on settings calls most of the check-ins.
+# Advice on settings is about keeping this share of the check-ins.
 MOST = 0.95
 
 
 @dataclass(frozen=True)
 class GridPlaces:
-    """The cells of a regular grid over a bounding box; what lies outside is dropped.
+    """The cells of a regular grid over a bounding box; check-ins outside are dropped.
 
-    Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell, its coordinates
-    are those of the cell's centre. Points on the northern and eastern edge belong to the last row and column.
+    Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell at the cell's
+    centre. Points on the northern and eastern edge belong to the last row and column.
 
     Parameters
     ----------
     south, north, west, east : float
         The box, degrees. Across the 180th meridian its west is above its east, such as 178 and -178.
     n_rows, n_columns : int
-
-    Raises
-    ------
-    InputError
-        The box is empty or not on the globe, or there is no row or column.
 
     Examples
     --------
@@ -67,7 +62,7 @@ class GridPlaces:
 
     @classmethod
     def of_cells(cls, south: Number, north: Number, west: Number, east: Number, cell_m: Number) -> GridPlaces:
-        """Square cells of some metres, from the south-western corner of a box until all of it is covered.
+        """Square cells of `cell_m` metres, from the south-western corner of a box until they cover it.
 
         Cells are as wide as high in the middle of the box; a degree of longitude is shorter in the north.
 
@@ -105,11 +100,11 @@ class GridPlaces:
         return PlaceTable(row * self.n_columns + column, latitude, longitude_near(longitude, 0.0))
 
     def _east(self) -> Number:
-        """Above the west."""
+        """East as degrees above the west."""
         return self.east + 360 * (self.east < self.west)
 
     def _is_wide(self) -> bool:
-        """A box across the meridian is of a region: one around most of the globe has west and east mixed up."""
+        """West and east of a box across the 180th meridian are mixed up where it would span most of the globe."""
         return self.west < self.east or (self.west > self.east and self._east() - self.west < 180)
 
 
@@ -117,17 +112,8 @@ class GridPlaces:
 class MostVisited:
     """The places with the most check-ins, most visited first; equals in the order of their ids.
 
-    The coordinates of a place are the medians over its check-ins, its category the most frequent one.
-
-    Parameters
-    ----------
-    n_places : int
-        How many; where the data has fewer, all of them.
-
-    Raises
-    ------
-    InputError
-        `n_places` is not a positive whole number.
+    The coordinates of a place are the medians over its check-ins, its category the most frequent one. Where the data
+    has fewer than `n_places` places, all are taken.
     """
 
     n_places: int
@@ -138,13 +124,12 @@ class MostVisited:
 
 
 class Assigned(NamedTuple):
-    """At which place each check-in is.
+    """The place of each check-in.
 
     Attributes
     ----------
     place : int64 array, shape (rows,)
         Index into the table; -1 where the check-in is left out.
-    places : PlaceTable
     outside, few, beyond : bool arrays, shape (rows,)
         Check-ins outside of the box; at places of too few users; at other places that are not kept.
     moved_km : float array, shape (rows,)
@@ -220,25 +205,12 @@ def assign_places(
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each place the nearest kept place, and its distance in km; for a kept place this is the place itself.
-
-    Parameters
-    ----------
-    places : PlaceTable
-    kept : bool array, shape (places,)
-        At least one.
+    """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest.
 
     Raises
     ------
     InputError
-        The places have no coordinates that tell them apart.
-
-    Examples
-    --------
-    >>> places = PlaceTable(np.arange(3), np.array([0.0, 0.0, 0.0]), np.array([179.5, -179.5, 178.0]))
-    >>> index, km = nearest_kept(places, np.array([False, True, True]))
-    >>> index.tolist(), km.round().tolist()
-    ([1, 1, 2], [111.0, 0.0, 0.0])
+        Coordinates are missing, or the same for all places.
     """
     north, east = np.radians(places.latitude), np.radians(places.longitude)
     point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
@@ -254,7 +226,7 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def too_few_users(min_users: int, found: int) -> Problem:
-    """The problem that no place has enough users."""
+    """No place has enough users."""
     way_out = (
         "Choose a coarser grid, or a smaller min_users_per_place; 1 keeps all places. Traces at a place of one user "
         "tell about this user alone"

@@ -9,7 +9,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import OtherPlaces
 from ppmtf_jax.errors import Message, Setting
 
-# Rows lost for one reason are told again, beside what looks amiss, where they are more than this share of all.
+# A reason that left out more than this share of the rows is among the warnings.
 MUCH = 0.1
 
 
@@ -29,20 +29,17 @@ class ImportReport:
     n_moved : int
         Check-ins that were moved to the nearest place that is kept.
     n_users, n_places, n_traces, n_events, n_transitions : int
-        What there is now; transitions are between consecutive instants of one trace.
+        In the traces; transitions are between consecutive instants of one trace.
     least_users : int
-        The smallest number of users at any place that was visited.
+        The smallest number of users at any visited place.
     first_time, last_time : str
         Local wall-clock times of the first and the last event.
     quietest_hour : int
-        Hour of the day with the fewest events. People sleep: where this is in the daytime, the times are probably in
-        another zone than assumed.
+        Hour of the day with the fewest events. In the daytime, it shows that the time zone is probably wrong.
     time_zone : str
-        Whose clocks the times and the instants follow.
-    min_users_per_place : int
-        What was asked for.
-    other_places : "drop" or "nearest"
-        What became of check-ins at places that are not kept.
+        The zone whose clocks times and instants follow.
+    min_users_per_place, other_places
+        Settings of the import.
     on_grid : bool
         Whether places are the cells of a grid.
     n_places_for_most, step_for_most_s : int, optional
@@ -51,7 +48,7 @@ class ImportReport:
     counted : str
         Which users `least_users` counts.
     notes : tuple of str
-        What else the reader has to say.
+        Notes of the reader.
     """
 
     subject: str
@@ -90,7 +87,7 @@ class ImportReport:
         return replace(self, **counts, n_few_users=n_few, n_moved=n_moved, least_users=least, counted="training users")
 
     def left_out(self) -> dict[str, int]:
-        """How many rows were left out, by reason; reasons without any are not there."""
+        """How many rows were left out, by reason, without the reasons that left out none."""
         reasons = {
             "bad rows": self.n_bad_rows,
             "repeated rows": self.n_duplicates,

@@ -1,4 +1,4 @@
-"""Keep only places that several people visit: events at other places tell about the few people who visit them."""
+"""Keep only places that several people visit: events at other places reveal their few visitors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def keep_shared_places(
     other_places: OtherPlaces = "drop",
     keep_table: bool = False,
 ) -> tuple[Traces, ...]:
-    """Keep the places where at least so many training users have events.
+    """Keep the places where at least `min_users` training users have events.
 
     Readers count all users, so a place may have fewer training users. `ppmtf import` and jobs call this function after
     the split.
@@ -40,7 +40,7 @@ def keep_shared_places(
     Returns
     -------
     tuple of Traces
-        The training users' and the others', on the same places. Users without an event left are dropped.
+        The training users' and the others', on the same places. Users without an event are dropped.
 
     Raises
     ------
@@ -51,8 +51,6 @@ def keep_shared_places(
     --------
     >>> from ppmtf_jax.datasets.toy_city import toy_city
     >>> train, test = toy_city(n_users=40, seed=0).traces.split_users(0.8, seed=0)
-    >>> train.users_per_place().min()
-    np.int64(0)
     >>> train, test = keep_shared_places(train, test, min_users=5)
     >>> bool(train.users_per_place().min() >= 5), len(train.places) == len(test.places)
     (True, True)

@@ -1,4 +1,4 @@
-"""Traces of places that are far apart in time, whatever the time of day: what re-identification is tried on.
+"""Traces of places that are far apart in time, whatever the time of day: the data of the re-identification papers.
 
 Sections VI-A and VII-A of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility
 Traces" (TIFS 2017).
@@ -24,10 +24,10 @@ class SpacedTraces:
     """Check-ins become traces by their order: the k-th place of a trace is at instant k.
 
     Of a user's check-ins at the places, the first is kept, and then each that is more than `min_gap_s` after the last
-    one kept. Traces are of users with at least `n_traces` times `trace_length` of them: so many traces of so many
-    places each, or, where `max_gap_s` is given, all they have, cut where they are further apart. Where a table tells
-    traces, they do not count. Instants number the places of a trace and are no times: the time grid has a slot for
-    each, and its start and step are nominal.
+    kept one. Only users with at least `n_traces` times `trace_length` kept check-ins have traces: so many traces of so
+    many places each, or, where `max_gap_s` is given, all kept check-ins, cut at longer gaps. A trace column of the
+    table is not used. Instants number the places of a trace and are no times: the time grid has a slot for each, and
+    its start and step are nominal.
 
     Parameters
     ----------
@@ -35,9 +35,9 @@ class SpacedTraces:
     n_traces, trace_length : int
         Traces per user, and places per trace.
     min_gap_s : int
-        Seconds of true time, more than which lie between two places.
+        More than these seconds of true time lie between two places.
     max_gap_s : float, optional
-        Seconds of true time, after more than which a new trace begins; traces of one place are left out.
+        A new trace begins after more than these seconds of true time; traces of one place are dropped.
 
     Raises
     ------
@@ -132,19 +132,9 @@ def _cut_by_gaps(checkins: PlacedCheckIns, max_gap_s: Number) -> tuple[PlacedChe
 
 
 def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarray:
-    """Which events are kept if each user's first is, and then each more than a gap after the last one kept.
+    """Whether each event is the first of its user, or more than `min_gap_s` after the user's last kept event.
 
-    Parameters
-    ----------
-    user : int array, shape (events,)
-        Sorted.
-    utc : int array, shape (events,)
-        Seconds, sorted for each user.
-    min_gap_s : float
-
-    Returns
-    -------
-    bool array, shape (events,)
+    Events are sorted by user and time; `utc` is in seconds.
 
     Examples
     --------
@@ -154,7 +144,7 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
     n = len(user)
     kept = np.zeros(n + 1, bool)
     kept[:n] = np.diff(user, prepend=-1) != 0
-    # One clock for all: whoever comes next begins after the gap from the last event of the one before.
+    # One clock for all users: the next user begins more than a gap after the last event of the user before.
     since = utc - utc.min(initial=0)
     clock = user.astype(np.int64) * (int(since.max(initial=0)) + int(np.ceil(min_gap_s)) + 1) + since
     following = np.searchsorted(clock, clock + min_gap_s, side="right")
@@ -168,26 +158,18 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
 
 
 def split_traces(traces: Traces, share: float) -> tuple[Traces, Traces]:
-    """The first traces of each user, at least one, and her other traces.
+    """The first traces of each user, at least one, and the user's other traces.
 
     Parameters
     ----------
     traces : Traces
     share : float
-        Of the number of each user's traces, rounded up.
+        Share of each user's traces that come first, rounded up.
 
     Raises
     ------
     InputError
         The share is not above 0 and below 1, or leaves no trace on the other side.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> city = toy_city(n_users=3, n_days=1, seed=0).traces
-    >>> split_traces(city, 0.1)
-    Traceback (most recent call last):
-    ppmtf_jax.errors.InputError: split: expected users with at least 2 traces; found at most 1.
     """
     if not 0 < share < 1:
         raise InputError("split", [Problem("a share above 0 and below 1", repr(share))])

@@ -1,4 +1,4 @@
-"""Stay points: where somebody stayed, out of the fixes of a receiver."""
+"""Stay points: where users stayed, from GPS fixes."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ N_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class StayPoints:
-    """What counts as a stay: fixes within some distance of the first of them, over some time at least.
+    """What counts as a stay: fixes within a distance of the first of them, over at least a duration.
 
     Parameters
     ----------
     distance_m : float
     duration_s : float
     max_gap_s : float
-        No stay goes over a longer time without a fix: whoever is at home again after a month has been elsewhere. By
+        No stay goes over a longer time without a fix: a user who is at home again after a month has been elsewhere. By
         default half a day, so that a night without a signal is part of a stay.
 
     Raises
     ------
     InputError
-        They are not positive.
+        A value is not positive.
 
     References
     ----------
@@ -59,14 +59,14 @@ class StayPoints:
 def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -> pd.DataFrame:
     """Where users stayed, for how long.
 
-    From each fix on, those that follow it within the distance are one group; if it lasts, it is a stay, and the search
-    goes on behind it, else from the next fix. This is the definition of Li et al. 2008; their algorithm counts the
-    first fix beyond the distance, too, so that a gap in the recording becomes a stay.
+    The fixes that follow a fix within the distance are one group; a group that lasts long enough is a stay, and the
+    search goes on behind it, else from the next fix. This is the definition of Li et al. 2008. Their algorithm also
+    counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
 
     Parameters
     ----------
     fixes : DataFrame
-        Columns user, latitude, longitude, utc_time and, optionally, trace, beyond which no stay goes; in any order.
+        Columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. In any order.
     settings : StayPoints
 
     Returns
@@ -141,16 +141,8 @@ def stays_as_checkins(
 ) -> tuple[CheckIns, str]:
     """Stays as check-ins, and a note on them.
 
-    Parameters
-    ----------
-    repeat_s : int or None
-        A check-in in each instant of so many seconds, by the clocks of the zone, from that of the arrival to that of
-        the departure; None: at the arrival alone.
-
-    Raises
-    ------
-    InputError
-        There is no stay.
+    With `repeat_s` a stay has a check-in in each instant of so many seconds, by the clocks of the zone, from the
+    arrival to the departure; without, at the arrival alone.
     """
     found = _stays(fixes.user.code, fixes.trace.code, fixes.latitude, fixes.longitude, fixes.utc_s, settings)
     n_stays, what = len(found.fix), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
@@ -184,19 +176,8 @@ def _local_s(utc_s: np.ndarray, time_zone: str) -> np.ndarray:
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
     """The instants that stays cover: each stay at its start, and whenever an instant begins until its end.
 
-    Parameters
-    ----------
-    start_s : int array, shape (stays,)
-        Seconds by the clock that instants begin by.
-    duration_s : int array, shape (stays,)
-        An instant that begins at the very end is covered.
-    step_s : int
-        Seconds from one instant to the next.
-
-    Returns
-    -------
-    stay, later_s : int arrays, shape (instants covered,)
-        Which stay, and how long after its start.
+    `start_s` are seconds of the clock by which instants begin; an instant that begins at the very end is covered.
+    Returns the number of the stay and the seconds since its start, for each covered instant.
 
     Examples
     --------
@@ -225,7 +206,7 @@ class _Search:
         self.stop_of_group = np.append(begins, self.n)[1:]
 
     def stays(self) -> tuple[np.ndarray, np.ndarray]:
-        """First fix of each stay, and the one behind its last."""
+        """First fix of each stay, and the fix behind its last."""
         candidates = self._candidates()
         at, stop = self.begins, self.stop_of_group
         found = [(at[:0], at[:0])]
@@ -244,11 +225,11 @@ class _Search:
         return first[order], end[order]
 
     def _candidates(self) -> np.ndarray:
-        """Fixes that may begin a stay: after the duration, and at some times before, the user is near them still."""
+        """Fixes that may begin a stay: the user is still near them after the duration and at some times before."""
         stop = np.repeat(self.stop_of_group, np.diff(self.begins, append=self.n))
         since = self.utc_s - self.utc_s.min(initial=0)
         group = np.repeat(np.arange(len(self.begins)), np.diff(self.begins, append=self.n))
-        # One clock for all: whoever comes next begins long after the one before.
+        # One clock for all groups: the next group begins long after the group before.
         clock = group * (int(since.max(initial=0)) + int(np.ceil(self.duration_s)) + 1) + since
         until = np.searchsorted(clock, clock + self.duration_s)
         candidate = np.flatnonzero(until < stop)
@@ -258,7 +239,7 @@ class _Search:
         return candidate
 
     def _first_outside(self, at: np.ndarray, stop: np.ndarray) -> np.ndarray:
-        """The first fix behind each that is further away, or where its group ends."""
+        """The first later fix that is further away, or the end of the group."""
         end = at + 1
         open_ = np.arange(len(at))
         while len(open_):
@@ -271,7 +252,7 @@ class _Search:
         return end
 
     def _is_near(self, fix: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Whether fixes are within the distance, on a plane: right to a metre in kilometres."""
+        """Whether fixes are within the distance, on a plane: the error is about a metre in kilometres."""
         north = self.north[other] - self.north[fix]
         east = (self.east[other] - self.east[fix] + np.pi) % (2 * np.pi) - np.pi
         east = east * np.cos((self.north[other] + self.north[fix]) / 2)
@@ -284,7 +265,7 @@ def _wrapped(degrees: np.ndarray) -> np.ndarray:
 
 
 def _sums(values: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Sums over the ranges from `first` to `stop`, which are in order and apart."""
+    """Sums over the ranges from `first` to `stop`, which are in order and do not overlap."""
     if not len(first):
         return np.zeros(0)
     return np.add.reduceat(np.append(values, 0.0), np.stack([first, stop], 1).ravel())[::2]

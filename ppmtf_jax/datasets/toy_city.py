@@ -1,20 +1,22 @@
-"""An invented city with simulated people, whose homes, work places, habits and clusters are known.
+"""A simulated city: the homes, work places, habits and clusters of its people are known.
 
 It needs no download, and because the truth is known it can tell whether a method finds it. People belong to one of four
 clusters that live in different quarters and keep different hours; they commute, eat, shop and go out to places chosen
 by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator is good enough.
 
-Places come from a random stream of their own, and so do people in blocks of `BLOCK_USERS`: a complete block is the same
+Places have a random stream of their own, and so have people in blocks of `BLOCK_USERS`: a complete block is the same
 whatever the number of users, and a city too large for memory can be made in pieces.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from ppmtf_jax.data.events import EVENT_COLUMNS
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -64,8 +66,7 @@ PLACE_STREAM, PEOPLE_STREAM, DAY_STREAM, FRIEND_STREAM, KEPT_EVENT_STREAM = rang
 WEEKDAYS, WEEKEND, ALL_DAYS = range(5), range(5, 7), range(7)
 
 
-@dataclass(frozen=True)
-class _Outing:
+class _Outing(NamedTuple):
     """A stay away from home or a break at work: on which days, how probable, from when, how long, where to."""
 
     days: range
@@ -77,9 +78,8 @@ class _Outing:
     from_work: bool = False
 
 
-@dataclass(frozen=True)
-class _Cluster:
-    """What the people of one cluster have in common. Work may run over midnight; `work_end` is then the smaller."""
+class _Cluster(NamedTuple):
+    """What the people of one cluster have in common. If work runs over midnight, `work_end` is before `work_start`."""
 
     name: str
     share: float
@@ -197,32 +197,19 @@ def toy_city(
             advance(piece.traces.n_users)
     if len(pieces) == 1:
         return pieces[0]
-    first = pieces[0].traces
 
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(piece, name) for piece in pieces])
-
-    def joined_events(name: str, step: int = 0) -> np.ndarray:
-        # In place, since at a million users a second copy of all pieces counts.
+    columns = {}
+    for name in (*EVENT_COLUMNS, "user_ids", "friendships"):
         parts = [getattr(piece.traces, name) for piece in pieces]
-        whole = np.concatenate(parts)
-        if step:
-            begin = np.cumsum([0] + [len(part) for part in parts])
-            for number in range(len(parts)):
-                whole[begin[number] : begin[number + 1]] += number * step
-        return whole
-
-    traces = Traces(
-        user=joined_events("user", BLOCK_USERS),
-        trace=joined_events("trace"),
-        instant=joined_events("instant"),
-        place=joined_events("place"),
-        user_ids=joined_events("user_ids"),
-        places=first.places,
-        time_grid=first.time_grid,
-        friendships=joined_events("friendships", BLOCK_USERS),
+        columns[name] = np.concatenate(parts)
+        if name in ("user", "friendships"):
+            # In place, since at a million users a second copy of all pieces counts.
+            for number, part in enumerate(np.split(columns[name], np.cumsum([len(part) for part in parts])[:-1])):
+                part += number * BLOCK_USERS
+    cluster, home, work = (
+        np.concatenate(parts) for parts in zip(*((each.cluster, each.home, each.work) for each in pieces), strict=True)
     )
-    return ToyCity(traces, joined("cluster"), CLUSTER_NAMES, joined("home"), joined("work"))
+    return ToyCity(replace(pieces[0].traces, **columns), cluster, CLUSTER_NAMES, home, work)
 
 
 def toy_city_pieces(
@@ -232,13 +219,16 @@ def toy_city_pieces(
 
     All pieces have the same places and time grid. User ids are the numbers 0, 1, ... of the whole city. Friends are of
     the same piece.
-
-    Examples
-    --------
-    >>> [piece.traces.n_users for piece in toy_city_pieces(10_500, n_days=1)]
-    [10000, 500]
     """
-    _check_arguments(n_users, n_places, n_days, missing, seed)
+    problems = []
+    least = {"n_users": 1, "n_places": len(CATEGORIES), "n_days": 1, "seed": 0}
+    for (name, minimum), value in zip(least.items(), (n_users, n_places, n_days, seed), strict=True):
+        if not isinstance(value, (int, np.integer)) or value < minimum:
+            problems.append(Problem(f"{name} as a whole number of at least {minimum}", repr(value)))
+    if not 0 <= missing < 1:
+        problems.append(Problem("missing as a probability of at least 0 and less than 1", repr(missing)))
+    if problems:
+        raise InputError("toy city", problems)
     return _pieces(n_users, n_places, n_days, missing, seed)
 
 
@@ -308,18 +298,6 @@ DATA_SETS.register(
 )
 
 
-def _check_arguments(n_users: int, n_places: int, n_days: int, missing: float, seed: int) -> None:
-    problems = []
-    least = {"n_users": 1, "n_places": len(CATEGORIES), "n_days": 1, "seed": 0}
-    for (name, minimum), value in zip(least.items(), (n_users, n_places, n_days, seed), strict=True):
-        if not isinstance(value, (int, np.integer)) or value < minimum:
-            problems.append(Problem(f"{name} as a whole number of at least {minimum}", repr(value)))
-    if not 0 <= missing < 1:
-        problems.append(Problem("missing as a probability of at least 0 and less than 1", repr(missing)))
-    if problems:
-        raise InputError("toy city", problems)
-
-
 def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int) -> Iterator[ToyCity]:
     city = _City.build(n_places, np.random.default_rng([seed, PLACE_STREAM]))
     time_grid = TimeGrid.cyclic(START, 3600, 24 * n_days, slot_s=7200)
@@ -335,7 +313,9 @@ def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int)
             place[:, day] = _simulate_day(city, people, day % 7, rng)
             present[:, day] = rng.random((n_block, 24)) >= missing
         place, present = place.reshape(n_block, -1), present.reshape(n_block, -1)
-        _keep_one_event(present, np.random.default_rng([seed, KEPT_EVENT_STREAM, block]))
+        silent = np.flatnonzero(~present.any(axis=1))
+        rng = np.random.default_rng([seed, KEPT_EVENT_STREAM, block])
+        present[silent, rng.integers(present.shape[1], size=len(silent))] = True
         user, instant = np.nonzero(present)
         traces = Traces(
             user=user.astype(np.int32),
@@ -350,13 +330,7 @@ def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int)
         yield ToyCity(traces, people.cluster, CLUSTER_NAMES, people.home, people.work)
 
 
-def _keep_one_event(present: np.ndarray, rng: np.random.Generator) -> None:
-    silent = np.flatnonzero(~present.any(axis=1))
-    present[silent, rng.integers(present.shape[1], size=len(silent))] = True
-
-
-@dataclass(frozen=True, eq=False)
-class _Categorical:
+class _Categorical(NamedTuple):
     """Categorical distributions, one for each row of weights; a draw is one binary search."""
 
     edges: np.ndarray
@@ -374,8 +348,7 @@ class _Categorical:
         return np.minimum(found - row * self.n_columns, self.n_columns - 1)
 
 
-@dataclass(frozen=True, eq=False)
-class _City:
+class _City(NamedTuple):
     """The map, and how places attract people."""
 
     places: PlaceTable
@@ -465,8 +438,7 @@ def _home_weights(homes_km: np.ndarray) -> np.ndarray:
     return np.array(weights)
 
 
-@dataclass(frozen=True, eq=False)
-class _People:
+class _People(NamedTuple):
     """What does not change from day to day, one entry for each person of a block."""
 
     cluster: np.ndarray
