@@ -129,24 +129,14 @@ def _ranked(role: str, names: Sequence[object], simple: Sequence[str], taken: Co
 
 
 def _missing(
-    names: Sequence[object],
-    roles: Sequence[str],
-    columns: Mapping[str, str | int],
-    missing: Sequence[str],
+    names: Sequence[object], roles: Sequence[str], columns: Mapping[str, str | int], missing: Sequence[str]
 ) -> Problem:
     texts = [str(name) for name in names]
     header = f"columns {', '.join(texts)}" if texts else "no columns"
-    way_out: list[str | Setting] = [f"Missing: {', '.join(missing)}. Tell which column is which, such as "]
-    way_out.append(Setting("columns", {"user": "uid"}))
-    if any(_is_number(text) for text in texts):
-        way_out += ["; where the file has no header line, by position from 0, such as ", Setting("columns", {"user": 0})]
+    tell = f"Missing: {', '.join(missing)}. Tell which column is which, such as "
+    way_out = Message(tell, Setting("columns", {"user": "uid"}))
+    if any(re.fullmatch(r"[+-]?\d+([.,]\d*)?", text) for text in texts):
+        by_position = "; where the file has no header line, by position from 0, such as "
+        way_out = Message(way_out, by_position, Setting("columns", {"user": 0}))
     needed = [str(columns.get(role, role)) for role in roles if role not in (*OPTIONAL_COLUMNS, *END_COLUMNS)]
-    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=Message(*way_out))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
+    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=way_out)

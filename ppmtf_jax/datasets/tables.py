@@ -305,14 +305,16 @@ def _tidy_ids(frame: pd.DataFrame) -> list[str]:
         if name not in frame or not (is_text_file or pd.api.types.is_string_dtype(frame[name])):
             continue
         codes, values = codes_of(frame[name])
-        ids = pd.Series(values, dtype=object)
-        if all(isinstance(value, str) for value in values):
-            ids = ids.str.strip()
-            padded += [name] if (ids != values).any() else []
-            renamed, ids = pd.factorize(ids.where(ids != "", None))
+        if not all(isinstance(value, str) for value in values):
+            continue
+        ids = pd.Series(values, dtype="str")
+        stripped = ids.str.strip()
+        if (stripped != ids).any():
+            padded.append(name)
+            renamed, ids = pd.factorize(stripped.where(stripped != "", None))
             codes = np.append(renamed, -1)[codes].astype(np.int32)
-            if is_text_file and len(ids) and pd.Series(ids, dtype="str").str.fullmatch(PLAIN_INTEGER).all():
-                ids = ids.astype(np.int64)
+        if is_text_file and len(ids) and pd.Series(ids).str.fullmatch(PLAIN_INTEGER).all():
+            ids = np.asarray(ids).astype(np.int64)
         frame[name] = pd.Categorical.from_codes(codes, pd.Index(ids))
     return [f"blanks around the values of {' and '.join(padded)} are left out"] if padded else []
 
@@ -424,11 +426,21 @@ def _from_pandas(path: Path, frame: pd.DataFrame, wanted: _Wanted) -> _Part:
     return _from_arrow(names, read, wanted, str(path))
 
 
+class _TextTable(NamedTuple):
+    """A text file, its layout, and the positions of the wanted columns; the rows begin after `n_skipped` lines."""
+
+    path: Path
+    layout: TextLayout
+    positions: Mapping[str, int]
+    n_skipped: int
+    quote_char: str | bool
+
+
 def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
     """Read all values as text first: only then can errors list what is no number, and "007" stay what it is."""
     positions, names, notes = _positions(layout.first_fields, wanted, str(path))
-    n_skipped = layout.n_blank + wanted.has_header
-    table, row, invalid = _parse(path, layout, positions, n_skipped, wanted.quote_char)
+    text = _TextTable(path, layout, positions, layout.n_blank + wanted.has_header, wanted.quote_char)
+    table, row, invalid = _parse(text)
     problems = []
     if invalid:
         expected = f"{len(layout.first_fields)} fields in every row of {path.name}"
@@ -439,10 +451,9 @@ def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
         table, row = table.filter(pa.array(~is_blank)), np.asarray(row)[~is_blank]
     arrays = {name: table.column(f"f{position}") for name, position in positions.items()}
     commas = []
-    for name in COORDINATES:
-        if name in arrays:
-            arrays[name], has_commas = _as_numbers(arrays[name])
-            commas += [name] if has_commas else []
+    for name in [name for name in COORDINATES if name in arrays]:
+        arrays[name], has_commas = _as_numbers(arrays[name])
+        commas += [name] if has_commas else []
     if commas:
         notes.append(f"{' and '.join(commas)} with decimal commas")
     if layout.delimiter not in "\t,":
@@ -452,65 +463,58 @@ def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
     return _Part(pa.table(arrays), row, names, problems, notes)
 
 
-def _parse(
-    path: Path, layout: TextLayout, positions: Mapping[str, int], n_skipped: int, quote_char: str | bool
-) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
+def _parse(text: _TextTable) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
     """The columns as text, the number of each row, and rows that have another number of fields than the first line."""
     invalid: list[arrow_csv.InvalidRow] = []
     try:
-        table, n_lines = _parse_once(path, layout, positions, n_skipped, quote_char, {"use_threads": True})
+        table, n_lines = _parse_once(text, None)
     except pa.ArrowInvalid as error:
         if "CSV parse error" not in str(error):
             raise
-        # Only with one thread the number of an invalid row is known.
-        table, n_lines = _parse_once(path, layout, positions, n_skipped, quote_char, {"use_threads": False}, invalid)
-    n_rows = len(table) + len(invalid)
-    lines = pd.RangeIndex(n_skipped + 1, n_skipped + 1 + n_rows)
-    if not quote_char or n_lines <= n_skipped + n_rows:
+        table, n_lines = _parse_once(text, invalid)
+    begin = text.n_skipped + 1
+    lines = pd.RangeIndex(begin, begin + len(table) + len(invalid))
+    if not text.quote_char or n_lines < lines.stop:
         return table, np.setdiff1d(lines, [each.number for each in invalid]) if invalid else lines, invalid
     # Some row has several lines: its text contains line breaks, or a quote is not closed, which is an error.
-    first_line = np.array(first_lines_of_rows(path, layout, n_skipped))
+    first_line = np.array(first_lines_of_rows(text.path, text.layout, text.n_skipped))
     invalid = []
-    options = {"use_threads": False, "newlines_in_values": True}
-    table, _ = _parse_once(path, layout, positions, n_skipped, quote_char, options, invalid)
-    is_invalid = np.isin(np.arange(len(first_line)), [each.number - n_skipped - 1 for each in invalid])
-    invalid = [each._replace(number=int(first_line[each.number - n_skipped - 1])) for each in invalid]
-    return table, first_line[~is_invalid], invalid
+    table, _ = _parse_once(text, invalid, newlines_in_values=True)
+    is_valid = ~np.isin(np.arange(len(first_line)), [each.number - begin for each in invalid])
+    invalid = [each._replace(number=int(first_line[each.number - begin])) for each in invalid]
+    return table, first_line[is_valid], invalid
 
 
 def _parse_once(
-    path: Path,
-    layout: TextLayout,
-    positions: Mapping[str, int],
-    n_skipped: int,
-    quote_char: str | bool,
-    options: Mapping[str, bool],
-    invalid: list[arrow_csv.InvalidRow] | None = None,
+    text: _TextTable, invalid: list[arrow_csv.InvalidRow] | None, newlines_in_values: bool = False
 ) -> tuple[pa.Table, int]:
-    """The table and the lines of the file; rows of another length are added to `invalid`, or an error without it."""
+    """The table and the lines of the file; rows of another length are added to `invalid`, or are an error without it.
+
+    With `invalid`, one thread does all: only then the numbers of invalid rows are known.
+    """
     noted = [] if invalid is None else invalid
 
     def note_invalid(row: arrow_csv.InvalidRow) -> str:
         noted.append(row)
         return "skip"
 
-    text, ids = pa.string(), pa.dictionary(pa.int32(), pa.string())
-    types = {f"f{position}": ids if name in ID_COLUMNS else text for name, position in positions.items()}
-    with opened(path) as stream:
-        if layout.encoding != "utf-8":
-            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), layout.encoding, "utf-8")
+    ids = pa.dictionary(pa.int32(), pa.string())
+    types = {f"f{k}": ids if name in ID_COLUMNS else pa.string() for name, k in text.positions.items()}
+    with opened(text.path) as stream:
+        if text.layout.encoding != "utf-8":
+            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.layout.encoding, "utf-8")
         counted = CountedLines(stream)
         table = arrow_csv.read_csv(
             pa.PythonFile(counted, "r"),
             arrow_csv.ReadOptions(
-                column_names=[f"f{position}" for position in range(len(layout.first_fields))],
-                skip_rows=n_skipped,
-                use_threads=options["use_threads"],
+                column_names=[f"f{position}" for position in range(len(text.layout.first_fields))],
+                skip_rows=text.n_skipped,
+                use_threads=invalid is None,
             ),
             arrow_csv.ParseOptions(
-                delimiter=layout.delimiter,
-                quote_char=quote_char,
-                newlines_in_values=options.get("newlines_in_values", False),
+                delimiter=text.layout.delimiter,
+                quote_char=text.quote_char,
+                newlines_in_values=newlines_in_values,
                 # A blank line becomes a row with nothing in it, so that rows can be counted.
                 ignore_empty_lines=False,
                 invalid_row_handler=None if invalid is None else note_invalid,

@@ -106,7 +106,9 @@ class CountedLines:
     def read(self, n_bytes: int = -1) -> bytes:
         """The next bytes."""
         part = self.stream.read(n_bytes)
-        self.n_ends += part.count(b"\n") + part.count(b"\r") - part.count(b"\r\n")
+        self.n_ends += part.count(b"\n")
+        if b"\r" in part:
+            self.n_ends += part.count(b"\r") - part.count(b"\r\n")
         self.n_ends -= self.last == b"\r" and part.startswith(b"\n")
         self.last = part[-1:] or self.last
         return part
