@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
+
+from annotated_types import Gt
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
-from ppmtf_jax.datasets.registry import Imported, fraction_problems, split_users
+from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import Count, Positive, Settings, Share
 
 DEFAULT_PLACES = 1000
 PLACES_FIELDS = ("n_places", "grid", "cell_m")
@@ -23,7 +26,7 @@ DISCRETIZATION_FIELDS = ("step_s", "slot_s", "max_gap_s", "min_users_per_place",
 
 
 @dataclass(frozen=True)
-class CheckinTableSettings:
+class CheckinTableSettings(Settings, subject="import"):
     """Where a table of check-ins is, and how it becomes discrete.
 
     Parameters
@@ -54,11 +57,6 @@ class CheckinTableSettings:
     drop_bad_rows : bool
         Leave out rows that are no check-ins, and show which, in place of an error.
 
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
-
     Examples
     --------
     >>> CheckinTableSettings(Path("checkins.csv"), grid=(35.6, 35.8, 139.6, 139.9, 20, 20)).discretization().places
@@ -66,30 +64,29 @@ class CheckinTableSettings:
     """
 
     path: Path
-    n_places: int | None = field(default=None, metadata={"shown": f"{DEFAULT_PLACES} unless there is a grid"})
-    min_users_per_place: int = MIN_USERS_PER_PLACE
+    n_places: Count | None = field(default=None, metadata={"shown": f"{DEFAULT_PLACES} unless there is a grid"})
+    min_users_per_place: Count = MIN_USERS_PER_PLACE
     other_places: Literal["drop", "nearest"] = "drop"
     grid: tuple[int | float, ...] | None = None
-    cell_m: float | None = None
-    step_s: int = 3600
-    slot_s: int = 7200
-    max_gap_s: float | None = None
+    cell_m: Positive | None = None
+    step_s: Count = 3600
+    slot_s: Count = 7200
+    max_gap_s: Annotated[float, Gt(0)] | None = None
     time_zone: str | None = None
-    train_fraction: float = 0.8
+    train_fraction: Share = 0.8
     drop_bad_rows: bool = False
 
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = [*fraction_problems(self.train_fraction)]
+    def problems(self) -> list[Problem | str]:
+        """What is wrong with the zone, with the places, and with settings that do not go together."""
+        problems: list[Problem | str] = [*self._own_problems()]
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
-        problems += self._own_problems()
         for build in (self._places, lambda: Discretization(**self._other_settings())):
             try:
                 build()
             except InputError as error:
                 problems += error.problems
-        if problems:
-            raise InputError("import", problems)
+        return problems
 
     def discretization(self) -> Discretization:
         """How check-ins become events."""
@@ -101,31 +98,30 @@ class CheckinTableSettings:
         return {"discretization": self.discretization(), "drop_bad_rows": self.drop_bad_rows, **zone}
 
     def _own_problems(self) -> list[Problem]:
-        """What a data set asks of its settings besides."""
+        """Problems of the settings of one data set; readers add theirs."""
         if self.grid is None and self.cell_m is not None:
-            return [Problem("grid as south, north, west, east beside cell_m", "none")]
+            return [Problem(_grid("south, north, west, east"), "none")]
         if self.grid is None or self.n_places is None:
             return []
         way_out = "Leave one out: the cells of a grid are its places, however often they are visited"
-        return [Problem("either n_places or grid", "both", way_out=way_out)]
+        return [Problem(Message("either ", Setting("n_places"), " or ", Setting("grid")), "both", way_out=way_out)]
 
     def _places(self) -> GridPlaces | MostVisited:
         if self.grid is None:
             return MostVisited(DEFAULT_PLACES if self.n_places is None else self.n_places)
         if self.cell_m is not None:
             if len(self.grid) != 4:
-                expected = "grid as south, north, west, east beside cell_m"
                 way_out = "Leave rows and columns out: the cells make them"
-                raise InputError("import", [Problem(expected, f"{len(self.grid)} values", way_out=way_out)])
+                problem = Problem(_grid("south, north, west, east"), f"{len(self.grid)} values", way_out=way_out)
+                raise InputError("import", [problem])
             return GridPlaces.of_cells(*self.grid, cell_m=self.cell_m)
         if len(self.grid) != 6:
-            expected = "grid as south, north, west, east, rows, columns"
+            expected = Message(Setting("grid"), " as south, north, west, east, rows, columns")
             raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
-        south, north, west, east, rows, columns = self.grid
-        if not (isinstance(rows, int) and isinstance(columns, int)):
+        if not all(isinstance(number, int) for number in self.grid[4:]):
             expected = "rows and columns of the grid as whole numbers"
-            raise InputError("import", [Problem(expected, f"{rows!r} and {columns!r}")])
-        return GridPlaces(south, north, west, east, rows, columns)
+            raise InputError("import", [Problem(expected, "{!r} and {!r}".format(*self.grid[4:]))])
+        return GridPlaces(*self.grid)  # type: ignore[arg-type]
 
     def _other_settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DISCRETIZATION_FIELDS}
@@ -143,8 +139,8 @@ class FixTableSettings(CheckinTableSettings):
         Least duration of such a stay in seconds. By default 1200 beside a distance.
     """
 
-    stay_distance_m: float | None = None
-    stay_duration_s: float | None = None
+    stay_distance_m: Positive | None = None
+    stay_duration_s: Positive | None = None
 
     def stay_points(self) -> StayPoints | None:
         """What counts as a stay; None where fixes are to be taken one by one."""
@@ -156,33 +152,19 @@ class FixTableSettings(CheckinTableSettings):
         """The keyword arguments that every reader of fixes takes."""
         return {**super().options(), "stay_points": self.stay_points()}
 
-    def _own_problems(self) -> list[Problem]:
-        problems = super()._own_problems()
-        try:
-            self.stay_points()
-        except InputError as error:
-            problems += [problem for problem in error.problems if isinstance(problem, Problem)]
-        return problems
-
-
-def import_checkins(
-    read: Callable[[], tuple[Traces, ImportReport]], settings: CheckinTableSettings, seed: int, progress: bool
-) -> Imported:
-    """Read a table of check-ins and split its users."""
-    with spinner("importing", show=progress):
-        traces, report = read()
-    return split_users(traces, report, settings.train_fraction, seed)
-
-
-Settings = TypeVar("Settings", bound=CheckinTableSettings)
-
 
 def importer(
-    read: Callable[[Settings], tuple[Traces, ImportReport]],
-) -> Callable[[Settings, int, bool], Imported]:
+    read: Callable[[Any], tuple[Traces, ImportReport]],
+) -> Callable[[Any, int, bool], Imported]:
     """The `read` of a `DataSet`: read a table with its settings, then split its users."""
 
-    def read_and_split(settings: Settings, seed: int, progress: bool) -> Imported:
-        return import_checkins(lambda: read(settings), settings, seed, progress)
+    def read_and_split(settings: CheckinTableSettings, seed: int, progress: bool) -> Imported:
+        with spinner("importing", show=progress):
+            traces, report = read(settings)
+        return split_users(traces, report, settings.train_fraction, seed)
 
     return read_and_split
+
+
+def _grid(corners: str) -> Message:
+    return Message(Setting("grid"), f" as {corners} beside ", Setting("cell_m"))

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, StoredArray, TraceModel
 
@@ -71,7 +72,7 @@ class OwnPeriods(TraceModel):
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """Training has no settings."""
 
 
