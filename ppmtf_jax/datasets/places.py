@@ -56,6 +56,9 @@ class GridPlaces(Settings, subject="grid of places"):
         if not (abs(self.west) <= 180 and abs(self.east) <= 180 and self._is_wide()):
             expected = "-180 <= west < east <= 180 degrees, or west above east for a box across the 180th meridian"
             problems.append(Problem(expected, f"west {self.west}, east {self.east}"))
+        if self.n_rows * self.n_columns > MAX_CELLS:
+            found, way_out = f"{self.n_rows:,} x {self.n_columns:,}", "Choose larger cells, or a smaller box"
+            problems.append(Problem(f"at most {MAX_CELLS:,} cells", found, way_out=way_out))
         return problems
 
     @classmethod
@@ -79,8 +82,12 @@ class GridPlaces(Settings, subject="grid of places"):
         width = height / float(np.cos(np.radians((south + north) / 2)))
         shares = (north - south) / height, (box._east() - west) / width
         n_rows, n_columns = (int(np.ceil(share - 1e-9)) for share in shares)
-        covered = float(longitude_near(west + n_columns * width, 0.0))
-        return cls(south, south + n_rows * height, west, covered, n_rows, n_columns)
+        if n_columns * width >= 360:
+            east = 180 if west == -180 else west - 1e-9
+        else:
+            east = float(longitude_near(west + n_columns * width, 0.0))
+        # The last row must not reach over the pole.
+        return cls(south, min(south + n_rows * height, 90), west, east, n_rows, n_columns)
 
     def place_of(self, latitude: object, longitude: object) -> np.ndarray:
         """Cell of each point, -1 outside the box, int64 array of shape (points,)."""

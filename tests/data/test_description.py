@@ -8,8 +8,7 @@ import pytest
 from ppmtf_jax.data.description import in_lines, quantiles
 
 
-@pytest.mark.parametrize("n_parts", [0, 1, 4, 20])
-@pytest.mark.parametrize("length", [1, 60, 5000])
+@pytest.mark.parametrize(("n_parts", "length"), [(0, 1), (1, 5000), (4, 60), (20, 1), (20, 5000)])
 def test_text_is_of_ten_lines_and_eighty_columns(n_parts, length):
     parts = {f"part {number}": "word " * length for number in range(n_parts)}
     lines = in_lines("title " * length, parts).splitlines()

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -34,7 +34,7 @@ def test_cyclic_slots_count_from_midnight():
 
 def test_slots_that_are_not_reached_are_not_counted():
     morning = TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200)
-    assert morning.slot_of_instant.tolist() == [0, 0, 1, 1]
+    assert (morning.slot_of_instant.tolist(), morning.period) == ([0, 0, 1, 1], 4)
     assert morning.slot_labels() == ["06:00", "08:00"]
 
 
@@ -64,11 +64,6 @@ def test_a_period_may_hold_repetitions():
     assert grid != TimeGrid("2024-01-01T00:00:00", 3600, np.tile(half_day, 4), period=12)
 
 
-def test_one_slot_a_day():
-    grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 72, slot_s=DAY_S)
-    assert (grid.n_slots, grid.period, grid.one_period().n_instants) == (1, 24, 24)
-
-
 def test_a_week():
     grid = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 21 * 24, slot_s=DAY_S, period_s=7 * DAY_S)
     week = grid.one_period()
@@ -76,23 +71,13 @@ def test_a_week():
     assert week.slot_of_instant.tolist() == np.repeat(range(7), 24).tolist()
 
 
-@pytest.mark.parametrize("slot_s", [3600, 7200, DAY_S])
-def test_a_grid_need_not_begin_at_midnight(slot_s):
-    grid = TimeGrid.cyclic("2024-01-01T01:00:00", 3600, 60, slot_s=slot_s)
+def test_a_grid_need_not_begin_at_midnight():
+    grid = TimeGrid.cyclic("2024-01-01T01:00:00", 3600, 60, slot_s=7200)
     assert grid.period == 24
     assert grid.one_period().start == "2024-01-01T01:00:00"
 
 
-def test_a_grid_shorter_than_a_day():
-    assert TimeGrid.cyclic("2024-01-01T06:00:00", 3600, 4, slot_s=7200).period == 4
-
-
-def test_one_period_is_its_own_period():
-    period = TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=7200).one_period()
-    assert period.period == period.n_instants == 24
-    assert period.one_period() == period
-
-
+@settings(max_examples=30)
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=5), st.integers(1, 4))
 def test_one_period_repeats_to_the_whole(pattern, n_times):
     slots = np.unique(np.tile(pattern, n_times), return_inverse=True)[1]
@@ -126,7 +111,7 @@ def test_json_keeps_everything():
     assert (again.period, again.time_zone, again.step_s, again.n_instants) == (4, "Asia/Tokyo", 600, 6)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"start": "2024-01-01"}', json.dumps({"start": 1, "step_s": 1})])
+@pytest.mark.parametrize("text", ["", "[]", '{"start": "2024-01-01"}'])
 def test_bad_json(text):
     assert "JSON with start, step_s, time_zone, slot_of_instant and period" in problems_of(TimeGrid.from_json, text)[0]
 
@@ -136,15 +121,8 @@ def test_every_key_is_needed(key):
     content = json.loads(TimeGrid.each_instant("2024-01-01T09:00:00", 600, 6).to_json())
     del content[key]
     assert problems_of(TimeGrid.from_json, json.dumps(content))[0].endswith(f"found KeyError: '{key}'.")
-    for value in (None, 0.5, "x"):
+    for value in (None, 0.5, "x", [0.5], [10**12]):
         assert problems_of(TimeGrid.from_json, json.dumps(content | {key: value}))
-
-
-@pytest.mark.parametrize("slot", [0.5, 10**12])
-def test_slots_in_json_are_small_whole_numbers(slot):
-    content = {"start": "2024-01-01", "step_s": 60, "slot_of_instant": [slot], "time_zone": "UTC", "period": 1}
-    text = json.dumps(content)
-    assert problems_of(TimeGrid.from_json, text)
 
 
 # What is refused
@@ -166,7 +144,7 @@ def test_slots_are_a_row_of_whole_numbers(slots):
 
 @pytest.mark.parametrize(
     ("step_s", "slot_s", "period_s"),
-    [(3600, 5000, 86_400), (3600, 7200, 10_000), (7000, 7200, 86_400), (3600, 7200, 0)],
+    [(3600, 5000, 86_400), (3600, 7200, 10_000), (3600, 7200, 0)],
 )
 def test_cyclic_slots_have_to_fit(step_s, slot_s, period_s):
     found = problems_of(TimeGrid.cyclic, "2024-01-01", step_s, 24, slot_s=slot_s, period_s=period_s)
@@ -178,14 +156,8 @@ def test_cyclic_slots_have_to_fit(step_s, slot_s, period_s):
 
 def test_cyclic_slots_need_a_start():
     assert "start as an ISO date and time" in problems_of(TimeGrid.cyclic, "x", 3600, 24, slot_s=7200)[0]
-
-
-def test_cyclic_slots_need_a_step():
-    assert problems_of(TimeGrid.cyclic, "2024-01-01", 0, 24, slot_s=7200)
-
-
-def test_start_is_a_local_time():
-    assert problems_of(TimeGrid, "2024-01-01T00:00:00+09:00", 3600, np.array([0]))
+    assert "a step of" in problems_of(TimeGrid.cyclic, "2024-01-01", 0, 24, slot_s=7200)[0]
+    assert "without an offset" in problems_of(TimeGrid, "2024-01-01T00:00:00+09:00", 3600, np.array([0]))[0]
 
 
 def test_local_times_follow_the_clocks_of_the_zone():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import stat
 import tempfile
 import time
 from dataclasses import replace
@@ -21,7 +20,7 @@ from pyarrow import parquet
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
-from ppmtf_jax.errors import InputError, PpmtfError
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.runtime.files import atomic_file, write_text
 from ppmtf_jax.runtime.folders import output_folder
 from tests.faults import parquet_fails
@@ -89,19 +88,9 @@ def test_rows_in_any_order_become_sorted_events():
     assert found.slot.tolist() == found.instant.tolist()
 
 
-def test_the_trace_column_may_be_absent():
-    assert traces(table().drop(columns="trace")).trace.tolist() == [0, 0, 0]
-
-
-@pytest.mark.parametrize("dtype", [float, str, "Int64", "int8"])
+@pytest.mark.parametrize("dtype", [str, "Int64"])
 def test_whole_numbers_of_any_type_will_do(dtype):
     assert traces(table().astype({"instant": dtype})).instant.tolist() == [0, 1, 2]
-
-
-def test_table_and_traces_are_the_same_thing():
-    frame = traces().to_frame()
-    assert frame.to_dict("list") == table().to_dict("list")
-    assert_same(traces(frame), traces())
 
 
 def test_times_are_local_ones_with_their_zone():
@@ -136,12 +125,6 @@ def test_only_the_next_instant_of_the_same_trace_is_a_step():
     assert traces(frame).is_step().tolist() == [False, True, False, False, False, True]
 
 
-def test_trace_table_names_each_trace_once():
-    found = traces(table(trace=[0, 5, 2]))
-    user, trace = found.trace_table()
-    assert (user.tolist(), trace.tolist(), found.trace_of_event().tolist()) == ([0, 0, 1], [0, 5, 2], [0, 1, 2])
-
-
 # What a person sees
 
 
@@ -165,6 +148,7 @@ def test_neither_ids_nor_seeds_are_shown():
     origin = Origin(model="0123abcd" * 8, seed=secret, seeds_given=True)
     shown = repr(replace(traces(), user_ids=ids, places=hidden, origin=origin))
     assert "synthetic" in shown
+    assert repr(origin) == str(origin) == "Origin(seeds_given=True)"
     assert not any(text in shown for text in ("alice", "bob", "Smith", str(secret), "0123abcd"))
 
 
@@ -187,11 +171,6 @@ def test_a_digest_is_of_who_was_where_when(tmp_path):
         replace(given, time_grid=replace(given.time_grid, time_zone="America/Sao_Paulo")),
     ]
     assert len({given.digest, *(other.digest for other in others)}) == 1 + len(others)
-
-
-def test_an_origin_shows_neither_its_seed_nor_its_model():
-    origin = Origin(model="0123abcd" * 8, seed=987_654_321_123, seeds_given=True)
-    assert repr(origin) == str(origin) == "Origin(seeds_given=True)"
 
 
 def test_many_traces_are_shown_at_once_and_narrowly():
@@ -245,13 +224,6 @@ def test_a_description_of_single_events_says_that_there_are_no_gaps():
     assert found.loc["steps to the next event", ["mean", "min", "median", "max"]].isna().all()
 
 
-def test_a_description_does_not_depend_on_pieces(monkeypatch):
-    whole = traces(random_table(1, 12, text=False))
-    expected = whole.describe()
-    monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", 3)
-    pd.testing.assert_frame_equal(whole.describe(), expected)
-
-
 # Pieces
 
 
@@ -272,9 +244,7 @@ def random_table(seed: int, n_users: int, *, text: bool) -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-@pytest.mark.parametrize("text", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("seed", "text", "shuffled"), [(0, False, True), (1, True, False), (2, True, True)])
 def test_pieces_make_the_same_as_a_whole(tmp_path, monkeypatch, seed, text, shuffled):
     frame = random_table(seed, 12, text=text)
     whole = traces(frame)
@@ -340,8 +310,10 @@ def test_types_of_ids_are_compared_across_pieces(small_pieces):
 
 def test_blocks_of_users_are_all_events(monkeypatch):
     whole = traces(random_table(0, 12, text=False))
+    described = whole.describe()
     for size in (1, 3, 8, 1000):
         monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", size)
+        pd.testing.assert_frame_equal(whole.describe(), described)
         blocks = list(whole.by_users())
         for name in ("user", "trace", "instant", "place"):
             joined = np.concatenate([getattr(block, name) for block in blocks])
@@ -386,7 +358,7 @@ def test_users_are_split_by_seed():
     assert len(others) > 5
 
 
-@given(n_users=st.integers(2, 40), percent=st.integers(1, 99))
+@pytest.mark.parametrize(("n_users", "percent"), [(2, 50), (2, 51), (10, 70), (10, 99), (29, 29), (40, 1)])
 def test_split_sizes(n_users, percent):
     frame = pd.DataFrame({"user": range(n_users), "instant": 0, "place": "a"})
     n_test = n_users * (100 - percent) // 100
@@ -401,6 +373,7 @@ def test_part_of_the_users_keeps_friendships_among_them():
     frame = pd.DataFrame({"user": [1, 2, 3], "instant": 0, "place": "a"})
     whole = traces(frame, pd.DataFrame({"user": [1, 1, 2], "friend": [2, 3, 3]}))
     part = whole.select_users(np.array([0, 2]))
+    assert_same(part, whole.select_users(np.array([True, False, True])))
     assert part.user_ids.tolist() == [1, 3]
     assert part.friendships.tolist() == [[0, 1]]
     assert whole.select_users(np.array([1])).friendships.shape == (0, 2)
@@ -416,7 +389,7 @@ def test_part_of_the_traces():
 
 @pytest.mark.parametrize(
     "keep",
-    [[1], [0, 1], [1.0, 0.0], [True], [True, False, True], [[True, False]], True, [None, True], ["x", "y"]],
+    [[0, 1], [1.0, 0.0], [True], [True, False, True], [[True, False]], True, [None, True]],
     ids=str,
 )
 def test_only_a_mask_of_the_right_length_keeps_traces(keep):
@@ -432,21 +405,11 @@ def test_only_a_mask_of_the_right_length_keeps_events(keep):
     assert problem.startswith(f"expected {traces().n_events} booleans, one an event; found")
 
 
-@pytest.mark.parametrize("which", [[2], [-1], [True], [0.0], [[0]]], ids=str)
+@pytest.mark.parametrize("which", [[2], [-1], [True], [0.0]], ids=str)
 def test_only_users_there_are_can_be_selected(which):
     assert traces().n_users == 2
     (problem,) = problems_of(traces().select_users, np.array(which))
     assert problem.startswith("expected indices from 0 to 1, or 2 booleans, one a user; found")
-
-
-def test_users_by_mask_are_those_by_index():
-    one, other = traces().select_users(np.array([False, True])), traces().select_users(np.array([1]))
-    pd.testing.assert_frame_equal(one.to_frame(), other.to_frame())
-
-
-def test_a_trace_set_is_readable_by_its_owner_alone(tmp_path):
-    traces().save(tmp_path / "set")
-    assert stat.S_IMODE((tmp_path / "set").stat().st_mode) == 0o700
 
 
 def test_what_somebody_wrote_by_hand_is_a_trace_set_too(tmp_path):
@@ -487,12 +450,6 @@ def test_problems_between_rows_are_listed_together():
     ]
 
 
-def test_empty_table():
-    assert problems_of(traces, table().iloc[:0]) == [
-        "expected at least one event; found an empty table. Loosen the filters that were applied"
-    ]
-
-
 def test_ids_of_another_type_are_unknown_places():
     frame = table(place=[0, 1, 0])
     assert problems_of(traces, frame) == [
@@ -505,12 +462,6 @@ def test_first_offenders_only_but_all_are_counted():
     assert problems_of(traces, frame) == [
         "expected instants 0 to 3 of the time grid; found others (46 rows), first: 4, 5, 6, 7, 8."
     ]
-
-
-def test_input_errors_are_value_errors_of_this_library():
-    with pytest.raises(ValueError, match="traces: expected columns"):
-        traces(pd.DataFrame())
-    assert issubclass(InputError, PpmtfError)
 
 
 # The folder
@@ -544,7 +495,7 @@ def parts_of_trace_sets(draw) -> tuple[pd.DataFrame, pd.DataFrame, list[int], pd
     return frame, place_frame, slots, friends
 
 
-@settings(max_examples=60)
+@settings(max_examples=20)
 @given(parts_of_trace_sets())
 def test_a_folder_keeps_everything(parts):
     frame, place_frame, slots, friends = parts
@@ -595,19 +546,11 @@ def test_loading_what_is_no_trace_set(tmp_path):
     assert "found places.parquet, ppmtf.json, time_grid.json" in problems_of(Traces.load, tmp_path / "set")[0]
 
 
-@pytest.mark.parametrize("name", ["traces.parquet", "places.parquet"])
-@pytest.mark.parametrize("content", [b"", b"no Parquet at all"])
+@pytest.mark.parametrize(("name", "content"), [("traces.parquet", b""), ("places.parquet", b"no Parquet at all")])
 def test_loading_a_damaged_file(tmp_path, name, content):
     traces().save(tmp_path / "set")
     (tmp_path / "set" / name).write_bytes(content)
     with pytest.raises(InputError, match=f"{name}: expected a readable Parquet file"):
-        Traces.load(tmp_path / "set")
-
-
-def test_loading_files_that_do_not_fit_each_other(tmp_path):
-    traces().save(tmp_path / "set")
-    places(("a", "x")).to_frame().to_parquet(tmp_path / "set" / "places.parquet")
-    with pytest.raises(InputError, match=r"set: expected places of the place table.*\(1 row\), first: b"):
         Traces.load(tmp_path / "set")
 
 
@@ -622,12 +565,10 @@ class Interrupted(BaseException):
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        OSError(errno.EACCES, "Permission denied"),
-        RuntimeError("bug"),
         Interrupted(),
     ],
 )
-@pytest.mark.parametrize("fails_at", ["traces.parquet", "places.parquet", "friendships.parquet"])
+@pytest.mark.parametrize("fails_at", ["traces.parquet", "friendships.parquet"])
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_failure_in_the_middle_leaves_nothing(tmp_path, error, fails_at, exists):
     whole = traces(None, pd.DataFrame({"user": [7], "friend": [9]}))
@@ -671,11 +612,6 @@ def test_a_folder_below_a_file_cannot_be_made(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_file_below_a_file_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("")
-    assert "a place that can be written to" in problems_of(write_text, tmp_path / "file" / "report.json", "")[0]
-
-
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="the superuser may write everywhere")
 def test_without_permission_to_write(tmp_path):
     tmp_path.chmod(0o500)
@@ -683,12 +619,6 @@ def test_without_permission_to_write(tmp_path):
         assert "Permission denied" in problems_of(traces().save, tmp_path / "set")[0]
     finally:
         tmp_path.chmod(0o700)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_errors_of_the_computation_stay_what_they_are(tmp_path):
-    with pytest.raises(FileNotFoundError), output_folder(tmp_path / "set", "trace set"):
-        (tmp_path / "absent").read_text()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -708,28 +638,7 @@ def test_the_old_folder_comes_back_when_the_new_one_cannot_take_its_place(tmp_pa
     assert_same(Traces.load(tmp_path / "set"), traces())
 
 
-def test_saving_into_the_current_folder_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert problems_of(traces().save, ".", overwrite=True)
-
-
-def test_trace_numbers_that_are_too_large():
-    assert problems_of(traces, table(trace=[2**40, 0, 0]))
-
-
-def test_ids_of_several_types():
-    assert problems_of(traces, table(user=["u", "u", 9]))
-
-
-def test_ids_of_64_bits_without_a_sign():
-    assert traces(table(user=np.array([2**63 + 5] * 3, np.uint64))).user_ids.tolist() == [2**63 + 5]
-
-
 def test_loading_a_damaged_time_grid(tmp_path):
     traces().save(tmp_path / "set")
     (tmp_path / "set" / "time_grid.json").write_bytes(b"\xff\xfe")
     assert problems_of(Traces.load, tmp_path / "set")
-
-
-def test_a_split_needs_a_number():
-    assert problems_of(traces().split_users, float("nan"), 0)

@@ -107,7 +107,3 @@ def test_all_of_new_york_with_a_largest_gap(foursquare_nyc):
     traces, report = read_foursquare(foursquare_nyc, discretization=settings)
     assert (report.n_other_places, report.n_users) == (0, 1_083)
     assert "Café" in traces.places.category
-    # Each new trace of a user costs at most one transition.
-    free = read_foursquare(foursquare_nyc, discretization=every_place(MostVisited(5_135)))[1]
-    assert 0 < free.n_transitions - report.n_transitions < report.n_traces - report.n_users
-    assert free.n_events == report.n_events

@@ -154,19 +154,16 @@ def test_each_user_gives_the_first_of_her_traces():
     assert numbers(test) == [(2, 1), *((3, n) for n in range(1, 10)), *((4, n) for n in range(2, 11))]
 
 
-@pytest.mark.parametrize("n_first", range(1, 10))
+@pytest.mark.parametrize("n_first", [1, 3, 7, 9])
 def test_shares_of_ten_are_exact(n_first):
     train, test = split_traces(traces_of({1: 10}), n_first / 10)
     assert (len(numbers(train)), len(numbers(test))) == (n_first, 10 - n_first)
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0, float("nan")])
-def test_impossible_shares(share):
-    with pytest.raises(InputError, match="a share above 0 and below 1"):
-        split_traces(traces_of({1: 10}), share)
-
-
-def test_nothing_left_to_attack():
+def test_impossible_shares_and_nothing_left_to_attack():
+    for share in (0.0, 1.0, float("nan")):
+        with pytest.raises(InputError, match="a share above 0 and below 1"):
+            split_traces(traces_of({1: 10}), share)
     with pytest.raises(InputError, match="at least 2 traces; found at most 1"):
         split_traces(traces_of({1: 1}), 0.5)
     # Two thirds of two traces are both.

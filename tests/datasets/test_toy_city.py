@@ -50,8 +50,7 @@ def test_is_a_valid_trace_set(city: ToyCity, tmp_path) -> None:
     assert again.time_grid == traces.time_grid
 
 
-@pytest.mark.parametrize("n_users", [1, 2, 7])
-@pytest.mark.parametrize("n_places", [8, 9, 333])
+@pytest.mark.parametrize(("n_users", "n_places"), [(1, 8), (2, 333), (7, 9)])
 def test_any_size(n_users: int, n_places: int) -> None:
     city = toy_city(n_users, n_places=n_places, n_days=1)
     assert city.traces.n_users == n_users
@@ -59,10 +58,12 @@ def test_any_size(n_users: int, n_places: int) -> None:
     assert set(city.traces.places.category) == set(module.CATEGORIES)
 
 
-def test_every_user_keeps_an_event() -> None:
-    traces = toy_city(300, n_days=1, missing=0.999).traces
-    assert set(traces.user) == set(range(300))
-    assert traces.n_events < 2 * 300
+def test_missing_events_change_nothing_else() -> None:
+    full, holes = toy_city(50, missing=0.0).traces, toy_city(50, missing=0.5).traces
+    where = holes.user.astype(int) * full.time_grid.n_instants + holes.instant
+    np.testing.assert_array_equal(full.place[where], holes.place)
+    # Each user keeps an event.
+    assert set(toy_city(300, n_days=1, missing=0.999).traces.user) == set(range(300))
 
 
 def test_share_of_missing_events() -> None:
@@ -72,24 +73,12 @@ def test_share_of_missing_events() -> None:
     assert abs(traces.n_events / n - 0.7) < 5 * np.sqrt(0.3 * 0.7 / n)
 
 
-def test_the_seed_decides() -> None:
-    a, b, c = toy_city(50, seed=1), toy_city(50, seed=1), toy_city(50, seed=2)
-    np.testing.assert_array_equal(a.traces.place, b.traces.place)
-    np.testing.assert_array_equal(a.traces.friendships, b.traces.friendships)
-    assert not np.array_equal(a.traces.places.latitude, c.traces.places.latitude)
-
-
-def test_a_longer_simulation_begins_with_the_shorter() -> None:
-    short, long = toy_city(50, n_days=2), toy_city(50, n_days=3)
+def test_a_longer_simulation_begins_with_the_shorter_and_the_seed_decides() -> None:
+    short, long, other = toy_city(50, n_days=2), toy_city(50, n_days=3), toy_city(50, n_days=2, seed=1)
+    assert not np.array_equal(short.traces.places.latitude, other.traces.places.latitude)
     begin = long.traces.instant < 48
     np.testing.assert_array_equal(long.traces.place[begin], short.traces.place)
     np.testing.assert_array_equal(long.traces.instant[begin], short.traces.instant)
-
-
-def test_missing_events_change_nothing_else() -> None:
-    full, holes = toy_city(50, missing=0.0).traces, toy_city(50, missing=0.5).traces
-    where = holes.user.astype(int) * full.time_grid.n_instants + holes.instant
-    np.testing.assert_array_equal(full.place[where], holes.place)
 
 
 def test_pieces_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
