@@ -86,7 +86,7 @@ def clocks_and_sun(
     `local` is datetime64[s], `utc_s` seconds since 1970; all arrays have the shape (rows,).
     """
     north, east = np.abs(latitude).max(), np.abs(longitude).max()
-    if 0 < max(north, east) and north <= np.pi / 2 and east <= np.pi:
+    if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
         found = f"at most {north:.3g} and {east:.3g}, where there is no land"
         way_out = "Convert radians to degrees"
         return [Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)], []
@@ -102,7 +102,9 @@ def clocks_and_sun(
         middle = float(np.median(latitude)), float(np.median(longitude))
         given_km, swapped_km = (_distance_km(point, city) for point in (middle, middle[::-1]))
         if given_km > NEAR_ZONE_KM and TIMES_NEARER * swapped_km < given_km:
-            found = f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
+            found = (
+                f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
+            )
             return [Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)], []
     if not n_far:
         return [], []

@@ -17,6 +17,7 @@ from ppmtf_jax.settings import Count, Settings
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
 MIN_USERS_PER_PLACE = 5
+MAX_CELLS = 10_000_000
 # Advice on settings is about keeping this share of the check-ins.
 MOST = 0.95
 
@@ -82,12 +83,11 @@ class GridPlaces(Settings, subject="grid of places"):
         width = height / float(np.cos(np.radians((south + north) / 2)))
         shares = (north - south) / height, (box._east() - west) / width
         n_rows, n_columns = (int(np.ceil(share - 1e-9)) for share in shares)
-        if n_columns * width >= 360:
-            east = 180 if west == -180 else west - 1e-9
-        else:
-            east = float(longitude_near(west + n_columns * width, 0.0))
-        # The last row must not reach over the pole.
-        return cls(south, min(south + n_rows * height, 90), west, east, n_rows, n_columns)
+        covered = float(longitude_near(west + n_columns * width, 0.0))
+        if west < east and n_columns * width >= 180:
+            covered = min(west + n_columns * width, 180.0)
+        # The last row must not reach over the pole, nor the last column of a wide box over the 180th meridian.
+        return cls(south, min(south + n_rows * height, 90), west, covered, n_rows, n_columns)
 
     def place_of(self, latitude: object, longitude: object) -> np.ndarray:
         """Cell of each point, -1 outside the box, int64 array of shape (points,)."""

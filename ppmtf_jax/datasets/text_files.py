@@ -137,7 +137,10 @@ def first_lines_of_rows(path: Path, layout: TextLayout, n_skipped: int) -> list[
             for _ in reader:
                 first.append(reader.line_num + 1)
         except csv.Error as error:
-            expected, found = 'a closing quote for every quote (")', f"a text that begins in row {first[-1]} and does not end"
+            expected, found = (
+                'a closing quote for every quote (")',
+                f"a text that begins in row {first[-1]} and does not end",
+            )
             way_out = "Add or remove the quote in that row"
             raise InputError(str(path), [Problem(expected, found, way_out=way_out)]) from error
     return [line for line in first[:-1] if line > n_skipped]

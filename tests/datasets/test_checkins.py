@@ -180,7 +180,11 @@ def test_every_problem_of_a_table_at_once(tmp_path):
         ),
         ((HEADER + ROW).encode("utf-32"), {}, "found UTF-32"),
         (bytes(range(256)), {}, "found binary content"),
-        (gzip.compress((HEADER + ROW * 999).encode(), mtime=0)[:40], {}, "a readable CSV, TSV, JSON, Excel or Parquet file"),
+        (
+            gzip.compress((HEADER + ROW * 999).encode(), mtime=0)[:40],
+            {},
+            "a readable CSV, TSV, JSON, Excel or Parquet file",
+        ),
         (b"\x1f\x8bno gzip at all", {}, "a readable CSV, TSV, JSON, Excel or Parquet file"),
         (b"PAR1 no Parquet PAR1", {}, "a readable CSV, TSV, JSON, Excel or Parquet file"),
     ],

@@ -150,6 +150,11 @@ READ = {
     "Excel called CSV": (excel, BERLIN, (["007", "008"], [8, 9, 10], "the first of 2 sheets is read: 'one'")),
     "GeoParquet": (geo(3857, "file"), BERLIN, (["u1"], [8, 9, 10], "")),
     "a GeoDataFrame": (geo(25833, "frame"), BERLIN, (["u1"], [8, 9, 10], "")),
+    "a grid that reaches the pole": (
+        csv(latitude=89.99),
+        BERLIN | GRID | {"grid": (80, 90, -180, 180), "cell_m": 50_000},
+        (["u1"], [8, 9, 10], ""),
+    ),
     "trips": (file(TRIPS), BERLIN | {"columns": {"user": "who"}} | GRID, (["ann"], [8, 9, 17, 18], "is a trip")),
     "towers": (
         file(CALLS),
@@ -167,7 +172,11 @@ READ = {
         BERLIN,
         (["u1"], [8, 9, 10], "'fecha' is taken for time"),
     ),
-    "Italian": (named(user="utente", time="data_ora", latitude="latitudine"), BERLIN, (["u1"], [8, 9, 10], "'data_ora'")),
+    "Italian": (
+        named(user="utente", time="data_ora", latitude="latitudine"),
+        BERLIN,
+        (["u1"], [8, 9, 10], "'data_ora'"),
+    ),
     "Portuguese": (named(user="Usuário", time="Horário", place="local"), BERLIN, (["u1"], [8, 9, 10], "'Horário'")),
     "Japanese": (
         named(user="ユーザーID", time="日時", latitude="緯度", longitude="経度", place="場所"),
@@ -185,7 +194,11 @@ REFUSED = {
         "begins in row 2 and does not end",
     ),
     "coordinates of Berlin swapped": (csv(latitude=13.4, longitude=52.52), BERLIN, "(3 rows). Latitude and longitude"),
-    "coordinates of Rome swapped": (csv(latitude=12.5, longitude=41.9), ROME, "near Europe/Rome; found their middle at"),
+    "coordinates of Rome swapped": (
+        csv(latitude=12.5, longitude=41.9),
+        ROME,
+        "near Europe/Rome; found their middle at",
+    ),
     "radians": (csv(latitude=0.9167, longitude=0.2339), BERLIN, "in degrees; found at most 0.917 and 0.234"),
     "radians by the clocks of UTC": (csv(latitude=0.9167, longitude=0.2339), {"time_zone": "UTC"}, "Convert radians"),
     "a place at two points": (csv(2, latitude=[51.52, 53.52]), BERLIN, "1 of 1 places of several check-ins scattered"),
@@ -228,6 +241,11 @@ REFUSED = {
         file(CALLS),
         BERLIN | {"stations": file(TOWERS + "17,52,13\n", "towers.csv")},
         "each place once; found several rows (1 row), first: 17",
+    ),
+    "absurdly small cells": (
+        csv(),
+        BERLIN | GRID | {"grid": (52, 53, 13, 14), "cell_m": 1},
+        "at most 10,000,000 cells; found 111,195 x 67,692. Choose larger cells",
     ),
     "settings and a discretization": (
         csv(),
