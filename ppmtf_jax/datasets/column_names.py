@@ -20,33 +20,34 @@ def plain(name: object) -> str:
     return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
 
 
-# In English, German, French, Spanish, Italian, Portuguese and Japanese. Of several that a table has, the first is taken.
+# In English, German, French, Spanish, Italian, Portuguese and Japanese; the first that a table has is taken.
 COMMON_NAMES = {
     role: [plain(name) for name in names.split()]
     for role, names in {
-        "user": "user userid uid usr username person personid individual individualid agent agentid device deviceid who "
-        "benutzer benutzerid nutzer nutzerid utilisateur utilisateurid idutilisateur usager usuario usuarioid idusuario "
-        "utente utenteid idutente utilizador ユーザー ユーザーid ユーザ ユーザid 利用者 利用者id",
-        "time": "time timestamp datetime utctime utctimestamp utcdatetime timeutc localtime localdatetime checkintime "
-        "checkinat createdat when epoch unixtime starttime startedat startdatetime pickuptime pickupdatetime gpstime "
-        "tpeppickupdatetime departuretime zeit zeitpunkt zeitstempel uhrzeit datumzeit startzeit heure horodatage "
-        "dateheure heuredebut hora fechahora horainicio marcadetiempo ora orario dataora orainizio datahora horario "
-        "時刻 日時 時間 タイムスタンプ",
-        "latitude": "latitude lat y ycoord venuelatitude venuelat poilatitude poilat startlatitude startlat pickuplatitude "
-        "startstationlatitude originlatitude originlat breitengrad geobreite breite latitud latitudine 緯度",
-        "longitude": "longitude lon lng long x xcoord venuelongitude venuelon venuelng poilongitude poilon startlongitude "
-        "startlon startlng pickuplongitude startstationlongitude originlongitude originlon längengrad laengengrad "
-        "geolänge länge laenge longitud longitudine 経度",
-        "place": "place placeid venueid poiid locationid spotid venue poi location spot station stationid tower towerid "
-        "cell cellid startstationid startstation pulocationid ort ortid ortsid standort lieu lieuid idlieu lugar lugarid "
-        "idlugar luogo luogoid idluogo local 場所 地点 施設",
-        "category": "category venuecategory venuecategoryname poicategory poicat categoryname catname kategorie catégorie "
-        "categoría カテゴリ カテゴリー",
-        "trace": "trace traceid trajectory trajectoryid trajid trip tripid fahrt fahrtid trajet trajetid viaje viajeid "
-        "viaggio viagem viagemid",
+        "user": "user userid uid usr username person personid individual individualid agent agentid device deviceid "
+        "who benutzer benutzerid nutzer nutzerid utilisateur utilisateurid idutilisateur usager usuario usuarioid "
+        "idusuario utente utenteid idutente utilizador ユーザー ユーザーid ユーザ ユーザid 利用者 利用者id",
+        "time": "time timestamp datetime utctime utctimestamp utcdatetime timeutc localtime localdatetime "
+        "checkintime checkinat createdat when epoch unixtime starttime startedat startdatetime pickuptime "
+        "pickupdatetime gpstime tpeppickupdatetime departuretime zeit zeitpunkt zeitstempel uhrzeit datumzeit "
+        "startzeit heure horodatage dateheure heuredebut hora fechahora horainicio marcadetiempo ora orario dataora "
+        "orainizio datahora horario 時刻 日時 時間 タイムスタンプ",
+        "latitude": "latitude lat y ycoord venuelatitude venuelat poilatitude poilat startlatitude startlat "
+        "pickuplatitude startstationlatitude originlatitude originlat breitengrad geobreite breite latitud "
+        "latitudine 緯度",
+        "longitude": "longitude lon lng long x xcoord venuelongitude venuelon venuelng poilongitude poilon "
+        "startlongitude startlon startlng pickuplongitude startstationlongitude originlongitude originlon "
+        "längengrad laengengrad geolänge länge laenge longitud longitudine 経度",
+        "place": "place placeid venueid poiid locationid spotid venue poi location spot station stationid tower "
+        "towerid cell cellid startstationid startstation pulocationid ort ortid ortsid standort lieu lieuid idlieu "
+        "lugar lugarid idlugar luogo luogoid idluogo local 場所 地点 施設",
+        "category": "category venuecategory venuecategoryname poicategory poicat categoryname catname kategorie "
+        "catégorie categoría カテゴリ カテゴリー",
+        "trace": "trace traceid trajectory trajectoryid trajid trip tripid fahrt fahrtid trajet trajetid viaje "
+        "viajeid viaggio viagem viagemid",
         "date": "date day localdate utcdate datum tag jour fecha día giorno data dia 日付 年月日",
-        "end_time": "endtime endedat enddatetime dropofftime dropoffdatetime tpepdropoffdatetime stoptime arrivaltime "
-        "endzeit heurefin horafin orafine",
+        "end_time": "endtime endedat enddatetime dropofftime dropoffdatetime tpepdropoffdatetime stoptime "
+        "arrivaltime endzeit heurefin horafin orafine",
         "end_latitude": "endlatitude endlat dropofflatitude endstationlatitude destinationlatitude destlat",
         "end_longitude": "endlongitude endlon endlng dropofflongitude endstationlongitude destinationlongitude destlon",
         "end_place": "endplace endstationid endstation dolocationid",

@@ -527,7 +527,7 @@ def _parse_once(
 
 
 def _as_numbers(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
-    """Texts as numbers, and whether all have decimal commas; texts where some are no numbers, so that these are listed."""
+    """Texts as numbers, and whether all have decimal commas; still texts if some are no numbers, to list these."""
     try:
         return column.cast(pa.float64()), False
     except pa.ArrowInvalid:
