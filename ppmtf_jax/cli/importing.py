@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +37,9 @@ class ImportGroup(FriendlyGroup):
 
     def explained(self, ctx: Any, error: PpmtfError) -> str:
         """The text of an error, with options in the place of settings."""
-        return _in_options(error.message()) if isinstance(error, InputError) else str(error)
+        data_set = DATA_SETS.get(ctx.invoked_subcommand)
+        is_known = data_set is not None and isinstance(error, InputError)
+        return _in_options(error.message(), data_set) if is_known else str(error)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -59,12 +62,12 @@ def _command_of(data_set: DataSet) -> TyperCommand:
         quiet: Quiet = False,
     ) -> None:
         if check:
-            tell(_in_options(check_data(data_set.name, settings, seed=seed, progress=not quiet).text()))
+            tell(_in_options(check_data(data_set.name, settings, seed=seed, progress=not quiet).text(), data_set))
             return
         if out is None:
             raise InputError("--out", [Problem("a folder to write to, or --check to write nothing", "neither")])
         imported = import_data(data_set.name, settings, out, seed=seed, overwrite=overwrite, progress=not quiet)
-        tell(_in_options(imported.report))
+        tell(_in_options(imported.report, data_set))
         for name, traces in imported.sets.items():
             zone = traces.time_grid.time_zone
             tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events, by the clocks of {zone}")
@@ -78,9 +81,12 @@ def _command_of(data_set: DataSet) -> TyperCommand:
     return typer.main.get_command(single)  # type: ignore[return-value]
 
 
-def _in_options(text: str) -> str:
-    """A text with options in the place of the settings that it names."""
-    return text.spelled(_option) if isinstance(text, Message) else text
+def _in_options(text: str, data_set: DataSet) -> str:
+    """A text with options in the place of the data set's settings that it names."""
+    names = {field.name for field in fields(data_set.settings)}
+    if not isinstance(text, Message):
+        return text
+    return text.spelled(lambda setting: _option(setting) if setting.name in names else str(setting))
 
 
 def _option(setting: Setting) -> str:

@@ -686,7 +686,7 @@ BAD = [
     ("import gowalla note.txt", "a time zone, since Gowalla"),
     ("import checkins note.txt", "--out: expected a folder to write to, or --check"),
     ("import checkins note.txt --check", "such as --columns user=uid"),
-    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "either --places or grid; found both"),
+    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "either --places or --grid; found both"),
     ("import checkins note.txt --out x --times-in Mars", "an IANA time zone such as Asia/Tokyo; found 'Mars'"),
     ("import gowalla note.txt --time-zone Asia/Tokyo --out x", "at least 5 columns"),
     ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),

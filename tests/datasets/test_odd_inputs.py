@@ -18,6 +18,7 @@ from ppmtf_jax.synthesizers.synthesis import fit
 from tests.support import every_place
 
 HEADER = "user,time,latitude,longitude,place\n"
+NOTED = "user,time,latitude,longitude,place,note\n"
 ROW = "{},2024-03-{:02d}T{:02d}:00:00,{},{},{}\n"
 BERLIN, ROME = {"time_zone": "Europe/Berlin"}, {"time_zone": "Europe/Rome"}
 Write = Callable[[Path], Any]
@@ -109,11 +110,6 @@ GPS_S = [int((pd.Timestamp(f"2024-03-13T0{h}:00") - pd.Timestamp("1980-01-06")).
 
 # What is read: users, hours of the events, and a note.
 READ = {
-    "a quoted text of two lines": (
-        file(HEADER.replace("\n", ",note\n") + 3 * 'u1,2024-03-13T08:00:00,52.52,13.4,a,"two\nlines"\n'),
-        BERLIN,
-        (["u1"], [8], ""),
-    ),
     "blanks around ids": (csv(user=["u01", "u01 ", " u01"]), BERLIN, (["u01"], [8, 9, 10], "blanks around")),
     "blanks around numbers": (csv(user=["7", "7 ", " 8"]), BERLIN, ([7, 8], [8, 9, 10], "blanks around")),
     "blanks in a DataFrame": (lambda _: frame(user=["a", "a ", "b"]), BERLIN, (["a", "b"], [8, 9, 10], "blanks")),
@@ -187,6 +183,11 @@ READ = {
 
 # What the error expects and counts.
 REFUSED = {
+    "rows after a text of two lines": (
+        file(NOTED + 'u1,2024-03-13T08:00:00,52.52,13.4,a,"two\nlines"\nu1,noon,52.52,13.4,a,\n'),
+        BERLIN,
+        "'noon' (row 4)",
+    ),
     "a quote in the middle that is not closed": (file(QUOTED), BERLIN, "begins in row 702 and does not end"),
     "a quote in the second row that is not closed": (
         file(HEADER + 'u1,2024-03-30T08:00:00,52.52,13.4,"a\n' + rows(9)),
@@ -202,18 +203,17 @@ REFUSED = {
     "radians": (csv(latitude=0.9167, longitude=0.2339), BERLIN, "in degrees; found at most 0.917 and 0.234"),
     "radians by the clocks of UTC": (csv(latitude=0.9167, longitude=0.2339), {"time_zone": "UTC"}, "Convert radians"),
     "a place at two points": (csv(2, latitude=[51.52, 53.52]), BERLIN, "1 of 1 places of several check-ins scattered"),
-    "two columns that are not called time": (
-        file(frame(when="x").rename(columns={"time": "timestamp"}).to_csv(index=False)),
-        BERLIN,
-        "one column that can be the time; found 'timestamp', 'when'",
-    ),
     "a column of GPS times": (timed(*GPS_S, time="gps_time"), BERLIN, "which may be GPS time. Tell which it is"),
     "seconds and milliseconds": (timed(*HALF_MS), BERLIN, "found 5 in seconds and 5 in milliseconds"),
-    "dates with dots": (timed("04.03.2024 07:00"), BERLIN, "(1 row), first: '04.03.2024 07:00' (row 2)"),
-    "the advice on days and months": (timed("04/03/2024 07:00 AM"), BERLIN, "time_format='day-first'"),
+    "dates with dots": (timed("04.03.2024 07:00"), BERLIN, "(row 2). Tell which comes first: time_format='day-first'"),
+    "the advice on days and months": (timed("04/03/2024 07:00 AM"), BERLIN, "or time_format='month-first'"),
     "a format without directives": (timed("1"), BERLIN | {"time_format": "iso"}, "'iso': it has no directive"),
     "a format of 12 hours without AM": (timed("1"), BERLIN | {"time_format": "%d %I:%M"}, "%I needs %p"),
-    "a format that does not exist": (timed("1"), BERLIN | {"time_format": "%Q"}, "'%Q'"),
+    "a format that does not exist": (
+        timed("1"),
+        BERLIN | {"time_format": "%Q"},
+        "day-first, month-first, unix, gps; found",
+    ),
     "an empty file": (file(""), BERLIN, "a table with a header and rows; found an empty file"),
     "an empty archive": (file(zipped({}), "a.zip"), BERLIN, "one file in the archive; found an empty archive"),
     "an empty folder": (files(), BERLIN, "a file, or a folder of files; found"),
