@@ -18,16 +18,8 @@ from ppmtf_jax.registry import Registry
 class Imported(NamedTuple):
     """What an import gives.
 
-    Attributes
-    ----------
-    sets : dict of str to Traces
-        "train" and "test", perhaps others.
-    report : str
-        What became of the rows.
-    refusal : InputError, optional
-        Why the sets cannot be used as they are, though they can be looked at.
-    losses : tuple of str
-        Sentences on why many rows were left out, each with a way to keep them.
+    `sets` are "train" and "test", perhaps others; `report` says what became of the rows. A `refusal` says why the sets
+    can be looked at, but not used; `losses` are sentences on why many rows were left out, each with a way to keep them.
     """
 
     sets: dict[str, Traces]

@@ -65,15 +65,6 @@ def test_without_a_zone_absolute_times_follow_utc():
     assert traces.time_grid.time_zone == "UTC"
 
 
-def test_columns_by_position_where_there_is_no_header(tmp_path):
-    path = write(tmp_path, "x\t40.7\t-74.0\t5\t1333447208.0\n", "checkins.txt")
-    columns = {"user": 3, "time": 4, "latitude": 1, "longitude": 2, "place": 0}
-    traces, report = read_checkins(path, columns, time_zone="America/New_York")
-    # 1333447208 s = 2012-04-03 10:00:08 UTC
-    assert (traces.user_ids.tolist(), traces.places.ids.tolist(), traces.instant.tolist()) == ([5], ["x"], [6])
-    assert report.first_time == "2012-04-03T06:00:08"
-
-
 @pytest.mark.parametrize(
     ("written", "ids"),
     [
