@@ -38,8 +38,9 @@ class ImportGroup(FriendlyGroup):
     def explained(self, ctx: Any, error: PpmtfError) -> str:
         """The text of an error, with options in the place of settings."""
         data_set = DATA_SETS.get(ctx.invoked_subcommand)
-        is_known = data_set is not None and isinstance(error, InputError)
-        return _in_options(error.message(), data_set) if is_known else str(error)
+        if data_set is None or not isinstance(error, InputError):
+            return str(error)
+        return _in_options(error.message(), data_set)
 
 
 def add_to(app: typer.Typer) -> None:
