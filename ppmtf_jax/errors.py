@@ -7,10 +7,55 @@ computation that left the finite numbers.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 N_EXAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting that a message names, as data: the command line writes it as an option.
+
+    Examples
+    --------
+    >>> str(Setting("time_zone", "Asia/Tokyo")), str(Setting("cell_m"))
+    ("time_zone='Asia/Tokyo'", 'cell_m')
+    """
+
+    name: str
+    value: object = None
+
+    def __str__(self) -> str:
+        return self.name if self.value is None else f"{self.name}={self.value!r}"
+
+
+class Message(str):
+    """A text that keeps the settings that it names as data, so that the command line can write them as options.
+
+    Examples
+    --------
+    >>> text = Message("Name the zone, such as ", Setting("time_zone", "Asia/Tokyo"))
+    >>> print(text, "or", text.spelled(lambda setting: f"--{setting.name} {setting.value}"))
+    Name the zone, such as time_zone='Asia/Tokyo' or Name the zone, such as --time_zone Asia/Tokyo
+    """
+
+    parts: tuple[str | Setting, ...]
+
+    def __new__(cls, *parts: str | Setting) -> Message:
+        inner = [part for each in parts for part in (each.parts if isinstance(each, Message) else (each,))]
+        message = super().__new__(cls, "".join(map(str, inner)))
+        message.parts = tuple(inner)
+        return message
+
+    @classmethod
+    def of_lines(cls, lines: Iterable[str]) -> Message:
+        """Texts below each other."""
+        return cls(*[part for line in lines for part in ("\n", line)][1:])
+
+    def spelled(self, spell: Callable[[Setting], str]) -> str:
+        """The text, with every setting written by `spell`."""
+        return "".join(part if isinstance(part, str) else spell(part) for part in self.parts)
 
 
 @dataclass(frozen=True)
@@ -36,12 +81,16 @@ class Problem:
     way_out: str = ""
 
     def __str__(self) -> str:
-        text = f"expected {self.expected}; found {self.found}"
+        return str.__str__(self.message())
+
+    def message(self) -> Message:
+        """The problem as a text."""
+        text = Message("expected ", self.expected, "; found ", self.found)
         if self.n_rows:
-            text += f" ({self.n_rows} row{'s' if self.n_rows > 1 else ''})"
+            text = Message(text, f" ({self.n_rows} row{'s' if self.n_rows > 1 else ''})")
         if self.examples:
-            text += f", first: {', '.join(self.examples)}"
-        return text + (f". {self.way_out}" if self.way_out else ".")
+            text = Message(text, f", first: {', '.join(self.examples)}")
+        return Message(text, ". ", self.way_out) if self.way_out else Message(text, ".")
 
 
 class PpmtfError(Exception):
@@ -61,11 +110,15 @@ class InputError(PpmtfError, ValueError):
     def __init__(self, subject: str, problems: Iterable[Problem | str]):
         self.subject = subject
         self.problems = tuple(problems)
-        lines = [str(problem) for problem in self.problems]
+        super().__init__(str(self.message()))
+
+    def message(self) -> Message:
+        """The whole text, which names all problems."""
+        lines = [each.message() if isinstance(each, Problem) else each for each in self.problems]
         if len(lines) == 1:
-            super().__init__(f"{subject}: {lines[0]}")
-        else:
-            super().__init__(f"{subject}: {len(lines)} problems\n" + "\n".join(f"  - {line}" for line in lines))
+            return Message(f"{self.subject}: ", *lines)
+        head = f"{self.subject}: {len(lines)} problems"
+        return Message.of_lines([head, *(Message("  - ", line) for line in lines)])
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[Problem | str, ...]]]:
         """Pickled by its parts, not by its message, so that it comes back from another process."""

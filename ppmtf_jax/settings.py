@@ -23,7 +23,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
 AnySettings = TypeVar("AnySettings", bound="Settings")
 
@@ -88,7 +88,7 @@ class Settings:
                 value = _converted(value, hint)
             except ValueError:
                 found = "nothing" if value is MISSING else repr(_without_numpy(value))
-                problems.append(Problem(f"{each.name} as {_describe(hint)}", found))
+                problems.append(Problem(Message(Setting(each.name), f" as {_describe(hint)}"), found))
                 value = default  # for the checks of several fields
             object.__setattr__(self, each.name, value)
         if MISSING not in vars(self).values():

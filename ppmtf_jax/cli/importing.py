@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,7 +13,7 @@ from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup
 from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, example, option_name, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.errors import InputError, PpmtfError, Problem
+from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
 from ppmtf_jax.jobs.steps import check_data, import_data
 
 MaybeOut = Annotated[
@@ -37,11 +36,11 @@ class ImportGroup(FriendlyGroup):
         return _command_of(DATA_SETS[cmd_name]) if cmd_name in DATA_SETS else None
 
     def explained(self, ctx: Any, error: PpmtfError) -> str:
-        """What to say of an error, with options in the place of arguments."""
+        """The text of an error, with options in the place of settings."""
         data_set = DATA_SETS.get(ctx.invoked_subcommand)
-        if data_set is None:
+        if data_set is None or not isinstance(error, InputError):
             return str(error)
-        return _in_options(str(error), _field_names(data_set))
+        return _in_options(error.message(), data_set)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -54,14 +53,7 @@ def add_to(app: typer.Typer) -> None:
     )
 
 
-def _field_names(data_set: DataSet) -> list[str]:
-    return [field.name for field in fields(data_set.settings)]
-
-
 def _command_of(data_set: DataSet) -> TyperCommand:
-    def told(text: str) -> str:
-        return _in_options(text, _field_names(data_set))
-
     def command(
         settings: Any,
         out: MaybeOut = None,
@@ -71,12 +63,12 @@ def _command_of(data_set: DataSet) -> TyperCommand:
         quiet: Quiet = False,
     ) -> None:
         if check:
-            tell(told(str(check_data(data_set.name, settings, seed=seed, progress=not quiet))))
+            tell(_in_options(check_data(data_set.name, settings, seed=seed, progress=not quiet).text(), data_set))
             return
         if out is None:
             raise InputError("--out", [Problem("a folder to write to, or --check to write nothing", "neither")])
         imported = import_data(data_set.name, settings, out, seed=seed, overwrite=overwrite, progress=not quiet)
-        tell(told(imported.report))
+        tell(_in_options(imported.report, data_set))
         for name, traces in imported.sets.items():
             zone = traces.time_grid.time_zone
             tell(f"{out / name}: {traces.n_users} users, {traces.n_events} events, by the clocks of {zone}")
@@ -90,24 +82,25 @@ def _command_of(data_set: DataSet) -> TyperCommand:
     return typer.main.get_command(single)  # type: ignore[return-value]
 
 
-def _in_options(text: str, names: list[str]) -> str:
-    """A text about arguments, such as time_zone='Asia/Tokyo', as one about options.
+def _in_options(text: str, data_set: DataSet) -> str:
+    """A text with options in the place of the data set's settings that it names."""
+    names = {field.name for field in fields(data_set.settings)}
+    if not isinstance(text, Message):
+        return text
+    return text.spelled(lambda setting: _option(setting) if setting.name in names else str(setting))
 
-    >>> _in_options("such as columns={'user': 'uid'} or step_s=60; found n_places 3", ["columns", "step_s", "n_places"])
-    'such as --columns user=uid or --step 60; found --places 3'
+
+def _option(setting: Setting) -> str:
+    """How the command line writes a setting.
+
+    >>> _option(Setting("columns", {"user": "uid"})), _option(Setting("step_s", 60)), _option(Setting("n_places"))
+    ('--columns user=uid', '--step 60', '--places')
     """
-
-    def option(match: re.Match[str]) -> str:
-        name, value = option_name(match["name"]), match["value"] or ""
-        if value.startswith("{"):
-            value = re.sub(r"[{}' ]", "", value).replace(":", "=")
-        elif " " not in value:
-            value = value.strip("'")
-        return name if value in ("", "True") else f"{name} {value}"
-
-    fields = "|".join(names)
-    told = re.sub(rf"\b(?P<name>{fields})=(?P<value>{{[^}}]*}}|'[^']*'|[\w.]+)", option, text)
-    # Names of one word are words of the language, too.
-    snakes = "|".join(name for name in names if "_" in name)
-    told = re.sub(rf"(?<![\w-])(?P<name>{snakes})(?P<value>)\b", option, told) if snakes else told
-    return told.replace("(GridPlaces)", "(--grid)")
+    name, value = option_name(setting.name), setting.value
+    if value is None or value is True:
+        return name
+    if isinstance(value, dict):
+        value = ",".join(f"{key}={column}" for key, column in value.items())
+    elif isinstance(value, tuple):
+        value = ",".join(map(str, value))
+    return f"{name} {value!r}" if " " in str(value) else f"{name} {value}"

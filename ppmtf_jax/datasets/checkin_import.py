@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
 
@@ -16,11 +16,12 @@ from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisit
 from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive, Settings, Share
 
 DEFAULT_PLACES = 1000
+PLACES_FIELDS = ("n_places", "grid", "cell_m")
 DISCRETIZATION_FIELDS = ("step_s", "slot_s", "max_gap_s", "min_users_per_place", "other_places")
 
 
@@ -55,11 +56,6 @@ class CheckinTableSettings(Settings, subject="import"):
         Share of the users to learn from. The others are for testing.
     drop_bad_rows : bool
         Leave out rows that are no check-ins, and show which, in place of an error.
-
-    Raises
-    ------
-    InputError
-        Listing every setting that is impossible.
 
     Examples
     --------
@@ -102,31 +98,30 @@ class CheckinTableSettings(Settings, subject="import"):
         return {"discretization": self.discretization(), "drop_bad_rows": self.drop_bad_rows, **zone}
 
     def _own_problems(self) -> list[Problem]:
-        """What a data set asks of its settings besides."""
+        """Problems of the settings of one data set; readers add theirs."""
         if self.grid is None and self.cell_m is not None:
-            return [Problem("grid as south, north, west, east beside cell_m", "none")]
+            return [Problem(_grid("south, north, west, east"), "none")]
         if self.grid is None or self.n_places is None:
             return []
         way_out = "Leave one out: the cells of a grid are its places, however often they are visited"
-        return [Problem("either n_places or grid", "both", way_out=way_out)]
+        return [Problem(Message("either ", Setting("n_places"), " or ", Setting("grid")), "both", way_out=way_out)]
 
     def _places(self) -> GridPlaces | MostVisited:
         if self.grid is None:
             return MostVisited(DEFAULT_PLACES if self.n_places is None else self.n_places)
         if self.cell_m is not None:
             if len(self.grid) != 4:
-                expected = "grid as south, north, west, east beside cell_m"
                 way_out = "Leave rows and columns out: the cells make them"
-                raise InputError("import", [Problem(expected, f"{len(self.grid)} values", way_out=way_out)])
+                problem = Problem(_grid("south, north, west, east"), f"{len(self.grid)} values", way_out=way_out)
+                raise InputError("import", [problem])
             return GridPlaces.of_cells(*self.grid, cell_m=self.cell_m)
         if len(self.grid) != 6:
-            expected = "grid as south, north, west, east, rows, columns"
+            expected = Message(Setting("grid"), " as south, north, west, east, rows, columns")
             raise InputError("import", [Problem(expected, f"{len(self.grid)} values")])
-        south, north, west, east, rows, columns = self.grid
-        if not (isinstance(rows, int) and isinstance(columns, int)):
+        if not all(isinstance(number, int) for number in self.grid[4:]):
             expected = "rows and columns of the grid as whole numbers"
-            raise InputError("import", [Problem(expected, f"{rows!r} and {columns!r}")])
-        return GridPlaces(south, north, west, east, rows, columns)
+            raise InputError("import", [Problem(expected, "{!r} and {!r}".format(*self.grid[4:]))])
+        return GridPlaces(*self.grid)  # type: ignore[arg-type]
 
     def _other_settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in DISCRETIZATION_FIELDS}
@@ -158,24 +153,18 @@ class FixTableSettings(CheckinTableSettings):
         return {**super().options(), "stay_points": self.stay_points()}
 
 
-def import_checkins(
-    read: Callable[[], tuple[Traces, ImportReport]], settings: CheckinTableSettings, seed: int, progress: bool
-) -> Imported:
-    """Read a table of check-ins and split its users."""
-    with spinner("importing", show=progress):
-        traces, report = read()
-    return split_users(traces, report, settings.train_fraction, seed)
-
-
-TableSettings = TypeVar("TableSettings", bound=CheckinTableSettings)
-
-
 def importer(
-    read: Callable[[TableSettings], tuple[Traces, ImportReport]],
-) -> Callable[[TableSettings, int, bool], Imported]:
+    read: Callable[[Any], tuple[Traces, ImportReport]],
+) -> Callable[[Any, int, bool], Imported]:
     """The `read` of a `DataSet`: read a table with its settings, then split its users."""
 
-    def read_and_split(settings: TableSettings, seed: int, progress: bool) -> Imported:
-        return import_checkins(lambda: read(settings), settings, seed, progress)
+    def read_and_split(settings: CheckinTableSettings, seed: int, progress: bool) -> Imported:
+        with spinner("importing", show=progress):
+            traces, report = read(settings)
+        return split_users(traces, report, settings.train_fraction, seed)
 
     return read_and_split
+
+
+def _grid(corners: str) -> Message:
+    return Message(Setting("grid"), f" as {corners} beside ", Setting("cell_m"))

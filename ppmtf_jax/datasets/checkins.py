@@ -1,4 +1,4 @@
-"""A general table of check-ins or GPS fixes: text with fields or Parquet, plain or compressed, or a table in memory."""
+"""A general table of check-ins, GPS fixes or trips: a file, several files, a folder, or a table in memory."""
 
 from __future__ import annotations
 
@@ -6,73 +6,108 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import FixTableSettings, import_checkins
+from ppmtf_jax.datasets.checkin_import import DISCRETIZATION_FIELDS, PLACES_FIELDS, FixTableSettings, importer
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.column_names import NEEDED_COLUMNS, OPTIONAL_COLUMNS
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
+from ppmtf_jax.datasets.discretization import MakesTraces
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.tables import Source, paths_of, read_columns
+from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_examples
 from ppmtf_jax.datasets.times import Times, parse_times
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.settings import chosen_settings
 
-DEFAULT_DISCRETIZATION = Discretization()
-# A label may well stand for a place, and a trace for its user.
+# A text may well stand for a place and its category, and for a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
 TIME_OF_DAY = r"\s*\d{1,2}(?::\d\d|\s*[ap]\.?m|h)"
+STATION_COLUMNS = ("place", "latitude", "longitude", "category")
+
+
+@dataclass(frozen=True)
+class CheckinsSettings(FixTableSettings):
+    """Import of a general table of check-ins.
+
+    Parameters
+    ----------
+    path : Path
+        CSV or the like, JSON, Excel or Parquet, plain, gzipped or zipped; or a folder of such files.
+    columns : mapping, optional
+        Which column is user, time, latitude, longitude and, where there are, place, category, trace, date, or the
+        end_time, end_latitude, end_longitude, end_place of trips: a name, or a number from 0 in a file without a
+        header. By default found by common names.
+    time_zone : str, optional
+        Whose clocks the slots follow, such as Asia/Tokyo. Needed where times have no offset; otherwise by default UTC.
+    times_in : str, optional
+        Zone whose clock wrote the times without an offset, such as UTC, if it is another zone.
+    time_format : str, optional
+        How times are written, such as "%d/%m/%Y %H:%M", or day-first, month-first, unix or gps. By default found from
+        the whole column.
+    stations : Path, optional
+        Table of places with their latitude and longitude, for check-ins that name only a place, such as a cell tower.
+    """
+
+    columns: dict | None = None
+    times_in: str | None = None
+    time_format: str | None = None
+    stations: Path | None = None
+
+    def _own_problems(self) -> list[Problem]:
+        return super()._own_problems() + ([] if self.times_in is None else zone_problems(self.times_in))
 
 
 def read_checkins(
     source: Source,
     columns: Mapping[str, str | int] | None = None,
+    settings: CheckinsSettings | None = None,
     *,
-    time_zone: str | None = None,
-    times_in: str | None = None,
-    time_format: str | None = None,
-    discretization: MakesTraces = DEFAULT_DISCRETIZATION,
-    drop_bad_rows: bool = False,
+    discretization: MakesTraces | None = None,
     stay_points: StayPoints | None = None,
+    stations: Source | None = None,
+    **named: Any,
 ) -> tuple[Traces, ImportReport]:
-    """Read a table of check-ins or GPS fixes, in any order of its rows.
+    """Read a table of check-ins, GPS fixes or trips, in any order of its rows.
 
     Parameters
     ----------
     source : path, list of paths, or table
-        Text whose fields are separated by commas, semicolons, TABs or pipes, in UTF-8, UTF-16 or else Latin-1; or
-        Parquet. Each plain, gzipped or alone in a zip archive; content decides, not the name of the file. Or a table of
-        pandas, Polars or PyArrow.
+        Text whose fields are separated by commas, semicolons, TABs or pipes, in UTF-8, UTF-16 or else Latin-1; JSON (a
+        list of objects, or one on each line); a spreadsheet; or Parquet and GeoParquet. Each plain, gzipped or alone in
+        a zip archive; content decides, not the name of the file. Of a folder, all files are read. Or a table of pandas,
+        GeoPandas, Polars or PyArrow.
     columns : mapping
-        Name in the file of user, time, latitude, longitude (degrees) and, where there are, place, category, trace, and
-        date (where the day is apart from the time). Whole numbers are positions from 0 in files without a header line.
-        Needed ones that are not told, and without a mapping all, are found by their common names, such as "lat" or
-        "venue_id", and the report says which column was taken for what.
-    time_zone : str
-        IANA name of the zone whose wall clock the instants follow. Needed where times have no offset: they are taken
-        as its wall-clock times. Times with an offset, and epoch times, are converted to it; without it, to UTC.
-    times_in : str
-        IANA name of the zone by whose clock times without an offset are written, where it is another: "UTC" converts
-        them from UTC to `time_zone`. By default UTC where the name of the column says so, as "utc_time".
-    time_format : str
-        How times are written, as of `datetime.strptime`. Default: what the whole column can mean.
+        Name in the source of user, time, latitude, longitude (degrees) and, where there are, place, category, trace,
+        and date (where the day is apart from the time). Whole numbers are positions from 0 in files without a header
+        line. Columns that are not named are found by their common names, such as "lat", "venue_id" or "Breitengrad",
+        and the report says which column was taken for what. With end_time and end_latitude, end_longitude (or
+        end_place), each row is a trip, whose start and end are two check-ins.
+    settings : CheckinsSettings
+        All settings as one object.
     discretization : Discretization or SpacedTraces
-        Without a place column it must have `GridPlaces`.
-    drop_bad_rows : bool
-        Leave out rows that are no check-ins, and say in the report which, in place of an error.
-    stay_points : StayPoints, optional
+        How check-ins become events, in place of the settings n_places, grid, step_s and so on.
+    stay_points : StayPoints
         Rows are fixes of a receiver: take the stays among them as check-ins.
+    stations : path or table
+        Places with their latitude, longitude and perhaps category, for check-ins that only name a place.
+    **named
+        Settings by name, see `CheckinsSettings`: `time_zone`, `times_in`, `time_format`, `drop_bad_rows`, `n_places`,
+        `grid`, `step_s` and others. Times without an offset are taken as wall-clock times of `time_zone`, or of
+        `times_in`; times with an offset, and counts since 1970, are converted to `time_zone`, and without it to UTC.
 
     Returns
     -------
     (Traces, ImportReport)
-        User and place ids keep their values, as integers where all of them are written as plain integers ("007" is
-        not). With a trace column, the traces are numbered anew from 0 for each user.
+        User and place ids keep their values without blanks around them, as integers where a text file writes all of
+        them as plain integers ("007" is not). With a trace column, the traces are numbered anew from 0 for each user.
 
     Raises
     ------
@@ -84,10 +119,10 @@ def read_checkins(
     -----
     Times are ISO 8601 ("2012-04-03T18:00:00", "2012-04-03 18:00", with "Z" or "-04:00" or nothing), dates such as
     "13.4.2012" or "April 13, 2012" with a time of 24 or 12 hours, or a count of seconds, milliseconds, microseconds or
-    nanoseconds since 1970-01-01 UTC. Whether "3/4/2012" is in March or April is told by the other rows; where none
-    does, it is asked. Fractions of a second are cut off. Wall-clock times that exist twice when summer time ends are
-    taken as the first of the two; those that do not exist when it begins stay at the instant they name and count, for
-    the order and for gaps, as the moment of the change. The report says how many there were.
+    nanoseconds since 1970-01-01 UTC. The other rows tell whether "3/4/2012" is in March or April; if none does, this
+    is an error, which asks for `time_format`. Fractions of a second are cut off. Wall-clock times that exist twice when
+    summer time ends are taken as the first of the two; those that do not exist when it begins are kept as written, and
+    their true time is the moment of the change. The report says how many there were.
 
     Some published tables write local times with an offset of +00:00, which is wrong; leave `time_zone` out for them.
 
@@ -101,107 +136,89 @@ def read_checkins(
     ...         "lon": [-74.00, -73.99, -74.00],
     ...     }
     ... )
-    >>> from ppmtf_jax.datasets.places import GridPlaces
-    >>> grid = GridPlaces(40.5, 40.9, -74.3, -73.7, n_rows=10, n_columns=10)
     >>> traces, report = read_checkins(
     ...     table,
-    ...     {"user": "who", "time": "when", "latitude": "lat", "longitude": "lon"},
+    ...     {"user": "who", "time": "when"},
     ...     time_zone="America/New_York",
-    ...     discretization=Discretization(grid, min_users_per_place=1),
+    ...     grid=(40.5, 40.9, -74.3, -73.7, 10, 10),
+    ...     min_users_per_place=1,
     ... )
     >>> traces.instant.tolist(), traces.user_ids.tolist(), report.n_transitions
     ([8, 9, 9], [7, 8], 1)
     """
     is_file = isinstance(source, (str, os.PathLike, Sequence)) and not isinstance(source, pd.DataFrame)
     subject = ", ".join(map(str, paths_of(source))) if is_file else "check-ins"
-    named, find = _checked_columns(columns)
-    table, skipped, notes, names = read_columns(source, named, find=find, subject=subject)
+    settings = _settings(settings, columns, discretization, named, subject)
+    stations = settings.stations if stations is None else stations
+    told, find = _checked_columns(settings.columns if columns is None else columns, stations is not None)
+    table, skipped, notes, names = read_columns(source, told, find=find, subject=subject)
+    table, notes = _with_ends(table, told, notes, stations is not None)
+    if stations is not None:
+        table, unknown = _with_stations(table, stations)
+        skipped = [*skipped, *unknown]
     written = _with_date(table, names, notes)
+    times_in = settings.times_in
     if times_in is None and _is_utc_by_name(written, names.get("time", "")):
         times_in, notes = "UTC", [*notes, f"times of column {names['time']!r} are taken as UTC, as its name says"]
-    times = parse_times(written, time_zone, times_in=times_in, time_format=time_format)
+    times = parse_times(written, settings.time_zone, times_in=times_in, time_format=settings.time_format)
     table["local_time"], table["utc_time"] = times.local, times.utc
-    return discretize(
-        table,
-        discretization,
-        time_zone=time_zone or times_in or "UTC",
-        subject=subject,
-        findings=Findings(
-            [*times.problems, *_date_problems(times, discretization)], [*notes, *times.notes], skipped, times.unparsed
-        ),
-        drop_bad_rows=drop_bad_rows,
-        stay_points=stay_points,
-    )
-
-
-@dataclass(frozen=True)
-class CheckinsSettings(FixTableSettings):
-    """Import of a general table of check-ins.
-
-    Parameters
-    ----------
-    path : Path
-        CSV or the like, or Parquet, plain, gzipped or zipped.
-    columns : mapping, optional
-        Which column is user, time, latitude, longitude and, where there are, place, category, trace, date: a name, or
-        a number from 0 in a file without a header. By default found by common names.
-    time_zone : str, optional
-        Whose clocks the slots follow, such as Asia/Tokyo. Needed where times have no offset; otherwise by default UTC.
-    times_in : str, optional
-        Zone by whose clock times without an offset are written, such as UTC, where it is another.
-    time_format : str, optional
-        How times are written, such as "%d/%m/%Y %H:%M". By default found from the whole column.
-    """
-
-    columns: dict | None = None
-    times_in: str | None = None
-    time_format: str | None = None
-
-    def _own_problems(self) -> list[Problem]:
-        return super()._own_problems() + ([] if self.times_in is None else zone_problems(self.times_in))
-
-
-def _import(settings: CheckinsSettings, seed: int, progress: bool) -> Imported:
-    def read() -> tuple[Traces, ImportReport]:
-        return read_checkins(
-            settings.path,
-            settings.columns,
-            time_zone=settings.time_zone,
-            times_in=settings.times_in,
-            time_format=settings.time_format,
-            discretization=settings.discretization(),
-            drop_bad_rows=settings.drop_bad_rows,
-            stay_points=settings.stay_points(),
-        )
-
-    return import_checkins(read, settings, seed, progress)
+    options = settings.options()
+    if discretization is not None:
+        options["discretization"] = discretization
+    if stay_points is not None:
+        options["stay_points"] = stay_points
+    problems = [*times.problems, *_date_problems(times, options["discretization"].resolution_s)]
+    problems += _gps_problems(times, names.get("time", ""), settings.time_format)
+    options["time_zone"] = settings.time_zone or times_in or "UTC"
+    findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
+    return discretize(table, subject=subject, findings=findings, **options)
 
 
 DATA_SETS.register(
     DataSet(
         "checkins",
-        "Any table of check-ins or GPS fixes.",
+        "Any table of check-ins, GPS fixes or trips.",
         CheckinsSettings,
-        _import,
+        importer(lambda settings: read_checkins(settings.path, settings=settings)),
         "checkins my.csv --columns user=uid,time=when,latitude=lat,longitude=lon --time-zone Europe/Berlin",
     )
 )
 
 
-def _checked_columns(columns: Mapping[str, str | int] | None) -> tuple[Mapping[str, str | int], Sequence[str]]:
-    """The columns that the caller names, and those to look for."""
-    known = (*NEEDED_COLUMNS, *OPTIONAL_COLUMNS)
+def _settings(
+    settings: CheckinsSettings | None,
+    columns: Mapping[str, str | int] | None,
+    discretization: MakesTraces | None,
+    named: Mapping[str, Any],
+    subject: str,
+) -> CheckinsSettings:
+    twice = [name for name in (*PLACES_FIELDS, *DISCRETIZATION_FIELDS) if name in named]
+    if discretization is not None and twice:
+        raise InputError("settings", [Problem("either a discretization or its settings", f"also {', '.join(twice)}")])
+    if settings is None:
+        named = {"path": Path(subject), "columns": None if columns is None else dict(columns), **named}
+    return chosen_settings(CheckinsSettings, settings, named, subject)
+
+
+def _checked_columns(
+    columns: Mapping[str, str | int] | None, has_stations: bool
+) -> tuple[Mapping[str, str | int], Sequence[str]]:
+    """The columns that the caller names, and those to find."""
+    needed = ("user", "time", "place") if has_stations else NEEDED_COLUMNS
+    ends = [name for name in END_COLUMNS if not has_stations or name not in ("end_latitude", "end_longitude")]
+    optional = (*(name for name in OPTIONAL_COLUMNS if name not in needed), *ends)
+    known = (*needed, *optional)
     if not columns:
         return {}, known
     unknown = [name for name in columns if name not in known]
-    missing = [name for name in NEEDED_COLUMNS if name not in columns]
+    missing = [name for name in needed if name not in columns]
     by_position = [isinstance(column, int) for column in columns.values()]
     problems = []
     if unknown:
-        expected = f"a mapping from {', '.join(NEEDED_COLUMNS)} and perhaps {', '.join(OPTIONAL_COLUMNS)}"
+        expected = f"a mapping from {', '.join(needed)} and perhaps {', '.join(optional)}"
         problems.append(Problem(expected, f"also {', '.join(map(repr, unknown))}"))
     if missing and any(by_position):
-        problems.append(Problem(f"the columns of {', '.join(NEEDED_COLUMNS)}", f"none for {', '.join(missing)}"))
+        problems.append(Problem(f"the columns of {', '.join(needed)}", f"none for {', '.join(missing)}"))
     if any(by_position) and not all(by_position):
         problems.append(Problem("all columns by name or all by position", f"{dict(columns)}"))
     for column in dict.fromkeys(columns.values()):
@@ -211,6 +228,56 @@ def _checked_columns(columns: Mapping[str, str | int] | None) -> tuple[Mapping[s
     if problems:
         raise InputError("columns", problems)
     return columns, [name for name in known if name not in columns] if missing else []
+
+
+def _with_ends(
+    table: pd.DataFrame, told: Mapping[str, str | int], notes: list[str], has_stations: bool
+) -> tuple[pd.DataFrame, list[str]]:
+    """A table of trips with a row for each start and each end; other tables as they are."""
+    ends = [name for name in END_COLUMNS if name in table]
+    needed = ["end_time", "end_place"] if has_stations else ["end_time", "end_latitude", "end_longitude"]
+    if "place" in table and "end_place" not in ends and ends:
+        needed.append("end_place")
+    missing = [name for name in needed if name not in ends]
+    if ends and missing:
+        if any(name in told for name in ends):
+            raise InputError("columns", [Problem(f"{', '.join(needed)} for the ends of trips", f"no {missing[0]}")])
+        return table.drop(columns=ends), [note for note in notes if " is taken for end_" not in note]
+    if not ends:
+        return table, notes
+    own = [name.removeprefix("end_") for name in ends]
+    start = table.drop(columns=ends)
+    end = table.drop(columns=[name for name in own if name in table]).rename(columns=dict(zip(ends, own, strict=True)))
+    both = pd.concat([start, end[list(start.columns)]])
+    return both, [*notes, "each row is a trip: its start and its end are two check-ins"]
+
+
+def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, list[Problem]]:
+    """A table with the coordinates of its places, without rows at unknown places, which are a problem."""
+    name = str(source) if isinstance(source, (str, os.PathLike)) else "stations"
+    stations, problems, *_ = read_columns(source, {}, find=STATION_COLUMNS, subject=name)
+    for frame, what in ((table, "the check-ins"), (stations, name)):
+        if "place" not in frame:
+            way_out = "Its name may be place_id, station_id, tower_id or cell_id"
+            problems.append(Problem(f"a column of places in {what}", "none", way_out=way_out))
+    if problems:
+        raise InputError(name, problems)
+    known = pd.Index(stations["place"].astype("str"))
+    if known.has_duplicates:
+        twice = known[known.duplicated()].unique()
+        raise InputError(name, [Problem("each place once", "several rows", len(twice), tuple(twice[:5]))])
+    code, ids = codes_of(table["place"])
+    at = np.append(known.get_indexer(pd.Index([str(each) for each in ids], dtype="str")), -1)[code]
+    lacks = at < 0
+    unknown = []
+    if lacks.any():
+        examples = row_examples(table["place"], np.flatnonzero(lacks))
+        unknown = [Problem(f"a station for every place, in {name}", "none", int(lacks.sum()), examples)]
+    table, at = table[~lacks].copy(), at[~lacks]
+    for column in STATION_COLUMNS[1:]:
+        if column in stations:
+            table[column] = stations[column].array[at]
+    return table, unknown
 
 
 def _with_date(table: pd.DataFrame, names: Mapping[str, str], notes: list[str]) -> pd.Series:
@@ -235,12 +302,25 @@ def _is_utc_by_name(time: pd.Series, name: str) -> bool:
     return not parse_times(time.dropna().iloc[:1], "UTC", times_in="UTC").problems
 
 
-def _date_problems(times: Times, discretization: MakesTraces) -> list[Problem]:
-    if not times.dates_only or discretization.resolution_s >= DAY_S:
+def _gps_problems(times: Times, name: str, time_format: str | None) -> list[Problem]:
+    """Numbers that may be GPS time, which looks like counts since 1970, ten years too early."""
+    if not times.is_count or time_format is not None or not re.search("gps", name, re.IGNORECASE):
         return []
-    expected = f"times of day, for instants {discretization.resolution_s} s apart"
-    way_out = (
-        "Name the column of the time of day beside that of the date, such as columns={'date': 'day', 'time': 'clock'}; "
-        f"or count in days, with step_s={DAY_S} and slot_s={DAY_S}"
+    gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
+    way_out = Message("Tell which it is: ", gps, " counts from 6 January 1980, ", unix, " from 1970")
+    return [Problem("times since 1970", f"numbers in the column {name!r}, which may be GPS time", way_out=way_out)]
+
+
+def _date_problems(times: Times, resolution_s: int) -> list[Problem]:
+    if not times.dates_only or resolution_s >= DAY_S:
+        return []
+    way_out = Message(
+        "Name the column of the time of day beside that of the date, such as ",
+        Setting("columns", {"date": "day", "time": "clock"}),
+        "; or count in days, with ",
+        Setting("step_s", DAY_S),
+        " and ",
+        Setting("slot_s", DAY_S),
     )
-    return [Problem(expected, "dates alone, or midnight everywhere", len(times.local), way_out=way_out)]
+    expected, found = f"times of day, for instants {resolution_s} s apart", "dates alone, or midnight everywhere"
+    return [Problem(expected, found, len(times.local), way_out=way_out)]

@@ -9,26 +9,24 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
 from ppmtf_jax.datasets.tables import row_examples, row_names
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
+from ppmtf_jax.datasets.zones import zone_city
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
 # Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
 MAX_SUN_H = 4
-MAX_SCATTER_DEGREES = 1
+MAX_SCATTER_DEGREES = 0.5
+# Within this distance of the city of their time zone coordinates are not suspected; beyond, they are if another way to
+# read them gives a point this many times nearer.
+NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
 MAX_EMPTY_DAYS = 5 * 365
 STRAY_SHARE = 0.01
 LIMITS = {"latitude": 90, "longitude": 180}
 
 
 class BadRows(NamedTuple):
-    """Rows that are no check-ins.
-
-    Attributes
-    ----------
-    problem : Problem
-    rows : bool array, shape (rows,)
-    """
+    """Rows that are no check-ins (bool array of shape (rows,)), and the problem with them."""
 
     problem: Problem
     rows: np.ndarray
@@ -37,12 +35,7 @@ class BadRows(NamedTuple):
 def bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem] = ()) -> list[BadRows]:
     """Rows without a user, place, time or coordinates on the globe, or years away from all others.
 
-    Parameters
-    ----------
-    checkins : DataFrame
-        As `discretize` takes it.
-    untimed : sequence of Problem
-        What is known of rows without a time.
+    `untimed` are the problems that the reader found in rows without a time.
     """
     found = []
     no_time = (checkins["local_time"].isna() | checkins["utc_time"].isna()).to_numpy(bool)
@@ -61,24 +54,16 @@ def bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem] = ()) -> list[Ba
 def without_bad_rows(
     checkins: pd.DataFrame, found: Sequence[BadRows], skipped: Sequence[Problem], subject: str
 ) -> tuple[pd.DataFrame, int, list[str]]:
-    """The other rows, how many were left out, and a note on each kind.
+    """The good rows, how many were left out, and a note on each kind of bad rows; an error if most rows are bad.
 
-    Parameters
-    ----------
-    skipped : sequence of Problem
-        Of rows that are not in the table at all.
-
-    Raises
-    ------
-    InputError
-        Most rows are bad: then it is not them, but how the table is read.
+    `skipped` are problems of rows that are not in the table.
     """
     bad = np.any([each.rows for each in found], axis=0) if found else np.zeros(len(checkins), bool)
     n_skipped = sum(problem.n_rows for problem in skipped)
     n_rows, n_bad = len(checkins) + n_skipped, int(bad.sum()) + n_skipped
     problems = [*skipped, *(each.problem for each in found)]
     if n_bad > n_rows / 2:
-        way_out = "So many are no accident: see whether the columns and the format of the times are as told"
+        way_out = "Check the columns and the format of the times: the table is probably read in a wrong way"
         most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
         raise InputError(subject, [*problems, most])
     notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in problems]
@@ -96,22 +81,31 @@ def twice_the_same(checkins: pd.DataFrame) -> list[Problem]:
 def clocks_and_sun(
     latitude: np.ndarray, longitude: np.ndarray, local: np.ndarray, utc_s: np.ndarray, time_zone: str
 ) -> tuple[list[Problem], list[str]]:
-    """Check-ins where the sun is hours off the clocks: in another zone than told, or with coordinates swapped.
+    """Problems and notes on check-ins that do not fit their time zone, or have coordinates swapped or in radians.
 
-    Parameters
-    ----------
-    latitude, longitude : float arrays, shape (rows,)
-    local : datetime64[s] array, shape (rows,)
-    utc_s : int array, shape (rows,)
-        Seconds since 1970.
+    `local` is datetime64[s], `utc_s` seconds since 1970; all arrays have the shape (rows,).
     """
+    north, east = np.abs(latitude).max(), np.abs(longitude).max()
+    if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
+        found = f"at most {north:.3g} and {east:.3g}, where there is no land"
+        way_out = "Convert radians to degrees"
+        return [Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)], []
     offset_h = (local.astype(np.int64) - utc_s) / 3600
     far = ~_is_by_the_sun(longitude, offset_h)
     n_far = int(far.sum())
+    way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
     if n_far > len(far) / 2 and offset_h.any() and _is_by_the_sun(latitude, offset_h).mean() > 0.5:
         found = f"longitudes such as {longitude[far][0]:g}, where it is another time of day, and latitudes that fit"
-        way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
         return [Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)], []
+    city = zone_city(time_zone)
+    if city is not None:
+        middle = float(np.median(latitude)), float(np.median(longitude))
+        given_km, swapped_km = (_distance_km(point, city) for point in (middle, middle[::-1]))
+        if given_km > NEAR_ZONE_KM and TIMES_NEARER * swapped_km < given_km:
+            found = (
+                f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
+            )
+            return [Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)], []
     if not n_far:
         return [], []
     what = f"{n_far:,} of {len(far):,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
@@ -121,7 +115,7 @@ def clocks_and_sun(
 def scattered_places(
     latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray, places: PlaceTable
 ) -> tuple[list[Problem], list[str]]:
-    """Places whose check-ins are over a degree from their middle: a problem if most are, a note if some are."""
+    """Places whose check-ins are far from their middle: a problem if most places are so, a note if some are."""
     north = latitude - places.latitude[place]
     east = (longitude - places.longitude[place] + 180) % 360 - 180
     far = np.hypot(north, east * np.cos(np.radians(latitude))) > MAX_SCATTER_DEGREES
@@ -136,11 +130,11 @@ def scattered_places(
     )
     found = f"{len(scattered):,} of {n_several:,} places of several check-ins scattered further"
     if len(scattered) > n_several / 2:
-        expected = f"check-ins within {MAX_SCATTER_DEGREES} degree of the middle of their place"
+        expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
         way_out = "Is it a column of places, and are the coordinates those of the check-ins?"
         return [Problem(expected, found, int(far.sum()), examples, way_out)], []
     return [], [
-        f"{found} than {MAX_SCATTER_DEGREES} degree ({examples[0]}); each is where the middle of its check-ins is"
+        f"{found} than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is where the middle of its check-ins is"
     ]
 
 
@@ -148,6 +142,15 @@ def degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Latitude and longitude as numbers."""
     latitude, longitude = (pd.to_numeric(checkins[name]).to_numpy(np.float64) for name in LIMITS)
     return latitude, longitude
+
+
+def _distance_km(point: tuple[float, float], other: tuple[float, float]) -> float:
+    """Along a great circle; infinite where the point is not on the globe."""
+    if abs(point[0]) > LIMITS["latitude"]:
+        return np.inf
+    north, east, south, west = np.radians([*point, *other])
+    cosine = np.sin(north) * np.sin(south) + np.cos(north) * np.cos(south) * np.cos(east - west)
+    return float(EARTH_RADIUS_KM * np.arccos(np.clip(cosine, -1, 1)))
 
 
 def _is_by_the_sun(longitude: np.ndarray, offset_h: np.ndarray) -> np.ndarray:
@@ -182,7 +185,7 @@ def _off_the_globe(column: pd.Series, limit: int) -> list[BadRows]:
 
 
 def _stray_times(local: pd.Series, known: np.ndarray) -> list[BadRows]:
-    """A few rows with years between them and the most: a wrong date, which would stretch the grid over the years."""
+    """A few rows years away from the others: their dates are wrong, and would stretch the time grid over the years."""
     day = local.to_numpy("datetime64[D]").astype(np.int64)
     days, n_rows = np.unique(day[known], return_counts=True)
     group = np.cumsum(np.diff(days, prepend=days[:1]) > MAX_EMPTY_DAYS)
@@ -195,7 +198,7 @@ def _stray_times(local: pd.Series, known: np.ndarray) -> list[BadRows]:
         return []
     stray = known & ((day < most[0]) | (day > most[-1]))
     span = " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
-    way_out = "Correct them, or leave them out with drop_bad_rows=True"
+    way_out = Message("Correct them, or leave them out with ", Setting("drop_bad_rows", True))
     examples = tuple(
         f"{time} ({name})"
         for time, name in zip(

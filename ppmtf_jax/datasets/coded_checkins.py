@@ -11,7 +11,7 @@ import pandas as pd
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.datasets.checks import bad_rows, degrees, twice_the_same, without_bad_rows
 from ppmtf_jax.datasets.tables import codes_of, row_names
-from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, missing_columns
+from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, missing_columns
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 
@@ -106,7 +106,7 @@ class CheckIns(NamedTuple):
         rows_are_good = not problems
         if needs_places and "place" not in table:
             expected = "a place for every check-in, to find the most visited"
-            way_out = "Name the column of the places, or choose a grid (GridPlaces)"
+            way_out = Message("Name the column of the places, or choose a grid with ", Setting("grid"))
             problems.append(Problem(expected, "no place column", way_out=way_out))
         user, place, trace = (_coded(table, name, problems) for name in ("user", "place", "trace"))
         if rows_are_good and not problems:

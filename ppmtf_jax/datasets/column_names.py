@@ -1,44 +1,67 @@
-"""What tables of check-ins call their columns."""
+"""Which column of a table of check-ins is what, by the names that such columns commonly have."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from ppmtf_jax.errors import Problem
+from ppmtf_jax.errors import Message, Problem, Setting
 
 NEEDED_COLUMNS = ("user", "time", "latitude", "longitude")
 OPTIONAL_COLUMNS = ("place", "category", "trace", "date")
-# In small letters, without marks between words; of several that a table has, the first is taken.
+END_COLUMNS = ("end_time", "end_latitude", "end_longitude", "end_place")
+
+
+def plain(name: object) -> str:
+    """A name in small letters, without accents, blanks or punctuation."""
+    letters = unicodedata.normalize("NFKD", str(name).casefold())
+    return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
+
+
+# In English, German, French, Spanish, Italian, Portuguese and Japanese; the first that a table has is taken.
 COMMON_NAMES = {
-    "user": "user userid uid usr username person personid individual individualid agent agentid device deviceid who",
-    "time": "time timestamp datetime utctime utctimestamp utcdatetime timeutc localtime localdatetime checkintime "
-    "checkinat createdat when epoch unixtime starttime",
-    "latitude": "latitude lat y ycoord venuelatitude venuelat poilatitude poilat",
-    "longitude": "longitude lon lng long x xcoord venuelongitude venuelon venuelng poilongitude poilon",
-    "place": "place placeid venueid poiid locationid spotid venue poi location spot",
-    "category": "category venuecategory venuecategoryname poicategory poicat categoryname catname",
-    "trace": "trace traceid trajectory trajectoryid trajid trip tripid",
-    "date": "date day localdate utcdate",
+    role: [plain(name) for name in names.split()]
+    for role, names in {
+        "user": "user userid uid usr username person personid individual individualid agent agentid device deviceid "
+        "who benutzer benutzerid nutzer nutzerid utilisateur utilisateurid idutilisateur usager usuario usuarioid "
+        "idusuario utente utenteid idutente utilizador ユーザー ユーザーid ユーザ ユーザid 利用者 利用者id",
+        "time": "time timestamp datetime utctime utctimestamp utcdatetime timeutc localtime localdatetime "
+        "checkintime checkinat createdat when epoch unixtime starttime startedat startdatetime pickuptime "
+        "pickupdatetime gpstime tpeppickupdatetime departuretime zeit zeitpunkt zeitstempel uhrzeit datumzeit "
+        "startzeit heure horodatage dateheure heuredebut hora fechahora horainicio marcadetiempo ora orario dataora "
+        "orainizio datahora horario 時刻 日時 時間 タイムスタンプ",
+        "latitude": "latitude lat y ycoord venuelatitude venuelat poilatitude poilat startlatitude startlat "
+        "pickuplatitude startstationlatitude originlatitude originlat breitengrad geobreite breite latitud "
+        "latitudine 緯度",
+        "longitude": "longitude lon lng long x xcoord venuelongitude venuelon venuelng poilongitude poilon "
+        "startlongitude startlon startlng pickuplongitude startstationlongitude originlongitude originlon "
+        "längengrad laengengrad geolänge länge laenge longitud longitudine 経度",
+        "place": "place placeid venueid poiid locationid spotid venue poi location spot station stationid tower "
+        "towerid cell cellid startstationid startstation pulocationid ort ortid ortsid standort lieu lieuid idlieu "
+        "lugar lugarid idlugar luogo luogoid idluogo local 場所 地点 施設",
+        "category": "category venuecategory venuecategoryname poicategory poicat categoryname catname kategorie "
+        "catégorie categoría カテゴリ カテゴリー",
+        "trace": "trace traceid trajectory trajectoryid trajid trip tripid fahrt fahrtid trajet trajetid viaje "
+        "viajeid viaggio viagem viagemid",
+        "date": "date day localdate utcdate datum tag jour fecha día giorno data dia 日付 年月日",
+        "end_time": "endtime endedat enddatetime dropofftime dropoffdatetime tpepdropoffdatetime stoptime "
+        "arrivaltime endzeit heurefin horafin orafine",
+        "end_latitude": "endlatitude endlat dropofflatitude endstationlatitude destinationlatitude destlat",
+        "end_longitude": "endlongitude endlon endlng dropofflongitude endstationlongitude destinationlongitude destlon",
+        "end_place": "endplace endstationid endstation dolocationid",
+    }.items()
 }
-# Which of two such columns is meant cannot be told: the clock of a time, say.
-CHOSEN_BY_ITS_OWNER = ("time",)
+# Which of two such columns is meant cannot be told, such as the clock of a time.
+CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 
 
 class ColumnChoice(NamedTuple):
-    """The position of each column in the table, what was found by a common name, and what is wrong.
-
-    Attributes
-    ----------
-    position : dict of str to int
-    found : dict of str to str
-        Name in the table of each column that was not named by the caller as it is written there.
-    problems : list of Problem
-    """
+    """Position of each column, notes on what was found by a common name, and what is wrong."""
 
     position: dict[str, int]
-    found: dict[str, str]
+    notes: list[str]
     problems: list[Problem]
 
 
@@ -50,20 +73,22 @@ def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], fi
     names : sequence
         The columns of the table.
     columns : mapping
-        Name in the table of each column that the caller names; capitals and marks between words may differ.
+        Name in the table of each column that the caller names; case and punctuation may differ.
     find : sequence of str
-        Columns to look for by their common names; optional ones may be absent.
+        Columns to find by their common names; optional ones may be absent.
 
     Examples
     --------
     >>> choose_columns(["UserID", "Lat", "comment"], {"latitude": "lat"}, find=["user", "place"]).position
     {'latitude': 1, 'user': 0}
     """
-    plain = [_plain(name) for name in names]
-    position, found, problems, missing = {}, {}, [], []
+    simple = [plain(name) for name in names]
+    position, missing = {}, []
+    notes: dict[str, str] = {}
+    problems: list[Problem] = []
     for role, name in columns.items():
         same = [k for k, other in enumerate(names) if other == name]
-        same = same or [k for k, other in enumerate(plain) if other == _plain(name)]
+        same = same or [k for k, other in enumerate(simple) if other == plain(name)]
         if len(same) > 1:
             problems.append(Problem(f"one column {name!r}", f"{len(same)} columns of that name"))
         elif same:
@@ -71,55 +96,48 @@ def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], fi
         else:
             missing.append(str(name))
     for role in find:
-        chosen, doubtful = _by_common_name(role, names, plain, taken=position.values())
-        problems += doubtful
-        if chosen is not None:
-            position[role] = chosen
-            if names[chosen] != role:
-                found[role] = str(names[chosen])
-        elif role in NEEDED_COLUMNS and not doubtful:
+        ranked = _ranked(role, names, simple, taken=position.values())
+        is_exact = bool(ranked) and names[ranked[0]] == role
+        same = [k for k in ranked if simple[k] == simple[ranked[0]]]
+        rivals = ranked if role in CHOSEN_BY_ITS_OWNER and not is_exact else same
+        if len(rivals) > 1:
+            way_out = Message("Tell which it is, such as ", Setting("columns", {role: str(names[rivals[0]])}))
+            several = ", ".join(repr(names[k]) for k in rivals)
+            problems.append(Problem(f"one column that can be the {role}", several, way_out=way_out))
+        elif ranked:
+            position[role] = ranked[0]
+            others = ", ".join(repr(names[k]) for k in ranked[1:])
+            if not is_exact or others:
+                taken = f"column {names[ranked[0]]!r} is taken for {role}"
+                notes[role] = taken + (f"; not taken, but possible: {others}" if others else "")
+        elif role in NEEDED_COLUMNS:
             missing.append(role)
     if "time" in missing and "date" in position:
         missing.remove("time")
         position["time"] = position.pop("date")
-        found["time"] = str(names[position["time"]])
-        found.pop("date", None)
+        notes.pop("date", None)
+        notes["time"] = f"column {names[position['time']]!r} is taken for time"
     if missing:
-        texts = [str(name) for name in names]
-        header = f"columns {', '.join(texts)}" if texts else "no columns"
-        way_out = f"Missing: {', '.join(missing)}. Tell which column is which, such as columns={{'user': 'uid'}}"
-        if any(_is_number(text) for text in texts):
-            way_out += "; where the file has no header line, by position from 0, such as columns={'user': 0}"
-        needed = [str(columns.get(role, role)) for role in (*columns, *find) if role not in OPTIONAL_COLUMNS]
-        problems.append(Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=way_out))
-    return ColumnChoice(position, found, problems)
+        problems.append(_missing(names, [*columns, *find], columns, missing))
+    return ColumnChoice(position, list(notes.values()), problems)
 
 
-def _by_common_name(
-    role: str, names: Sequence[object], plain: Sequence[str], taken: Collection[int]
-) -> tuple[int | None, list[Problem]]:
-    free = [k for k in range(len(names)) if k not in taken]
-    exact = [k for k in free if names[k] == role]
-    common = COMMON_NAMES[role].split()
-    ranked = exact or sorted((k for k in free if plain[k] in common), key=lambda k: common.index(plain[k]))
-    if not ranked:
-        return None, []
-    best = [k for k in ranked if plain[k] == plain[ranked[0]]]
-    rivals = ranked if role in CHOSEN_BY_ITS_OWNER and not exact else best
-    if len(rivals) > 1:
-        several = ", ".join(repr(names[k]) for k in rivals)
-        way_out = f"Tell which it is, such as columns={{{role!r}: {str(names[rivals[0]])!r}}}"
-        return None, [Problem(f"one column that can be the {role}", several, way_out=way_out)]
-    return ranked[0], []
+def _ranked(role: str, names: Sequence[object], simple: Sequence[str], taken: Collection[int]) -> list[int]:
+    """Free columns that can have this role, the most probable first."""
+    common = COMMON_NAMES[role]
+    free = [k for k in range(len(names)) if k not in taken and simple[k] in common]
+    return sorted(free, key=lambda k: (names[k] != role, common.index(simple[k])))
 
 
-def _plain(name: object) -> str:
-    return re.sub(r"[\W_]", "", str(name)).casefold()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text.replace(",", "."))
-    except ValueError:
-        return False
-    return True
+def _missing(
+    names: Sequence[object], roles: Sequence[str], columns: Mapping[str, str | int], missing: Sequence[str]
+) -> Problem:
+    texts = [str(name) for name in names]
+    header = f"columns {', '.join(texts)}" if texts else "no columns"
+    tell = f"Missing: {', '.join(missing)}. Tell which column is which, such as "
+    way_out = Message(tell, Setting("columns", {"user": "uid"}))
+    if any(re.fullmatch(r"[+-]?\d+([.,]\d*)?", text) for text in texts):
+        by_position = "; where the file has no header line, by position from 0, such as "
+        way_out = Message(way_out, by_position, Setting("columns", {"user": 0}))
+    needed = [str(columns.get(role, role)) for role in roles if role not in (*OPTIONAL_COLUMNS, *END_COLUMNS)]
+    return Problem(f"columns {', '.join(dict.fromkeys(needed))}", header, way_out=way_out)

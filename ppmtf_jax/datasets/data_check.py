@@ -8,6 +8,7 @@ import numpy as np
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import Imported
+from ppmtf_jax.errors import Message
 
 HOUR_S = 3600
 BAR_WIDTH = 20
@@ -24,20 +25,16 @@ class DataCheck:
 
     Parameters
     ----------
-    report : str
-        What became of the rows.
     events_of_hour : int array, shape (24,)
         Events in each hour of the day.
-    n_users, n_places, n_visited : int
-        Places there are, and places with an event.
-    n_events, n_transitions : int
-        Transitions are between consecutive instants of one trace.
+    n_visited : int
+        Places with an event.
+    n_transitions : int
+        Pairs of events at consecutive instants of one trace.
     events_per_user : float
         Median over the users.
     gap_s : float
         Median time between consecutive events of a trace, seconds; NaN where no trace has two.
-    step_s : int
-        Seconds from one instant to the next.
     n_in_traces : int
         Events that follow another one in their trace.
     refusal : str
@@ -81,6 +78,10 @@ class DataCheck:
         return found
 
     def __str__(self) -> str:
+        return str.__str__(self.text())
+
+    def text(self) -> Message:
+        """All that is printed."""
         gap = f"half of the gaps between them are {self.gap_s / HOUR_S:.3g} h or more"
         gap = "no trace has two" if np.isnan(self.gap_s) else gap
         lines = [
@@ -98,7 +99,7 @@ class DataCheck:
         ]
         warnings = self.warnings()
         lines += ["", "For synthesis:" if warnings else "For synthesis: nothing looks amiss."]
-        return "\n".join(lines + [f"  {warning}." for warning in warnings])
+        return Message.of_lines(lines + [Message("  ", warning, ".") for warning in warnings])
 
 
 def check_imported(imported: Imported) -> DataCheck:

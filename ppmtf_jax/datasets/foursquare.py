@@ -19,7 +19,7 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, row_examples
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples
 
 COLUMNS = {"user": 0, "place": 1, "category": 3, "latitude": 4, "longitude": 5, "offset": 6, "time": 7}
 TIME_FORMAT = "%a %b %d %H:%M:%S %z %Y"
@@ -150,5 +150,5 @@ def _zone_mismatch(local: np.ndarray, utc: np.ndarray, time_zone: str) -> list[P
         return []
     offsets = np.unique((local - utc)[differs].astype(np.int64) // 60)
     found = f"offsets of {', '.join(first_examples(offsets.tolist()))} minutes"
-    way_out = "Name the city's zone, such as time_zone='Asia/Tokyo'"
+    way_out = Message("Name the city's zone, such as ", Setting("time_zone", "Asia/Tokyo"))
     return [Problem(f"offsets of {time_zone}", found, int(differs.sum()), way_out=way_out)]

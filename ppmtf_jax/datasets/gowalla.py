@@ -17,7 +17,7 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import Problem, first_examples
+from ppmtf_jax.errors import Message, Problem, Setting, first_examples
 
 CHECKIN_COLUMNS = {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}
 EDGE_COLUMNS = {"user": 0, "friend": 1}
@@ -108,7 +108,8 @@ class GowallaSettings(CheckinTableSettings):
         problems = super()._own_problems()
         if self.time_zone is not None:
             return problems
-        way_out = "Name the city's zone, such as time_zone='America/Chicago': its clocks make the hours of the day"
+        zone = Setting("time_zone", "America/Chicago")
+        way_out = Message("Name the city's zone, such as ", zone, ": its clocks make the hours of the day")
         return [*problems, Problem("a time zone, since Gowalla is world-wide and in UTC", "none", way_out=way_out)]
 
 

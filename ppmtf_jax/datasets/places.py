@@ -11,12 +11,13 @@ from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Count, Settings
 
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
 MIN_USERS_PER_PLACE = 5
+MAX_CELLS = 10_000_000
 # Advice on settings is about keeping this share of the check-ins.
 MOST = 0.95
 
@@ -56,6 +57,9 @@ class GridPlaces(Settings, subject="grid of places"):
         if not (abs(self.west) <= 180 and abs(self.east) <= 180 and self._is_wide()):
             expected = "-180 <= west < east <= 180 degrees, or west above east for a box across the 180th meridian"
             problems.append(Problem(expected, f"west {self.west}, east {self.east}"))
+        if self.n_rows * self.n_columns > MAX_CELLS:
+            found, way_out = f"{self.n_rows:,} x {self.n_columns:,}", "Choose larger cells, or a smaller box"
+            problems.append(Problem(f"at most {MAX_CELLS:,} cells", found, way_out=way_out))
         return problems
 
     @classmethod
@@ -80,7 +84,10 @@ class GridPlaces(Settings, subject="grid of places"):
         shares = (north - south) / height, (box._east() - west) / width
         n_rows, n_columns = (int(np.ceil(share - 1e-9)) for share in shares)
         covered = float(longitude_near(west + n_columns * width, 0.0))
-        return cls(south, south + n_rows * height, west, covered, n_rows, n_columns)
+        if west < east and n_columns * width >= 180:
+            covered = min(west + n_columns * width, 180.0)
+        # The last row must not reach over the pole, nor the last column of a wide box over the 180th meridian.
+        return cls(south, min(south + n_rows * height, 90), west, covered, n_rows, n_columns)
 
     def place_of(self, latitude: object, longitude: object) -> np.ndarray:
         """Cell of each point, -1 outside the box, int64 array of shape (points,)."""
@@ -209,7 +216,8 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
     north, east = np.radians(places.latitude), np.radians(places.longitude)
     point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
     if not np.isfinite(point).all() or (len(places) > 1 and not np.ptp(point, axis=0).any()):
-        found, way_out = "missing ones, or the same for all", "Leave check-ins at other places out: other_places='drop'"
+        found = "missing ones, or the same for all"
+        way_out = Message("Leave check-ins at other places out: ", Setting("other_places", "drop"))
         raise InputError("places", [Problem("coordinates, to find the nearest place", found, way_out=way_out)])
     chosen, other = np.flatnonzero(kept), np.flatnonzero(~kept)
     chord, found = KDTree(point[chosen]).query(point[other])

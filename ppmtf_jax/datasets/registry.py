@@ -18,16 +18,8 @@ from ppmtf_jax.registry import Registry
 class Imported(NamedTuple):
     """What an import gives.
 
-    Attributes
-    ----------
-    sets : dict of str to Traces
-        "train" and "test", perhaps others.
-    report : str
-        What became of the rows.
-    refusal : InputError, optional
-        Why the sets cannot be used as they are, though they can be looked at.
-    losses : tuple of str
-        Sentences on why many rows were left out, each with a way to keep them.
+    `sets` are "train" and "test", perhaps others; `report` says what became of the rows. A `refusal` says why the sets
+    can be looked at, but not used; `losses` are sentences on why many rows were left out, each with a way to keep them.
     """
 
     sets: dict[str, Traces]
@@ -89,18 +81,22 @@ def split_users(
         else:
             train, test = _shared(split, report)
     except InputError as refusal:
-        return Imported({"all": traces}, str(report), refusal, _losses(report))
+        return Imported({"all": traces}, _text(report), refusal, _losses(report))
     if isinstance(report, ImportReport):
         n_moved = 0
         if report.other_places == "nearest":
             n_moved = sum(int((_ids(was) != _ids(now)).sum()) for was, now in zip(split, (train, test), strict=True))
         report = report.after_split(train, test, n_moved)
-    return Imported({"train": train, "test": test}, str(report), losses=_losses(report))
+    return Imported({"train": train, "test": test}, _text(report), losses=_losses(report))
 
 
 def _shared(split: tuple[Traces, Traces], report: ImportReport) -> tuple[Traces, ...]:
     min_users, others = report.min_users_per_place, report.other_places
     return keep_shared_places(*split, min_users=min_users, other_places=others, keep_table=report.on_grid)
+
+
+def _text(report: ImportReport | str) -> str:
+    return report if isinstance(report, str) else report.text()
 
 
 def _losses(report: ImportReport | str) -> tuple[str, ...]:

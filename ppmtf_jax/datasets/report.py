@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import OtherPlaces
+from ppmtf_jax.errors import Message, Setting
 
 # A reason that left out more than this share of the rows is among the warnings.
 MUCH = 0.1
@@ -101,25 +102,32 @@ class ImportReport:
         """Which setting would keep most of the rows that were left out, by reason."""
         found = {}
         if self.n_few_users:
-            found["places of few users"] = (
-                f"fewer than {self.min_users_per_place} {self.counted}; other_places='nearest' moves what is there to "
-                "the nearest place that is kept"
+            found["places of few users"] = Message(
+                f"fewer than {self.min_users_per_place} {self.counted}; ",
+                Setting("other_places", "nearest"),
+                " moves what is there to the nearest place that is kept",
             )
         if self.n_other_places and self.n_places_for_most is not None:
             of_whom = f" of at least {self.min_users_per_place} users" if self.min_users_per_place > 1 else ""
-            found["other places"] = f"n_places={self.n_places_for_most} keeps 95 % of the check-ins at places{of_whom}"
+            n_places = Setting("n_places", self.n_places_for_most)
+            found["other places"] = Message(n_places, f" keeps 95 % of the check-ins at places{of_whom}")
         if self.n_same_instant and self.step_for_most_s is not None:
-            found["same instant"] = f"step_s={self.step_for_most_s} keeps 95 % of the check-ins at the places"
+            step_s = Setting("step_s", self.step_for_most_s)
+            found["same instant"] = Message(step_s, " keeps 95 % of the check-ins at the places")
         return found
 
     def losses(self) -> list[str]:
         """A sentence for each reason that left out many rows, with a way to keep them."""
         much = {reason: n for reason, n in self.left_out().items() if n > MUCH * self.n_rows}
         much.pop("repeated rows", None)
-        ways = {reason: f": {way}" for reason, way in self.advice().items()}
-        return [f"{n:,} of {self.n_rows:,} rows left out, {why}{ways.get(why, '')}" for why, n in much.items()]
+        ways = {reason: Message(": ", way) for reason, way in self.advice().items()}
+        return [Message(f"{n:,} of {self.n_rows:,} rows left out, {why}", ways.get(why, "")) for why, n in much.items()]
 
     def __str__(self) -> str:
+        return str.__str__(self.text())
+
+    def text(self) -> Message:
+        """All that is printed."""
         lines = [("rows read", self.n_rows), ("users read", self.n_users_read)]
         lines += [(f"left out: {reason}", n) for reason, n in self.left_out().items()]
         lines += [("moved to the nearest place", self.n_moved)] if self.n_moved else []
@@ -130,8 +138,8 @@ class ImportReport:
         text = [f"  {name:<{width}}  {count:>12,}" for name, count in lines]
         span = f"  from {self.first_time} to {self.last_time} by the clocks of {self.time_zone}, "
         span += f"fewest events at {self.quietest_hour:02d} h"
-        notes = [*(f"{reason}: {way}" for reason, way in self.advice().items()), *self.notes]
-        return "\n".join([self.subject, *text, span, *(f"  {note}" for note in notes)])
+        notes = [*(Message(f"{reason}: ", way) for reason, way in self.advice().items()), *self.notes]
+        return Message.of_lines([self.subject, *text, span, *(Message("  ", note) for note in notes)])
 
 
 def counts_of(sets: Sequence[Traces]) -> dict[str, int]:

@@ -1,7 +1,11 @@
-"""Reading columns of tables: text with fields, or Parquet, each plain or compressed, or tables in memory."""
+"""Reading columns of tables: text, JSON, Parquet or spreadsheets, plain or compressed, or tables in memory."""
 
 from __future__ import annotations
 
+import codecs
+import importlib
+import io
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,29 +15,35 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow import csv as arrow_csv
+from pyarrow import parquet as arrow_parquet
 
 from ppmtf_jax.datasets.column_names import choose_columns
 from ppmtf_jax.datasets.text_files import (
+    HEAD_BYTES,
     NAMES_OF_DELIMITERS,
     UNREADABLE,
+    CountedLines,
     TextLayout,
-    encoding_of_all,
+    encoding_of,
+    first_lines_of_rows,
+    is_spreadsheet,
     look_at,
     opened,
-    opened_parquet,
 )
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
 
-ID_COLUMNS = ("user", "place", "category", "trace", "friend")
+ID_COLUMNS = ("user", "place", "end_place", "category", "trace", "friend")
+COORDINATES = ("latitude", "longitude", "end_latitude", "end_longitude")
 PLAIN_INTEGER = r"0|-?[1-9]\d{0,17}"
 DECIMAL_COMMA = r"\s*[+-]?\d+(,\d*)?\s*"
 # Names of the levels of an index of rows of several files.
 ROW_OF_FILE = ["row", "file"]
+PARQUET_START = b"PAR1"
 
 
 @runtime_checkable
 class ArrowTable(Protocol):
-    """A table that others can read without a copy, as of PyArrow and Polars."""
+    """A table that PyArrow can take without a copy, such as one of Polars."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
@@ -50,24 +60,46 @@ Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 
 
 class Columns(NamedTuple):
-    """What was read.
+    """A table that was read.
 
     Attributes
     ----------
     frame : DataFrame
-        Its index has the number of each row in the file, the header counted, or what it was in the table given.
+        Indexed by the number of each row in the file (the header is row 1), or as the given table is.
     problems : list of Problem
-        Of rows that have too few or too many fields, which are not in the frame.
+        Rows that have too few or too many fields; these rows are not in the frame.
     notes : list of str
-        What was found and not told by the caller.
+        What the reader found out by itself.
     names : dict of str to str
-        What the source calls each column, where it has names.
+        Name of each column in the source, if it has names.
     """
 
     frame: pd.DataFrame
     problems: list[Problem]
     notes: list[str]
     names: dict[str, str]
+
+
+class _Part(NamedTuple):
+    """One file or table: its columns, and the number of each row."""
+
+    table: pa.Table
+    row: np.ndarray | pd.RangeIndex
+    names: dict[str, str]
+    problems: list[Problem]
+    notes: list[str]
+
+
+class _Wanted(NamedTuple):
+    """The arguments of `read_columns`."""
+
+    columns: Mapping[str, str | int]
+    find: Sequence[str]
+    quote_char: str | bool
+
+    @property
+    def has_header(self) -> bool:
+        return not any(isinstance(column, int) for column in self.columns.values())
 
 
 def read_columns(
@@ -82,13 +114,14 @@ def read_columns(
 
     Parameters
     ----------
-    source : path, list of paths, or table
+    source : path of a file or folder, list of paths, or table
+        Of a folder, all files are read.
     columns : mapping
         Name or position in the source of each column.
     find : sequence of str
-        Columns to look for besides, by the names that they commonly have; see `column_names`.
+        Further columns to find by their common names; see `column_names`.
     quote_char : str or False
-        What encloses texts with commas in them; False: nothing does.
+        What encloses texts that contain delimiters; False: nothing does.
     subject : str
         What errors call the data.
 
@@ -103,29 +136,34 @@ def read_columns(
     >>> read_columns(table, {"user": "uid", "friend": "fid"}, subject="friends").frame.to_dict("list")
     {'user': [7], 'friend': [8]}
     """
+    wanted = _Wanted(columns, find, quote_char)
     if isinstance(source, pd.DataFrame):
-        return _from_frame(source, columns, find, subject)
+        return _from_frame(source, wanted, subject)
     if not isinstance(source, (str, os.PathLike, Sequence)):
         table = _arrow_table(source, subject)
-        part = _from_arrow(table.column_names, table.select, columns, find, subject)
-        return _joined([part], [""], subject)
+        return _joined([_from_arrow(table.column_names, table.select, wanted, subject)], [""], subject)
     paths = paths_of(source)
     parts = []
     for path in paths:
         try:
-            parts.append(_read_file(path, columns, find, quote_char))
+            parts.append(_read_file(path, wanted))
         except UNREADABLE as error:
             raise error if isinstance(error, InputError) else _unreadable(path, error) from error
     return _joined(parts, [path.name for path in paths], subject)
 
 
 def paths_of(source: Files) -> list[Path]:
-    """The files of a source, at least one."""
-    if isinstance(source, (str, os.PathLike)):
-        return [Path(source)]
-    paths = [Path(path) for path in source]
-    if not paths:
+    """The files of a source, at least one: of a folder, all that are not hidden."""
+    given = [Path(source)] if isinstance(source, (str, os.PathLike)) else [Path(path) for path in source]
+    if not given:
         raise InputError("check-ins", [Problem("at least one file", "none")])
+    paths = []
+    for path in given:
+        inside = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
+        inside = [file for file in inside if not file.name.startswith((".", "_"))] if path.is_dir() else inside
+        if not inside:
+            raise InputError(str(path), [Problem("a file, or a folder of files", "a folder without files")])
+        paths += inside
     return paths
 
 
@@ -133,9 +171,9 @@ def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """Code of each value (-1 where missing) and the distinct values, integers as such and others as objects."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         codes, values = column.cat.codes.to_numpy(np.int32), pd.Series(column.cat.categories)
-        used = np.unique(codes[codes >= 0])
+        used = np.flatnonzero(np.bincount(codes + 1, minlength=len(values) + 1)[1:])
         if len(used) < len(values):
-            # Categories that no row has (left over from filtering) are no users or places.
+            # Categories without rows, left over from filtering, are neither users nor places.
             renamed = np.full(len(values) + 1, -1, np.int32)
             renamed[used] = np.arange(len(used), dtype=np.int32)
             codes, values = renamed[codes], values.iloc[used]
@@ -156,44 +194,48 @@ def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
 
 
 def row_names(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
-    """What to call the first few of some rows: by their line in the file, or their label in a DataFrame."""
+    """Names of the first few of some rows: the line in the file, or the label in a DataFrame."""
     labels = column.index[rows[:N_EXAMPLES]].tolist()
     if column.index.names == ROW_OF_FILE:
         return tuple(f"row {row} of {file}" for row, file in labels)
     return tuple(f"row {label}" for label in labels)
 
 
-class _Part(NamedTuple):
-    """What one file or table gave: its columns, and the number of each row in it."""
-
-    table: pa.Table
-    row: np.ndarray | pd.RangeIndex
-    names: dict[str, str]
-    problems: list[Problem]
-    notes: list[str]
-
-
-def _positions(
-    names: Sequence[object], columns: Mapping[str, str | int], find: Sequence[str], subject: str
-) -> tuple[dict[str, int], dict[str, str], list[str]]:
-    """Where each column is, what it is called, and which were found by their common names."""
-    numbered = {name: column for name, column in columns.items() if isinstance(column, int)}
+def _positions(names: Sequence[object], wanted: _Wanted, subject: str) -> tuple[dict[str, int], dict[str, str], list]:
+    """Position and name of each column, and notes on those found by their common names."""
+    numbered = {name: column for name, column in wanted.columns.items() if isinstance(column, int)}
     if numbered:
         first, last = min(numbered.values()), max(numbered.values())
         if not 0 <= first <= last < len(names):
             raise InputError(subject, [Problem(f"at least {last + 1} columns", f"{len(names) or 'none'}")])
         return numbered, {}, []
-    choice = choose_columns(names, columns, find)
+    choice = choose_columns(names, wanted.columns, wanted.find)
     if choice.problems:
         raise InputError(subject, choice.problems)
-    notes = [f"column {name!r} is taken for {role}" for role, name in choice.found.items()]
-    return choice.position, {role: str(names[k]) for role, k in choice.position.items()}, notes
+    return choice.position, {role: str(names[k]) for role, k in choice.position.items()}, choice.notes
 
 
-def _from_frame(source: pd.DataFrame, columns: Mapping[str, str | int], find: Sequence[str], subject: str) -> Columns:
-    positions, names, notes = _positions(list(source.columns), columns, find, subject)
+# Tables in memory
+
+
+def _from_frame(source: pd.DataFrame, wanted: _Wanted, subject: str) -> Columns:
+    source = _with_coordinates(source)
+    positions, names, notes = _positions(list(source.columns), wanted, subject)
     arrays = {name: source.iloc[:, position].array for name, position in positions.items()}
-    return Columns(pd.DataFrame(arrays, index=source.index), [], notes, names)
+    frame = pd.DataFrame(arrays, index=source.index)
+    return Columns(frame, [], notes + _tidy_ids(frame), names)
+
+
+def _with_coordinates(frame: pd.DataFrame) -> pd.DataFrame:
+    """A GeoDataFrame as a table with the latitude and longitude of its points; other tables as they are."""
+    if not type(frame).__module__.startswith("geopandas") or not hasattr(frame, "to_crs"):
+        return frame
+    import shapely
+
+    points = frame.geometry if frame.crs is None else frame.geometry.to_crs(4326)  # type: ignore[operator]
+    # What is no point has no coordinates, so that its rows are listed with the other bad rows.
+    degrees = {"latitude": shapely.get_y(points.array), "longitude": shapely.get_x(points.array)}
+    return pd.DataFrame(frame.drop(columns=points.name)).assign(**degrees)
 
 
 def _arrow_table(source: object, subject: str) -> pa.Table:
@@ -210,15 +252,9 @@ def _arrow_table(source: object, subject: str) -> pa.Table:
     raise InputError(subject, [Problem(expected, type(source).__name__)])
 
 
-def _from_arrow(
-    names: Sequence[str],
-    read: Callable[[list[str]], pa.Table],
-    columns: Mapping[str, str | int],
-    find: Sequence[str],
-    subject: str,
-) -> _Part:
-    """From what has columns of some names, and gives a table of those that are asked for."""
-    positions, called, notes = _positions(names, columns, find, subject)
+def _from_arrow(names: Sequence[str], read: Callable[[list[str]], pa.Table], wanted: _Wanted, subject: str) -> _Part:
+    """The wanted columns, where `read` gives a table of the columns that it is asked for."""
+    positions, called, notes = _positions(names, wanted, subject)
     repeated = [names[position] for position in positions.values() if list(names).count(names[position]) > 1]
     if repeated:
         raise InputError(subject, [Problem(f"one column {repeated[0]!r}", "several of that name")])
@@ -226,7 +262,7 @@ def _from_arrow(
     arrays = {}
     for name, position in positions.items():
         array = table.column(names[position])
-        # Only ids from text files are dictionaries: here the text "7" is meant as a text.
+        # Only ids from text files are dictionaries. Here the text "7" is meant as a text.
         kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         is_view = kind in (pa.string_view(), pa.binary_view())
         arrays[name] = array.cast(pa.large_string() if is_view else kind)
@@ -239,9 +275,9 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
         some = ", ".join(sorted(frozenset.union(*names) - frozenset.intersection(*names)))
         raise InputError(subject, [Problem("the same columns in all files", f"{some} in some of them only")])
     tables = [part.table for part in parts]
-    for name in ("latitude", "longitude"):
+    for name in COORDINATES:
         if {pa.string(), pa.float64()} <= {table[name].type for table in tables if name in table.column_names}:
-            # What is no number in one file is to be listed by its row.
+            # As texts, so that the check of coordinates lists those that are no numbers.
             at = tables[0].column_names.index(name)
             tables = [table.set_column(at, name, table[name].cast(pa.string())) for table in tables]
     try:
@@ -257,69 +293,167 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
     called = parts[0].names
     del parts, tables
     frame = table.to_pandas(self_destruct=True)
-    for name in ID_COLUMNS:
-        if name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype):
-            frame[name] = _integer_ids(frame[name])
     frame.index = index
-    return Columns(frame, problems, notes, called)
+    return Columns(frame, problems, notes + _tidy_ids(frame), called)
+
+
+def _tidy_ids(frame: pd.DataFrame) -> list[str]:
+    """Leave out blanks around the ids of a table, and say which columns had them; integers of text files as such."""
+    padded = []
+    for name in ID_COLUMNS:
+        is_text_file = name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype)
+        if name not in frame or not (is_text_file or pd.api.types.is_string_dtype(frame[name])):
+            continue
+        codes, values = codes_of(frame[name])
+        if not all(isinstance(value, str) for value in values):
+            continue
+        ids = pd.Series(values, dtype="str")
+        stripped = ids.str.strip()
+        if (stripped != ids).any():
+            padded.append(name)
+            renamed, ids = pd.factorize(stripped.where(stripped != "", None))
+            codes = np.append(renamed, -1)[codes].astype(np.int32)
+        if is_text_file and len(ids) and pd.Series(ids).str.fullmatch(PLAIN_INTEGER).all():
+            ids = np.asarray(ids).astype(np.int64)
+        frame[name] = pd.Categorical.from_codes(codes, pd.Index(ids))
+    return [f"blanks around the values of {' and '.join(padded)} are left out"] if padded else []
+
+
+# Files
+
+
+def _read_file(path: Path, wanted: _Wanted) -> _Part:
+    if is_spreadsheet(path):
+        return _read_spreadsheet(path, wanted)
+    with opened(path) as stream:
+        head = stream.read(HEAD_BYTES)
+        if head.startswith(PARQUET_START):
+            if not stream.seekable():
+                stream = io.BytesIO(head + stream.read())
+            return _read_parquet(path, stream, wanted)
+    if head.lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith((b"{", b"[")):
+        return _read_json(path, encoding_of(head), wanted)
+    layout = look_at(path, head, wanted.quote_char)
+    try:
+        return _read_text(path, layout, wanted)
+    except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+        if layout.encoding != "utf-8" or "utf" not in str(error).lower():
+            raise
+        return _read_text(path, layout._replace(encoding="latin-1"), wanted)
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
         return InputError(str(path), [Problem("a file to read", "no such file")])
-    expected = "a readable CSV, TSV or Parquet file, plain, gzipped or zipped"
+    expected = "a readable CSV, TSV, JSON, Excel or Parquet file, plain, gzipped or zipped"
     return InputError(str(path), [Problem(expected, str(error) or type(error).__name__)])
 
 
-def _read_file(path: Path, columns: Mapping[str, str | int], find: Sequence[str], quote_char: str | bool) -> _Part:
-    with opened_parquet(path) as parquet:
-        if parquet is not None:
-            names, read = parquet.schema_arrow.names, lambda used: parquet.read(columns=used)
-            return _from_arrow(names, read, columns, find, str(path))
-    layout = look_at(path, quote_char)
-    try:
-        return _read_text(path, layout, columns, find, quote_char)
-    except pa.ArrowInvalid as error:
-        if "invalid UTF8" not in str(error):
-            raise
-        return _read_text(path, layout._replace(encoding="latin-1"), columns, find, quote_char)
+def _read_parquet(path: Path, stream: Any, wanted: _Wanted) -> _Part:
+    stream.seek(0)
+    parquet = arrow_parquet.ParquetFile(stream)
+    schema = parquet.schema_arrow
+    has_degrees = "latitude" in wanted.columns or choose_columns(schema.names, {}, ["latitude"]).position
+    if b"geo" in (schema.metadata or {}) and not has_degrees:
+        geopandas = _optional(path, "a GeoParquet file", ["geopandas"])[1]
+        stream.seek(0)
+        return _from_pandas(path, _with_coordinates(geopandas.read_parquet(stream)), wanted)
+    return _from_arrow(schema.names, lambda used: parquet.read(columns=used), wanted, str(path))
 
 
-def _read_text(
-    path: Path,
-    layout: TextLayout,
-    columns: Mapping[str, str | int],
-    find: Sequence[str],
-    quote_char: str | bool,
-) -> _Part:
-    """Everything is read as text first: only then can all that is no number be listed, and "007" stay what it is."""
-    has_header = not any(isinstance(column, int) for column in columns.values())
-    positions, names, notes = _positions(layout.first_fields, columns, find, str(path))
-    n_skipped = layout.n_blank + has_header
-    invalid: list[arrow_csv.InvalidRow] = []
+def _read_spreadsheet(path: Path, wanted: _Wanted) -> _Part:
+    engine, module = _optional(path, "a spreadsheet", ["python_calamine", "openpyxl"])
+    reader = {"header": 0 if wanted.has_header else None, "engine": engine.removeprefix("python_")}
     try:
-        table = _parse(path, layout, positions, n_skipped, quote_char)
-    except pa.ArrowInvalid as error:
-        if "CSV parse error" not in str(error):
-            raise
-        layout = layout._replace(encoding=encoding_of_all(path, layout.encoding))
-        table = _parse(path, layout, positions, n_skipped, quote_char, invalid)
-    row: np.ndarray | pd.RangeIndex = pd.RangeIndex(n_skipped + 1, n_skipped + 1 + len(table) + len(invalid))
+        sheets = pd.read_excel(path, sheet_name=None, dtype=object, **reader)
+    except (getattr(module, "CalamineError", KeyError), KeyError) as error:
+        raise _unreadable(path, error) from error
+    name, sheet = next(iter(sheets.items()))
+    part = _from_pandas(path, sheet.convert_dtypes(), wanted)
+    notes = part.notes + ([f"the first of {len(sheets)} sheets is read: {name!r}"] if len(sheets) > 1 else [])
+    return part._replace(row=pd.RangeIndex(1 + wanted.has_header, 1 + wanted.has_header + len(sheet)), notes=notes)
+
+
+def _read_json(path: Path, encoding: str, wanted: _Wanted) -> _Part:
+    """A list of objects, or one object on each line; nested ones give columns such as venue.id."""
+    with opened(path) as stream:
+        lines = stream.read().decode(encoding).removeprefix("\ufeff").splitlines()
+    number = [k for k, line in enumerate(lines, 1) if line.strip()]
+    try:
+        if lines[number[0] - 1].lstrip().startswith("["):
+            records = json.loads("\n".join(lines))
+            number = list(range(1, len(records) + 1))
+        else:
+            records = [_parsed_line(path, k, lines[k - 1]) for k in number]
+    except json.JSONDecodeError as error:
+        raise InputError(str(path), [Problem("JSON that can be parsed", str(error))]) from error
+    if not all(isinstance(record, dict) for record in records):
+        raise InputError(str(path), [Problem("a list of JSON objects, one for each row", "other values")])
+    frame = pd.json_normalize(records).convert_dtypes()
+    return _from_pandas(path, frame, wanted)._replace(row=np.array(number, np.int64))
+
+
+def _parsed_line(path: Path, number: int, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except json.JSONDecodeError as error:
+        expected = "one JSON object on each line, or a list of objects"
+        raise InputError(str(path), [Problem(expected, f"{error} (row {number})")]) from error
+
+
+def _optional(path: Path, what: str, modules: Sequence[str]) -> tuple[str, Any]:
+    """The first of some optional libraries that is installed, with its name."""
+    for name in modules:
+        try:
+            return name, importlib.import_module(name)
+        except ImportError:
+            continue
+    libraries = " or ".join(name.replace("_", "-") for name in modules)
+    way_out = "Install it with pip install 'ppmtf_jax[interop]', or save the table as CSV"
+    raise InputError(str(path), [Problem(f"{libraries}, which reads {what}", "it is not installed", way_out=way_out)])
+
+
+def _from_pandas(path: Path, frame: pd.DataFrame, wanted: _Wanted) -> _Part:
+    names = [str(name) for name in frame.columns]
+
+    def read(used: list[str]) -> pa.Table:
+        chosen = frame.iloc[:, [names.index(name) for name in used]].set_axis(used, axis=1)
+        try:
+            return pa.Table.from_pandas(chosen, preserve_index=False)
+        except pa.ArrowException as error:
+            raise InputError(str(path), [Problem("values of one type in each column", str(error))]) from error
+
+    return _from_arrow(names, read, wanted, str(path))
+
+
+class _TextTable(NamedTuple):
+    """A text file, its layout, and the positions of the wanted columns; the rows begin after `n_skipped` lines."""
+
+    path: Path
+    layout: TextLayout
+    positions: Mapping[str, int]
+    n_skipped: int
+    quote_char: str | bool
+
+
+def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
+    """Read all values as text first: only then can errors list what is no number, and "007" stay what it is."""
+    positions, names, notes = _positions(layout.first_fields, wanted, str(path))
+    text = _TextTable(path, layout, positions, layout.n_blank + wanted.has_header, wanted.quote_char)
+    table, row, invalid = _parse(text)
     problems = []
     if invalid:
-        row = np.setdiff1d(row, [each.number for each in invalid])
         expected = f"{len(layout.first_fields)} fields in every row of {path.name}"
         examples = first_examples([f"{each.text!r} (row {each.number})" for each in invalid[:N_EXAMPLES]])
         problems.append(Problem(expected, "others", len(invalid), examples))
-    is_blank = _is_blank(table)
-    if is_blank is not None:
+    if len(table) and all(column.null_count for column in table.columns):
+        is_blank = np.logical_and.reduce([column.is_null().to_numpy() for column in table.columns])
         table, row = table.filter(pa.array(~is_blank)), np.asarray(row)[~is_blank]
     arrays = {name: table.column(f"f{position}") for name, position in positions.items()}
     commas = []
-    for name in ("latitude", "longitude"):
-        if name in arrays:
-            arrays[name], has_commas = _as_numbers(arrays[name])
-            commas += [name] if has_commas else []
+    for name in [name for name in COORDINATES if name in arrays]:
+        arrays[name], has_commas = _as_numbers(arrays[name])
+        commas += [name] if has_commas else []
     if commas:
         notes.append(f"{' and '.join(commas)} with decimal commas")
     if layout.delimiter not in "\t,":
@@ -329,18 +463,34 @@ def _read_text(
     return _Part(pa.table(arrays), row, names, problems, notes)
 
 
-def _parse(
-    path: Path,
-    layout: TextLayout,
-    positions: Mapping[str, int],
-    n_skipped: int,
-    quote_char: str | bool,
-    invalid: list[arrow_csv.InvalidRow] | None = None,
-) -> pa.Table:
-    """The columns as text.
+def _parse(text: _TextTable) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
+    """The columns as text, the number of each row, and rows that have another number of fields than the first line."""
+    invalid: list[arrow_csv.InvalidRow] = []
+    try:
+        table, n_lines = _parse_once(text, None)
+    except pa.ArrowInvalid as error:
+        if "CSV parse error" not in str(error):
+            raise
+        table, n_lines = _parse_once(text, invalid)
+    begin = text.n_skipped + 1
+    lines = pd.RangeIndex(begin, begin + len(table) + len(invalid))
+    if not text.quote_char or n_lines < lines.stop:
+        return table, np.setdiff1d(lines, [each.number for each in invalid]) if invalid else lines, invalid
+    # Some row has several lines: its text contains line breaks, or a quote is not closed, which is an error.
+    first_line = np.array(first_lines_of_rows(text.path, text.layout, text.n_skipped))
+    invalid = []
+    table, _ = _parse_once(text, invalid, newlines_in_values=True)
+    is_valid = ~np.isin(np.arange(len(first_line)), [each.number - begin for each in invalid])
+    invalid = [each._replace(number=int(first_line[each.number - begin])) for each in invalid]
+    return table, first_line[is_valid], invalid
 
-    Rows that have another number of fields than the first line are put into `invalid`, or are an error without it. With
-    it, one thread does all: only then it is known where a row is in the file.
+
+def _parse_once(
+    text: _TextTable, invalid: list[arrow_csv.InvalidRow] | None, newlines_in_values: bool = False
+) -> tuple[pa.Table, int]:
+    """The table and the lines of the file; rows of another length are added to `invalid`, or are an error without it.
+
+    With `invalid`, one thread does all: only then the numbers of invalid rows are known.
     """
     noted = [] if invalid is None else invalid
 
@@ -348,20 +498,23 @@ def _parse(
         noted.append(row)
         return "skip"
 
-    text, ids = pa.string(), pa.dictionary(pa.int32(), pa.string())
-    types = {f"f{position}": ids if name in ID_COLUMNS else text for name, position in positions.items()}
-    with opened(path) as stream:
-        return arrow_csv.read_csv(
-            stream,
+    ids = pa.dictionary(pa.int32(), pa.string())
+    types = {f"f{k}": ids if name in ID_COLUMNS else pa.string() for name, k in text.positions.items()}
+    with opened(text.path) as stream:
+        if text.layout.encoding != "utf-8":
+            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.layout.encoding, "utf-8")
+        counted = CountedLines(stream)
+        table = arrow_csv.read_csv(
+            pa.PythonFile(counted, "r"),
             arrow_csv.ReadOptions(
-                encoding=layout.encoding,
-                column_names=[f"f{position}" for position in range(len(layout.first_fields))],
-                skip_rows=n_skipped,
+                column_names=[f"f{position}" for position in range(len(text.layout.first_fields))],
+                skip_rows=text.n_skipped,
                 use_threads=invalid is None,
             ),
             arrow_csv.ParseOptions(
-                delimiter=layout.delimiter,
-                quote_char=quote_char,
+                delimiter=text.layout.delimiter,
+                quote_char=text.quote_char,
+                newlines_in_values=newlines_in_values,
                 # A blank line becomes a row with nothing in it, so that rows can be counted.
                 ignore_empty_lines=False,
                 invalid_row_handler=None if invalid is None else note_invalid,
@@ -370,20 +523,11 @@ def _parse(
                 column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
             ),
         )
-
-
-def _is_blank(table: pa.Table) -> np.ndarray | None:
-    """Which rows have nothing in any column; None where no row has."""
-    if not len(table) or not all(column.null_count for column in table.columns):
-        return None
-    return np.logical_and.reduce([column.is_null().to_numpy() for column in table.columns])
+    return table, counted.n_lines
 
 
 def _as_numbers(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
-    """Texts as numbers, and whether all have decimal commas; left as they are where some are no numbers.
-
-    The check lists those.
-    """
+    """Texts as numbers, and whether all have decimal commas; still texts if some are no numbers, to list these."""
     try:
         return column.cast(pa.float64()), False
     except pa.ArrowInvalid:
@@ -392,11 +536,3 @@ def _as_numbers(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
     if not text.dropna().str.fullmatch(DECIMAL_COMMA).all():
         return column, False
     return pa.chunked_array([pa.array(text.str.replace(",", "."))]).cast(pa.float64()), True
-
-
-def _integer_ids(column: pd.Series) -> pd.Series:
-    """Ids from a text file as integers if every one is written as a plain integer."""
-    categories = column.cat.categories
-    if len(categories) and categories.str.fullmatch(PLAIN_INTEGER).all():
-        return column.cat.rename_categories(categories.astype("int64"))
-    return column

@@ -1,4 +1,4 @@
-"""What a file of text holds: its encoding, what is between its fields, and its first line."""
+"""Opening files that are plain, compressed or in an archive; and how a text file is written."""
 
 from __future__ import annotations
 
@@ -14,31 +14,23 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyarrow import parquet as arrow_parquet
 
 from ppmtf_jax.errors import InputError, Problem
 
 UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, csv.Error, zlib.error, zipfile.BadZipFile)
-# On a tie the earlier: a comma may be in a number or a text.
+# On a tie the earlier delimiter wins, because a number or a text may contain a comma.
 DELIMITERS = "\t;|,"
 NAMES_OF_DELIMITERS = {"\t": "TABs", ";": "semicolons", "|": "pipes", ",": "commas"}
 HEAD_BYTES = 2**16
 N_SAMPLE_LINES = 50
-PARQUET = b"PAR1"
+ZIP_STARTS = (b"PK\3\4", b"PK\5\6")
+OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
+# Files that the archives of Excel and of OpenDocument contain.
+SPREADSHEET_MEMBERS = {"[Content_Types].xml", "mimetype"}
 
 
 class TextLayout(NamedTuple):
-    """How a file of text is written.
-
-    Attributes
-    ----------
-    encoding : str
-    delimiter : str
-    first_fields : list of str
-        Of the first line that is not blank.
-    n_blank : int
-        Lines before it.
-    """
+    """How a text file is written; `n_blank` lines precede the line with `first_fields`."""
 
     encoding: str
     delimiter: str
@@ -48,11 +40,11 @@ class TextLayout(NamedTuple):
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The content of a file as a stream of bytes: plain, gzipped, or the one file in a zip archive."""
+    """Bytes of a plain or gzipped file, of the only file in a zip archive, or of a spreadsheet as it is."""
     with path.open("rb") as file:
         start = file.read(4)
         file.seek(0)
-        if start == b"PK\3\4":
+        if start in ZIP_STARTS and not is_spreadsheet(path):
             with zipfile.ZipFile(file) as archive, archive.open(_only_member(path, archive)) as member:
                 yield member
         else:
@@ -60,64 +52,32 @@ def opened(path: Path) -> Iterator[Any]:
                 yield stream
 
 
-@contextmanager
-def opened_parquet(path: Path) -> Iterator[arrow_parquet.ParquetFile | None]:
-    """A file as Parquet, None where it is none."""
-    with opened(path) as stream:
-        if stream.read(len(PARQUET)) != PARQUET:
-            yield None
-        elif stream.seekable():
-            stream.seek(0)
-            yield arrow_parquet.ParquetFile(stream)
-        else:
-            yield arrow_parquet.ParquetFile(io.BytesIO(PARQUET + stream.read()))
+def is_spreadsheet(path: Path) -> bool:
+    """Whether the content, whatever the name of the file, is one of Excel or OpenDocument."""
+    with path.open("rb") as file:
+        start = file.read(4)
+        if start not in ZIP_STARTS:
+            return start == OLD_EXCEL_START
+        with zipfile.ZipFile(file) as archive:
+            return not SPREADSHEET_MEMBERS.isdisjoint(archive.namelist())
 
 
-def look_at(path: Path, quote_char: str | bool) -> TextLayout:
-    """Find how a file of text is written; UTF-8 where nothing speaks against it."""
-    with opened(path) as stream:
-        head = stream.read(HEAD_BYTES)
-    encoding = _encoding(head)
-    text = head.decode(encoding, "replace").removeprefix("\ufeff")
-    lines = re.split(r"\r\n|\n|\r", text)
+def look_at(path: Path, head: bytes, quote_char: str | bool) -> TextLayout:
+    """Find encoding, delimiter and first line of a text file from its first bytes."""
+    encoding = encoding_of(head)
+    lines = re.split(r"\r\n|\n|\r", head.decode(encoding, "replace").removeprefix("\ufeff"))
     if len(head) == HEAD_BYTES and len(lines) > 1:
         lines.pop()  # cut off
     n_blank = next((k for k, line in enumerate(lines) if line.strip()), 0)
     sample = [line for line in lines[n_blank:] if line.strip()][:N_SAMPLE_LINES]
     if not sample:
-        return TextLayout(encoding, ",", [], 0)
+        raise InputError(str(path), [Problem("a table with a header and rows", "an empty file")])
     delimiter = _delimiter(sample, quote_char)
     return TextLayout(encoding, delimiter, _fields(sample[0], delimiter, quote_char), n_blank)
 
 
-def encoding_of_all(path: Path, encoding: str) -> str:
-    """The encoding of a file whose head looks like some: Latin-1 where the rest is no UTF-8."""
-    if encoding != "utf-8":
-        return encoding
-    decoder = codecs.getincrementaldecoder(encoding)()
-    with opened(path) as stream:
-        try:
-            while part := stream.read(HEAD_BYTES):
-                decoder.decode(part)
-            decoder.decode(b"", final=True)
-        except UnicodeDecodeError:
-            return "latin-1"
-    return encoding
-
-
-def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
-    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
-    if "[Content_Types].xml" in names:
-        way_out = "Save the sheet as CSV"
-        raise InputError(str(path), [Problem("a table as text or Parquet", "a spreadsheet", way_out=way_out)])
-    if len(names) != 1:
-        found = ", ".join(names[:5]) or "none"
-        way_out = "Take the one that is meant out of the archive"
-        raise InputError(str(path), [Problem("one file in the archive", found, way_out=way_out)])
-    return names[0]
-
-
-def _encoding(head: bytes) -> str:
+def encoding_of(head: bytes) -> str:
+    """UTF-8 or UTF-16 if the bytes can be that, otherwise Latin-1."""
     if head.startswith((b"\xff\xfe\0\0", b"\0\0\xfe\xff")):
         raise ValueError("UTF-32")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -129,15 +89,74 @@ def _encoding(head: bytes) -> str:
         except UnicodeDecodeError:
             return "latin-1"
         return "utf-8"
-    # Digits, marks and Latin letters have a NUL byte beside each in UTF-16, and a table is mostly that.
+    # In UTF-16, digits, punctuation and Latin letters have a NUL byte beside each, and a table is mostly these.
     for n_nul, n_other, encoding in ((n_odd, n_even, "utf-16-le"), (n_even, n_odd, "utf-16-be")):
         if not n_other and n_nul > 0.4 * len(head) / 2:
             return encoding
     raise ValueError("binary content")
 
 
+class CountedLines:
+    """A stream of UTF-8 that counts the lines that are read from it."""
+
+    def __init__(self, stream: Any):
+        self.stream, self.closed = stream, False
+        self.n_ends, self.last = 0, b""
+
+    def read(self, n_bytes: int = -1) -> bytes:
+        """The next bytes."""
+        part = self.stream.read(n_bytes)
+        self.n_ends += part.count(b"\n")
+        if b"\r" in part:
+            self.n_ends += part.count(b"\r") - part.count(b"\r\n")
+        self.n_ends -= self.last == b"\r" and part.startswith(b"\n")
+        self.last = part[-1:] or self.last
+        return part
+
+    def close(self) -> None:
+        """The stream belongs to whoever opened it."""
+
+    @property
+    def n_lines(self) -> int:
+        return self.n_ends + (self.last not in (b"\n", b"\r", b""))
+
+
+def first_lines_of_rows(path: Path, layout: TextLayout, n_skipped: int) -> list[int]:
+    """The line at which each row begins, where quoted texts contain line breaks.
+
+    Raises
+    ------
+    InputError
+        A quote is opened and not closed, which would swallow the rows after it.
+    """
+    with opened(path) as stream:
+        lines = io.TextIOWrapper(stream, layout.encoding, newline="")
+        reader = csv.reader(lines, delimiter=layout.delimiter, strict=True)
+        first = [1]
+        try:
+            for _ in reader:
+                first.append(reader.line_num + 1)
+        except csv.Error as error:
+            expected, found = (
+                'a closing quote for every quote (")',
+                f"a text that begins in row {first[-1]} and does not end",
+            )
+            way_out = "Add or remove the quote in that row"
+            raise InputError(str(path), [Problem(expected, found, way_out=way_out)]) from error
+    return [line for line in first[:-1] if line > n_skipped]
+
+
+def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
+    names = [name for name in archive.namelist() if not name.endswith("/") and not name.startswith("__MACOSX/")]
+    if len(names) != 1:
+        found = ", ".join(names[:5]) or "an empty archive"
+        way_out = "Extract the files that you want; a folder of files is read as one table" if names else ""
+        raise InputError(str(path), [Problem("one file in the archive", found, way_out=way_out)])
+    return names[0]
+
+
 def _delimiter(lines: Sequence[str], quote_char: str | bool) -> str:
-    """What cuts the lines into most fields, as many in most lines as in the first."""
+    """The delimiter that gives most fields, in most lines as many as in the first."""
     best, n_best = "", 1
     fallback = next((mark for mark in DELIMITERS if mark in lines[0]), ",")
     for mark in DELIMITERS:

@@ -52,15 +52,7 @@ _WHOLE = [
 
 
 class Shapes(NamedTuple):
-    """A column of texts: the bytes, where each text begins, its shape (-1: missing), and the shapes.
-
-    Attributes
-    ----------
-    data : uint8 array
-    start : int64 array, shape (rows,)
-    code : int32 array, shape (rows,)
-    shapes : list of bytes
-    """
+    """A column of texts: all bytes, where each text begins, the number of its shape (-1: missing), and the shapes."""
 
     data: np.ndarray
     start: np.ndarray
@@ -89,13 +81,13 @@ class Shapes(NamedTuple):
         return np.bincount(self.code[self.code >= 0], minlength=len(self.shapes))
 
     def rows(self, shape: int) -> Iterator[np.ndarray]:
-        """The rows of a shape, some at a time, to bound what is made of them."""
+        """The rows of a shape, in parts, to bound the memory of what is computed from them."""
         found = np.flatnonzero(self.code == shape)
         for begin in range(0, len(found), ROWS_AT_A_TIME):
             yield found[begin : begin + ROWS_AT_A_TIME]
 
     def number(self, rows: np.ndarray, span: tuple[int, int]) -> np.ndarray:
-        """The digits at some place of the texts as numbers, 0 where there is no such place."""
+        """The digits within a span of the texts as numbers; 0 for an empty span."""
         value, start = np.zeros(len(rows), np.int64), self.start[rows]
         for position in range(*span):
             value = value * 10 + (self.data[start + position] - ord("0"))
@@ -103,14 +95,7 @@ class Shapes(NamedTuple):
 
 
 class DayOrder(NamedTuple):
-    """What the column says of dates such as 03/04/2012: rows that only one order can mean, and an example of each.
-
-    Attributes
-    ----------
-    n_day_first, n_month_first, n_either : int
-    rows : list of int
-        A row of each kind.
-    """
+    """How many dates such as 03/04/2012 only one order can mean, or both; and an example row of each kind."""
 
     n_day_first: int = 0
     n_month_first: int = 0
@@ -132,7 +117,7 @@ class TextTimes(NamedTuple):
     Attributes
     ----------
     wall : datetime64[s] array
-        By the clock of whoever wrote it; not-a-time where the text is none.
+        By the clock of the writer; not-a-time where the text is no time.
     offset_s : int32 array
         Seconds from UTC, 0 where none is written.
     has_offset, has_clock : bool arrays
@@ -150,8 +135,8 @@ class TextTimes(NamedTuple):
     layouts: list[str]
 
 
-def read_time_texts(shapes: Shapes) -> TextTimes:
-    """Read every text that is a time.
+def read_time_texts(shapes: Shapes, day_first: bool | None = None) -> TextTimes:
+    """Read every text that is a time; by default the whole column tells whether days or months come first.
 
     Examples
     --------
@@ -161,14 +146,14 @@ def read_time_texts(shapes: Shapes) -> TextTimes:
     (['2012-04-03T18:00:00', '2012-04-03T18:00:00', 'NaT'], [7200, 0, 0])
     """
     matches = {k: match for k, shape in enumerate(shapes.shapes) if (match := _match(shape)) is not None}
-    order = _day_order(shapes, matches)
+    order = _day_order(shapes, matches) if day_first is None else DayOrder(n_day_first=int(day_first))
+    day_first = order.n_day_first > 0
     n = len(shapes.code)
     wall, offset_s = np.full(n, "NaT", "datetime64[s]"), np.zeros(n, np.int32)
     has_offset, has_clock = np.zeros(n, bool), np.zeros(n, bool)
     layouts = set()
     for shape, match in matches.items():
         fields = match.groupdict()
-        day_first = order.n_day_first > 0
         if "first" in fields:
             layouts.add(fields["mark"].decode().join(["%d", "%m", "%Y"] if day_first else ["%m", "%d", "%Y"]))
         for rows in shapes.rows(shape):
@@ -197,7 +182,7 @@ def _hour_is_clear(match: re.Match[bytes]) -> bool:
 
 
 def _day_order(shapes: Shapes, matches: dict[int, re.Match[bytes]]) -> DayOrder:
-    """Counts over the whole column; what is no date in either order says nothing."""
+    """Count over the whole column; texts that are no date in either order are not counted."""
     n_day_first = n_month_first = n_either = 0
     example: dict[str, int] = {}
     for shape, match in matches.items():

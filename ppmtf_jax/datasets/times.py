@@ -1,4 +1,4 @@
-"""Times of tables of check-ins: from what a file holds to wall-clock times and true ones."""
+"""Times of tables of check-ins: from the values of a column to wall-clock times and true times."""
 
 from __future__ import annotations
 
@@ -11,23 +11,31 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.datasets.tables import row_examples
-from ppmtf_jax.datasets.time_texts import NUMBER, DayOrder, Shapes, TextTimes, read_time_texts
-from ppmtf_jax.errors import Problem
+from ppmtf_jax.datasets.time_texts import NUMBER, DayOrder, Shapes, read_time_texts
+from ppmtf_jax.errors import Message, Problem, Setting
 
 # Seconds since 1970 of 1980 and 2100: years, dates such as 20240131 and times such as 20240131180000 lie outside,
-# and so do those of one unit in another.
+# and so does a count in one unit that is read in another.
 EARLIEST_EPOCH_S, LATEST_EPOCH_S = 315_532_800, 4_102_444_800
 EPOCH_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
+# From this share of the rows on, numbers in a second unit are no accident.
+MIN_SHARE_OF_UNIT = 0.1
 # Dates and times in digits alone.
 COMPACT = (b"99999999", b"99999999999999")
+# What may stand in the place of a format.
+DAY_ORDERS = {"day-first": True, "month-first": False}
+COUNTS = ("unix", "gps")
+GPS_EPOCH_S = int(np.datetime64("1980-01-06", "s").astype(np.int64))
+LEAP_SECONDS = """1981-07 1982-07 1983-07 1985-07 1988-01 1990-01 1991-01 1992-07 1993-07 1994-07 1996-01 1997-07
+ 1999-01 2006-01 2009-01 2012-07 2015-07 2017-01"""
 
 
 @dataclass(frozen=True, eq=False)
 class Times:
     """Parsed times, shape (rows,): naive datetime64[s], not-a-time where they could not be parsed.
 
-    `problems` are those of the column, `unparsed` those of its rows that are no times; `dates_only`: no row has a time
-    of day.
+    `problems` concern the whole column, `unparsed` its rows that are no times; `dates_only`: no row has a time of day;
+    `is_count`: numbers were read as counts since 1970.
     """
 
     local: np.ndarray
@@ -36,10 +44,11 @@ class Times:
     notes: tuple[str, ...] = ()
     unparsed: tuple[Problem, ...] = ()
     dates_only: bool = False
+    is_count: bool = False
 
 
 class _Written(NamedTuple):
-    """Times by the clock of whoever wrote them, and how far that is from UTC where it is known."""
+    """Times by the clock of the writer, and the offset of this clock from UTC where it is known."""
 
     wall: np.ndarray
     offset_s: np.ndarray
@@ -48,12 +57,13 @@ class _Written(NamedTuple):
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
     way_out: str = ""
+    is_count: bool = False
 
 
 def parse_times(
     column: pd.Series, time_zone: str | None, *, times_in: str | None = None, time_format: str | None = None
 ) -> Times:
-    """Local wall-clock and true times of a column; see `read_checkins` for what is a time.
+    """Local wall-clock and true times of a column; see `read_checkins` for the texts and numbers that are times.
 
     Parameters
     ----------
@@ -62,9 +72,10 @@ def parse_times(
         IANA name of the zone whose wall clock is wanted; None: that of `times_in`, or else UTC, and times without an
         offset are a problem.
     times_in : str, optional
-        IANA name of the zone by whose clock times without an offset are written. Default: `time_zone`.
+        IANA name of the zone whose clock wrote the times without an offset. Default: `time_zone`.
     time_format : str, optional
-        How texts are written, as of `datetime.strptime`. Default: what the whole column can mean.
+        The format of texts, as of `datetime.strptime`; "day-first" or "month-first"; "unix" or "gps" for counts.
+        Default: what the whole column can mean.
 
     Returns
     -------
@@ -76,7 +87,7 @@ def parse_times(
     >>> str(times.local[0]), str(times.utc[0])
     ('2012-04-03T14:00:00', '2012-04-03T18:00:00')
 
-    Days and months are told apart by the column, as here by the second row:
+    The whole column tells days from months, as here the second row:
 
     >>> times = parse_times(pd.Series(["3/4/2012 6:00 PM", "13/4/2012 6:30 PM"]), "America/New_York", times_in="UTC")
     >>> times.local.astype(str).tolist()
@@ -89,16 +100,18 @@ def parse_times(
     unparsed = _unparsed(column, written)
     problems += [*written.problems, *_offset_problems(column, written, time_zone, times_in)]
     utc = written.wall - written.offset_s.astype("timedelta64[s]")
+    local, notes = written.wall, list(written.notes)
     if problems:
-        return Times(written.wall, utc, tuple(problems), written.notes, unparsed, written.dates_only)
-    if written.has_offset[~np.isnat(written.wall)].all():
-        local, notes = local_times(pd.DatetimeIndex(utc), time_zone or "UTC"), []
+        pass
+    elif written.has_offset[~np.isnat(written.wall)].all():
+        local = local_times(pd.DatetimeIndex(utc), time_zone or "UTC")
     else:
         clock = times_in or time_zone or "UTC"
-        utc, notes = _true_times(pd.DatetimeIndex(written.wall), clock)
-        same = time_zone is None or time_zone == clock
-        local = written.wall if same else local_times(pd.DatetimeIndex(utc), time_zone)
-    return Times(local, utc, (), (*written.notes, *notes), unparsed, written.dates_only)
+        utc, change_notes = _true_times(pd.DatetimeIndex(written.wall), clock)
+        notes += change_notes
+        if time_zone is not None and time_zone != clock:
+            local = local_times(pd.DatetimeIndex(utc), time_zone)
+    return Times(local, utc, tuple(problems), tuple(notes), unparsed, written.dates_only, written.is_count)
 
 
 def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
@@ -109,16 +122,20 @@ def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
 def _written(column: pd.Series, time_format: str | None) -> _Written:
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
         return _from_timestamps(column)
-    if pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype):
-        return _from_epoch(pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan))
-    if time_format is not None:
+    is_number = pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype)
+    if time_format is not None and time_format not in (*DAY_ORDERS, *COUNTS) and not is_number:
         return _by_format(column, time_format)
-    shapes = Shapes.of(column)
-    counts = shapes.counts()
-    is_number = np.array([bool(NUMBER.fullmatch(shape)) and shape.strip() not in COMPACT for shape in shapes.shapes])
-    if len(counts) and counts[is_number].sum() > counts.sum() / 2:
-        return _from_epoch(pd.to_numeric(column.astype("str"), errors="coerce").to_numpy(np.float64, na_value=np.nan))
-    return _from_texts(column, read_time_texts(shapes))
+    shapes = None
+    if not is_number and time_format not in COUNTS:
+        shapes = Shapes.of(column)
+        counts = shapes.counts()
+        counted = [bool(NUMBER.fullmatch(shape)) and shape.strip() not in COMPACT for shape in shapes.shapes]
+        is_number = bool(len(counts)) and counts[np.array(counted)].sum() > counts.sum() / 2
+    if shapes is not None and not is_number:
+        return _from_texts(column, shapes, DAY_ORDERS.get(time_format or ""))
+    texts = column if pd.api.types.is_numeric_dtype(column.dtype) else column.astype("str")
+    number = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return _from_counts(number, is_gps=time_format == "gps")
 
 
 def _from_timestamps(column: pd.Series) -> _Written:
@@ -130,28 +147,52 @@ def _from_timestamps(column: pd.Series) -> _Written:
     return _Written(wall, np.zeros(n, np.int32), np.full(n, zoned), _all_at_midnight(wall))
 
 
-def _from_epoch(number: np.ndarray) -> _Written:
-    """Numbers since 1970, in the unit in which most of them are from 1980 to 2100."""
-    ranges = {unit: (EARLIEST_EPOCH_S * per_s, LATEST_EPOCH_S * per_s) for unit, per_s in EPOCH_UNITS.items()}
-    fits = {unit: (number >= low) & (number <= high) for unit, (low, high) in ranges.items()}
-    unit = max(fits, key=lambda unit: int(fits[unit].sum()))
-    good, n = fits[unit], len(number)
-    wall = np.floor(np.where(good, number, 0) / EPOCH_UNITS[unit]).astype(np.int64).astype("datetime64[s]")
+def _from_counts(number: np.ndarray, is_gps: bool) -> _Written:
+    """Numbers since 1970, in the unit in which most of them are between 1980 and 2100; or seconds of GPS time."""
+    n = len(number)
+    per_s = np.ones(n)
+    if is_gps:
+        number, counts = _unix_of_gps(number), {"seconds": n}
+        good = (number >= EARLIEST_EPOCH_S) & (number <= LATEST_EPOCH_S)
+    else:
+        good, counts = np.zeros(n, bool), {}
+        for unit, scale in EPOCH_UNITS.items():
+            fits = (number >= EARLIEST_EPOCH_S * scale) & (number <= LATEST_EPOCH_S * scale)
+            per_s[fits], counts[unit] = scale, int(fits.sum())
+            good |= fits
+    unit, other = sorted(counts, key=lambda name: -counts[name])[:2] if len(counts) > 1 else ("seconds", "seconds")
+    problems = ()
+    if other != unit and counts[other] > MIN_SHARE_OF_UNIT * n:
+        found = f"{counts[unit]:,} in {unit} and {counts[other]:,} in {other}"
+        way_out = "Divide the larger numbers, or read the rows of each unit alone"
+        problems = (Problem("numbers since 1970 in one unit", found, way_out=way_out),)
+    else:
+        good &= per_s == EPOCH_UNITS[unit]
+    wall = np.floor(np.where(good, number, 0) / per_s).astype(np.int64).astype("datetime64[s]")
     wall[~good] = np.datetime64("NaT")
-    notes = () if unit == "seconds" else (f"times are {unit} since 1970",)
+    notes = ("times are seconds of GPS time",) if is_gps else (f"times are {unit} since 1970",)
     way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03"
-    every = np.ones(n, bool)
-    return _Written(wall, np.zeros(n, np.int32), every, _all_at_midnight(wall), notes=notes, way_out=way_out)
+    every, offset_s = np.ones(n, bool), np.zeros(n, np.int32)
+    return _Written(wall, offset_s, every, _all_at_midnight(wall), problems, notes, way_out, not is_gps)
 
 
-def _from_texts(column: pd.Series, times: TextTimes) -> _Written:
+def _unix_of_gps(number: np.ndarray) -> np.ndarray:
+    """Seconds since 1970 of seconds since 6 January 1980, which count leap seconds."""
+    leaps = np.array(LEAP_SECONDS.split(), "datetime64[s]").astype(np.int64) - GPS_EPOCH_S
+    leaps += np.arange(1, len(leaps) + 1)
+    return number + GPS_EPOCH_S - np.searchsorted(leaps, number, side="right")
+
+
+def _from_texts(column: pd.Series, shapes: Shapes, day_first: bool | None) -> _Written:
+    times = read_time_texts(shapes, day_first)
     known = ~np.isnat(times.wall)
     dates_only = bool(known.any() and not times.has_clock[known].any()) or _all_at_midnight(times.wall)
     problems = _day_order_problems(column, times.day_order)
     notes = tuple(f"dates are read as {layout}" for layout in times.layouts)
-    way_out = (
+    way_out = Message(
         "Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are "
-        "written, such as time_format='%d.%m.%Y %H:%M'"
+        "written, such as ",
+        Setting("time_format", "%d.%m.%Y %H:%M"),
     )
     return _Written(times.wall, times.offset_s, times.has_offset, dates_only, problems, notes, way_out)
 
@@ -159,7 +200,8 @@ def _from_texts(column: pd.Series, times: TextTimes) -> _Written:
 def _day_order_problems(column: pd.Series, order: DayOrder) -> tuple[Problem, ...]:
     if not (order.is_mixed or not order.is_known):
         return ()
-    way_out = "Tell which comes first, such as time_format='%d/%m/%Y %H:%M' or time_format='%m/%d/%Y %H:%M'"
+    day_first, month_first = (Setting("time_format", word) for word in DAY_ORDERS)
+    way_out = Message("Tell which comes first: ", day_first, " or ", month_first)
     examples = row_examples(column, np.array(order.rows))
     if order.is_mixed:
         found = f"{order.n_day_first:,} with the day first and {order.n_month_first:,} with the month first"
@@ -172,19 +214,25 @@ def _by_format(column: pd.Series, time_format: str) -> _Written:
     text = column.astype("str").str.strip()
     n, has_offset = len(text), "%z" in time_format
     directives = set(re.findall(r"%-?([A-Za-z])", time_format))
-    problems = []
-    try:
-        if not directives or "Z" in directives:
-            raise ValueError("no directives such as %d, or %Z, which names no time")
-        parsed = pd.DatetimeIndex(pd.to_datetime(text, format=time_format, utc=has_offset, errors="coerce"))
-        wall = (parsed.tz_localize(None) if has_offset else parsed).as_unit("s").to_numpy("datetime64[s]")
-    except (ValueError, TypeError) as error:
-        wall = np.full(n, "NaT", "datetime64[s]")
-        problems.append(Problem("time_format as of strptime, such as '%d.%m.%Y %H:%M'", f"{time_format!r}: {error}"))
+    wall, fault = np.full(n, "NaT", "datetime64[s]"), ""
+    if not directives:
+        fault = "it has no directive such as %d"
+    elif "Z" in directives:
+        fault = "%Z does not tell the offset; use %z"
+    elif "I" in directives and "p" not in directives:
+        fault = "%I needs %p, which tells AM from PM"
+    else:
+        try:
+            parsed = pd.DatetimeIndex(pd.to_datetime(text, format=time_format, utc=has_offset, errors="coerce"))
+            wall = (parsed.tz_localize(None) if has_offset else parsed).as_unit("s").to_numpy("datetime64[s]")
+        except (ValueError, TypeError) as error:
+            fault = str(error)
+    words = ", ".join((*DAY_ORDERS, *COUNTS))
+    expected = Message(Setting("time_format"), f" as of strptime, such as '%d.%m.%Y %H:%M', or one of {words}")
+    problems = (Problem(expected, f"{time_format!r}: {fault}"),) if fault else ()
     dates_only = not directives & set("HIcXTR") or _all_at_midnight(wall)
-    way_out = f"They are read as time_format={time_format!r}"
-    written = np.zeros(n, np.int32), np.full(n, has_offset)
-    return _Written(wall, *written, dates_only, tuple(problems), way_out=way_out)
+    way_out = Message("They are read as ", Setting("time_format", time_format))
+    return _Written(wall, np.zeros(n, np.int32), np.full(n, has_offset), dates_only, problems, way_out=way_out)
 
 
 def _all_at_midnight(wall: np.ndarray) -> bool:
@@ -209,13 +257,13 @@ def _offset_problems(
     problems = []
     if naive.any() and time_zone is None and times_in is None:
         expected, examples = "a time zone, for times without an offset", row_examples(column, np.flatnonzero(naive))
-        way_out = "Name the zone by whose clock they are, such as time_zone='Europe/Paris'"
+        way_out = Message("Name the zone of the clock that wrote them, such as ", Setting("time_zone", "Europe/Paris"))
         problems.append(Problem(expected, "none", int(naive.sum()), examples, way_out))
     if naive.any() and absolute.any():
         counts = f"{int(naive.sum())} without and {int(absolute.sum())} with one"
         problems.append(Problem("times all with an offset or all without", counts))
     elif absolute.any() and times_in is not None:
-        expected = f"times without an offset, which times_in={times_in!r} is for"
+        expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
         way_out = "Leave it out: these times tell their offset, or count from 1970 in UTC"
         rows = np.flatnonzero(absolute)
         problems.append(Problem(expected, "times with one", len(rows), row_examples(column, rows), way_out))

@@ -16,7 +16,7 @@ from ppmtf_jax.datasets.places import Assigned, GridPlaces, MostVisited, assign_
 from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
 from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
 
 def discretize(
@@ -87,7 +87,7 @@ def discretize(
     """
     on_grid = isinstance(discretization.places, GridPlaces)
     if stay_points is not None and not on_grid:
-        way_out = "Choose a grid (GridPlaces)"
+        way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
     rows, n_bad, bad_notes = CheckIns.of(

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from ppmtf_jax.data.traces import Traces, check_traces
+from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import seed_of_first_process
@@ -42,7 +44,7 @@ class SynthesisSettings(Settings, subject="synthesize"):
 
 
 def fit(
-    train: Traces,
+    train: Traces | pd.DataFrame,
     system: str = DEFAULT_SYSTEM,
     settings: Any = None,
     *,
@@ -55,7 +57,8 @@ def fit(
 
     Parameters
     ----------
-    train : Traces
+    train : Traces or DataFrame
+        A DataFrame of check-ins is read with the default settings of `read_checkins`.
     system : str
         Name of a synthesizer: see `synthesizers.registry.SYNTHESIZERS`.
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; None for its defaults
@@ -87,6 +90,8 @@ def fit(
     >>> fit(toy_city(n_users=9, seed=1).traces, model.system, model.settings).settings
     {'n_copied': 1}
     """
+    if isinstance(train, pd.DataFrame):
+        train, _ = read_checkins(train)
     check_traces(train, "fit")
     synthesizer = SYNTHESIZERS[system]
     settings = chosen_settings(synthesizer.settings, settings, named_settings, system)

@@ -539,7 +539,7 @@ def test_errors_of_an_import_name_its_options(tmp_path, monkeypatch):
     Path("my.csv").write_text("user,date,lat,lon\n1,2024-01-01,40.7,-74.0\n")
     said = refused("import", "checkins", "my.csv", "--check", "--time-zone", "Asia/Tokyo")
     assert "such as --columns date=day,time=clock; or count in days, with --step 86400 and --slot 86400" in said
-    assert "or choose a grid (--grid)" in said
+    assert "or choose a grid with --grid" in said
     Path("my.csv").write_text("user,time,lat,lon,poi\n1,2024-01-01T08:00,40.7,-74.0,a\n")
     assert "such as --time-zone Europe/Paris" in refused("import", "checkins", "my.csv", "--check")
 
@@ -686,7 +686,7 @@ BAD = [
     ("import gowalla note.txt", "a time zone, since Gowalla"),
     ("import checkins note.txt", "--out: expected a folder to write to, or --check"),
     ("import checkins note.txt --check", "such as --columns user=uid"),
-    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "either --places or grid; found both"),
+    ("import checkins note.txt --out x --places 3 --grid 1,2,1,2,5,5", "either --places or --grid; found both"),
     ("import checkins note.txt --out x --times-in Mars", "an IANA time zone such as Asia/Tokyo; found 'Mars'"),
     ("import gowalla note.txt --time-zone Asia/Tokyo --out x", "at least 5 columns"),
     ("import checkins note.txt --out x", "Missing: user, time, latitude, longitude"),

@@ -354,7 +354,9 @@ def test_places_that_are_scattered_are_told_and_refused_where_most_are():
     rows = [(1, f"2024-01-01T{hour:02d}:00", "abc"[hour % 3], 35.0) for hour in range(12)]
     table = checkins([*rows, (1, "2024-01-01T20:00", "a", 37.0)], "user time place latitude")
     _, report = run(table, every_place(MostVisited(3)))
-    assert report.notes[0].startswith("1 of 3 places of several check-ins scattered further than 1 degree ('a' at lat")
+    assert report.notes[0].startswith(
+        "1 of 3 places of several check-ins scattered further than 0.5 degrees ('a' at lat"
+    )
     moving = table.assign(latitude=np.arange(13) * 5.0)
     with pytest.raises(InputError, match=r"3 of 3 places of several check-ins scattered further .*column of places"):
         run(moving, every_place(MostVisited(3)))

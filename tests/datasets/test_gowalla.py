@@ -58,7 +58,7 @@ def test_repeated_rows_are_no_visits():
         ("user\ttime\tlat\tlon\tid\n" + ROW, None, ["column 'user' of checkins.txt", "first: 'time' (row 1)"]),
         (ROW.replace("40.64", "140.64"), "0\n", ["at least 2 columns; found 1"]),
         (ROW.replace("40.64", "140.64"), "0\t1\n", ["probably swapped"]),
-        (ROW, "", ["at least 2 columns; found none"]),
+        (ROW, "", ["found an empty file"]),
         (ROW + "1\t2\n", "0\t1\n2\n", ["5 fields in every row of checkins.txt", "2 fields in every row of edges.txt"]),
     ],
 )

@@ -18,7 +18,6 @@ import pytest
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.tables import read_columns
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.synthesizers.synthesis import fit
 from tests.support import every_place
 
 # Tables made by hand have few users.
@@ -252,8 +251,6 @@ def test_many_bad_rows_are_a_table_misread(tmp_path):
         ),
         (TABLE.assign(user=[["a"], ["b"], ["c"]]), "texts or numbers in 'user'; found values such as a list"),
         (zipped("a.csv", b"")[:60], "a readable CSV"),
-        (zipped("[Content_Types].xml", b""), "found a spreadsheet. Save the sheet as CSV"),
-        (b"", "Missing: user, time, latitude, longitude"),
     ],
 )
 def test_what_is_no_table(tmp_path, source, message):
@@ -275,14 +272,6 @@ def unchecked() -> Iterator[None]:
 def test_what_is_no_source(source):
     with pytest.raises(InputError, match=r"a path of a file|list of paths, or a table of pandas, Polars or PyArrow"):
         read_checkins(source)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_a_table_is_no_traces():
-    with pytest.raises(
-        InputError, match=r"traces, as a Traces object; found DataFrame.*Traces.from_frame.*read_checkins"
-    ):
-        fit(TABLE)
 
 
 def test_an_archive_of_several_files_is_refused(tmp_path):
