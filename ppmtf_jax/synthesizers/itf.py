@@ -1,4 +1,4 @@
-"""ITF: each count tensor factorized on its own (Murakami et al. 2021, App. E). PPMTF's unshared twin."""
+"""ITF: PPMTF with each count tensor factorized separately (Murakami et al. 2021, App. E)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNSHARED = Coupling(
 def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
-    """As PPMTF, with user and place factors of their own for the visits."""
+    """Like PPMTF, with separate user and place factors for the visits."""
     return fit_chains(train, UNSHARED, settings, seed, progress, checkpoints)
 
 

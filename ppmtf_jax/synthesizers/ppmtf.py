@@ -92,18 +92,18 @@ class PPMTFSettings:
             raise InputError("settings", problems)
 
     def trimming(self) -> Trimming:
-        """How counts are bounded."""
+        """Bounds of the counts."""
         return Trimming(self.max_transitions, self.max_visits, self.max_count)
 
     def gibbs(self) -> GibbsSettings:
-        """What the sampler needs to know."""
+        """Settings of the sampler."""
         return GibbsSettings(self.rank, self.noise_precision)
 
 
 def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
-    """Count, factorize, and take the last draw as the model."""
+    """Factorize both tensors together."""
     return fit_chains(train, SHARED, settings, seed, progress, checkpoints)
 
 
@@ -115,7 +115,7 @@ def fit_chains(
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
 ) -> MetropolisHastings:
-    """The trace model of a coupling: the last draw of its factors, and the population of the same counts."""
+    """Count, factorize with a coupling of the tensors, and take the last draw as the model."""
     with spinner("counting", show=progress):
         counts = count_tensors(train, settings.trimming(), seed=seed)
         require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
@@ -143,7 +143,7 @@ def fit_chains(
 
 
 def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "place place"] | None:
-    """The population's transitions, where the proposal has any of them."""
+    """The population's transition matrix, if the proposal is mixed with it."""
     if not settings.proposal_mix:
         return None
     require_memory_for_population(counts.transitions.shape[1], private=settings.population_epsilon is not None)
@@ -152,7 +152,7 @@ def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "
 
 
 def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
-    """What a release of these traces has to say."""
+    """Claims of a release of these traces."""
     del model
     if not settings.proposal_mix:
         return Claims()

@@ -1,4 +1,4 @@
-"""Uniform: every event at a place drawn uniformly. What a synthesizer that knows nothing achieves."""
+"""Uniform: every event at a uniformly drawn place, as the lower end of utility."""
 
 from __future__ import annotations
 
@@ -31,11 +31,10 @@ class Uniform(ScoredTraceModel):
         return self.sample_first(key, user)
 
     def tables(self, users: Int[Array, " user"]) -> Float[Array, " user"]:
-        """The log-probability of every place."""
+        """Log-probability of every place."""
         return jnp.full(users.shape, -jnp.log(float(self.n_places)))
 
     def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """Everybody."""
         return np.zeros(n_users, int)
 
     def log_first(self, tables: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
