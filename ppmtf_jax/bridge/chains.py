@@ -36,26 +36,11 @@ TINY = 1e-30
 
 
 class Chains(NamedTuple):
-    """Weights of next places, see `synthesizers.bridge_model.ClusterBridge`.
+    """Weights of next places, see `synthesizers.bridge_model.ClusterBridge`; slots are those of arrival.
 
-    Attributes
-    ----------
-    slots : int array, shape (pairs, 2)
-        The distinct pairs of slots of consecutive instants.
-    stay : float32 array, shape (pairs, places)
-        Weight of staying.
-    seen : float32 array, shape (slots, moves)
-        Weight of each seen move, by slot of arrival.
-    leaving, arriving : float32 arrays, shape (slots, places)
-        Weights of gravity, by slot of arrival.
-    between : float32 array, shape (cells, cells)
-        Distance factor of gravity.
-    scaling : float32 array, shape (pairs, clusters, places)
-        The Sinkhorn scaling psi.
-    log_total : float32 array, shape (pairs, clusters, places)
-        Logarithm of a row's sum of weights.
-    marginal_error : float
-        Greatest total variation between the distribution that a step arrives at and the marginal.
+    `slots` are the distinct pairs of slots of consecutive instants, `between` is the distance factor of gravity,
+    `scaling` is psi, and `log_total` the logarithm of a row's sum of weights. `marginal_error` is the greatest total
+    variation between the distribution at which a step arrives and its marginal.
     """
 
     slots: Int[np.ndarray, "pair 2"]
@@ -69,22 +54,11 @@ class Chains(NamedTuple):
     marginal_error: float
 
 
-class DenseKernel(NamedTuple):
-    """Weights K(a, b) of one pair of slots as a table, if each place is a cell."""
-
-    weight: Float[Array, "place next_place"]
-
-    def from_next(self, v: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """Sum over b of K(a, b) v(b)."""
-        return self.weight @ v
-
-    def to_next(self, u: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """Sum over a of u(a) K(a, b)."""
-        return self.weight.T @ u
-
-
 class CellKernel(NamedTuple):
-    """The same weights as stays, seen moves, and gravity between cells, without a table of places x places."""
+    """Weights K(a, b) of one pair of slots: stays, seen moves, and gravity between cells.
+
+    There is no table of places x places; `as_dense` makes one if each place is a cell.
+    """
 
     stay: Float[Array, " place"]
     place: Int[Array, " move"]
@@ -111,11 +85,11 @@ class CellKernel(NamedTuple):
         near = (between @ _sums(x, self.cell, len(between)))[self.cell]
         return outer[:, None] * jnp.maximum(near - jnp.diag(between)[self.cell, None] * x, 0)
 
-    def as_dense(self) -> DenseKernel:
+    def as_dense(self) -> Float[Array, "place next_place"]:
         places = jnp.arange(len(self.stay))
         weight = self.leaving[:, None] * self.between[self.cell][:, self.cell] * self.arriving
         weight = weight.at[self.place, self.next_place].add(self.seen)
-        return DenseKernel(weight.at[places, places].set(self.stay))
+        return weight.at[places, places].set(self.stay)
 
 
 class _Shared(NamedTuple):
@@ -236,7 +210,15 @@ def _scale(
     kernel = CellKernel(
         pair.stay, shared.place, shared.next_place, seen, pair.leaving, pair.arriving, between, shared.cell
     )
-    applied = kernel.as_dense() if dense else kernel
+    weight = kernel.as_dense() if dense else None
+
+    def from_next(v: Array) -> Array:
+        return kernel.from_next(v) if weight is None else weight @ v
+
+    def to_next(u: Array) -> Array:
+        # Transposed here and not once: it decides how the product rounds.
+        return kernel.to_next(u) if weight is None else weight.T @ u
+
     before, after = jnp.transpose(pair.before), jnp.transpose(pair.after)
 
     def is_open(state: tuple[Array, Array, Array, Array]) -> Array:
@@ -246,10 +228,10 @@ def _scale(
     def iterate(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         u, v, error, number = state
         relaxed = jnp.where(error < NEAR, RELAXATION, 1.0)
-        leaving = applied.from_next(v)
+        leaving = from_next(v)
         own_error = _variation(u * leaving, before)
         u = u * _factor(before, u * leaving) ** relaxed
-        arriving = applied.to_next(u)
+        arriving = to_next(u)
         # The error of u and v before this iteration, which costs no additional product.
         error = jnp.maximum(own_error, _variation(v * arriving, after))
         return u, v * _factor(after, v * arriving) ** relaxed, error, number + 1
@@ -259,9 +241,9 @@ def _scale(
     _, v, _, _ = lax.while_loop(is_open, iterate, (u, v, jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
     # A constant factor of a cluster's scaling cancels in the probabilities: keep the numbers near one.
     v = v / jnp.exp(jnp.mean(jnp.log(jnp.maximum(v, TINY)), axis=0))
-    total = applied.from_next(v)
+    total = from_next(v)
     u = before / jnp.maximum(total, TINY)
-    error = _variation(v * applied.to_next(u), after)
+    error = _variation(v * to_next(u), after)
     u = u * pair.share
     stays = jnp.sum(u * pair.stay[:, None] * v)
     in_bin = _covered(kernel, shared, u, v, len(by_distance), dense)

@@ -16,7 +16,6 @@ from ppmtf_jax.bridge.raking import rake
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import VisitCounts
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import gather_rows, of_first_process, own_share
 from ppmtf_jax.runtime.progress import progress_bar
 
@@ -63,11 +62,6 @@ def fit_clusters(
     n_sweeps : int
         Sweeps of EM.
 
-    Raises
-    ------
-    InputError
-        Fewer than one cluster, user or sweep; a negative or infinite smoothing; or a population with zeros.
-
     Examples
     --------
     Five users commute to place 1, five stay at place 0:
@@ -86,7 +80,6 @@ def fit_clusters(
     >>> len(set(clusters.of_user[:5])), len(set(clusters.of_user[5:])), clusters.share.tolist()
     (1, 1, [0.5, 0.5])
     """
-    _require_valid(population, smoothing, min_users, n_sweeps)
     n_clusters = max(1, min(smoothing.n_clusters, visits.n_users // min_users, kmeans.MAX_USERS))
     smoother = ClusterSmoother(population, space, smoothing, time_grid)
     with one_thread(), progress_bar("clusters", n_sweeps, show=progress, waits_for="k-means") as advance:
@@ -103,9 +96,7 @@ def fit_clusters(
     return clusters_of_users(visits, smoother, of_first_process(of_user))
 
 
-def clusters_of_users(
-    visits: VisitCounts, smoother: ClusterSmoother, of_user: Int[np.ndarray, " user"]
-) -> Clusters:
+def clusters_of_users(visits: VisitCounts, smoother: ClusterSmoother, of_user: Int[np.ndarray, " user"]) -> Clusters:
     """Given clusters, numbered 0, 1, ... without gaps, with their smoothed and raked distributions.
 
     Counts follow the rules of `contributions`; otherwise a place with one visitor would reveal that visitor's cluster.
@@ -186,20 +177,3 @@ def _sums_of_users(
     entries = slice(begin[0], begin[-1])
     sums = sparse_product(visits.count[entries], visits.cell[entries].astype(np.int32), begin - begin[0], value)
     return gather_rows(sums, visits.n_users)
-
-
-def _require_valid(
-    population: Float[np.ndarray, "slot place"], smoothing: ClusterSmoothing, min_users: int, n_sweeps: int
-) -> None:
-    counts = {"n_clusters": smoothing.n_clusters, "min_users": min_users, "n_sweeps": n_sweeps}
-    wrong = [Problem(f"{name} of at least 1", str(value)) for name, value in counts.items() if value < 1]
-    for name in ("blur_km", "slot_bandwidth"):
-        value = getattr(smoothing, name)
-        if not (value >= 0 and np.isfinite(value)):
-            wrong.append(Problem(f"{name} of at least 0", str(value)))
-    if not (smoothing.population_mass > 0 and np.isfinite(smoothing.population_mass)):
-        wrong.append(Problem("a positive population_mass", str(smoothing.population_mass)))
-    if not (population > np.finfo(np.float32).tiny).all():
-        wrong.append(Problem("a population that is positive everywhere", f"{population.min():.3g}"))
-    if wrong:
-        raise InputError("clusters", wrong)

@@ -3,11 +3,12 @@
 Counts of visits, stays, steps away, moves and distances go through `bounded`. Counts of places and of pairs of places
 also go through `used_share`. `RULES` says this in words; the privacy statement and the documentation copy these words.
 
-The bound. Let m be what the heaviest of the other users weighs in a group. A user who is added to the data, whatever
-she did, changes the group's sum by at most 2 m. With u users before, cap c (what the second heaviest weighs), sum
-S <= u c and n = least - 1, the model uses the sum (u - n)/u S. She adds at most c' <= m herself, c' the new cap; the user who
-was heaviest adds c' - c more. So the sum used grows by at most S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c)
-<= 2 c', since the first term is at most c n / (u + 1); and it never shrinks.
+The bound. Let m be the weight of the heaviest of the other users in a group. A user who is added to the data, whatever
+she did, changes the group's sum by at most 2 m. With u users before, cap c (the weight of the second heaviest), sum
+S <= u c and n = least - 1, the model uses the sum (u - n)/u S. She adds at most c' <= m herself, with c' the new cap;
+the user who was heaviest adds c' - c more. So the used sum grows by at most
+S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c) <= 2 c', since the first term is at most c n / (u + 1); and it never
+shrinks.
 """
 
 from __future__ import annotations

@@ -30,6 +30,8 @@ from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
+TITLE = "Cluster bridge: a chain for each cluster of users, with its population and moves as people make them"
+
 
 @dataclass(frozen=True)
 class BridgeSettings:
@@ -128,13 +130,4 @@ def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
     return Claims(RULES, (cluster, NO_RULE, MEMBERSHIP_FOUND))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "bridge",
-        "Cluster bridge: a chain for each cluster of users, with its population and moves as people make them",
-        BridgeSettings,
-        fit_trace_model,
-        ClusterBridge,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("bridge", TITLE, BridgeSettings, fit_trace_model, ClusterBridge, claims))

@@ -43,27 +43,21 @@ class ClusterBridge(ModelOfFields, ScoredTraceModel):
 
     Parameters
     ----------
-    cluster : int array, shape (users,)
     n_present : int array, shape (clusters,)
         Users with events in each cluster.
     first : float array, shape (clusters, places)
         Probabilities of the first place.
     pair_of_instant, slot_of_instant : int arrays, shape (instants,)
         Pair of slots of the step to an instant, and slot of the instant.
-    cell : int array, shape (places,)
-        Cell of each place, see `bridge.space.Space`.
-    move_start : int array, shape (places + 1,)
-        Where the moves seen from a place begin in `next_place`.
-    next_place : int array, shape (moves + 1,)
-        Sorted for each place. A last entry belongs to no place, since JAX cannot index an empty array.
-    seen, stay, pull, log_total, leaving, arriving, between : float arrays
+    cell, move_start, next_place : int arrays
+        Cell of each place, see `bridge.space.Space`. The moves seen from a place begin at `move_start` in `next_place`,
+        whose last entry belongs to no place, since JAX cannot index an empty array.
+    seen, stay, pull, log_total, leaving, arriving, between, marginal_error : float arrays
         See `bridge.chains.Chains`; `pull` is its `scaling`, under the name that model folders have.
     chosen : float array, shape (settings,)
         The chosen settings, see `CHOSEN`.
     tried, gain : int and float arrays, shape (numbers of clusters,)
         See `bridge.tuning.BridgeChoice`.
-    marginal_error : float array, shape ()
-        See `bridge.chains.Chains`.
     longest : int
         Greatest number of moves seen from one place.
     """

@@ -9,6 +9,8 @@ from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, claims, fit_chains
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
+TITLE = "PPMTF's twin with nothing shared: each count tensor factorized on its own (App. E)"
+
 UNSHARED = Coupling(
     (("transitions", ("user", "place", "next_place")), ("visits", ("visit_user", "visit_place", "slot")))
 )
@@ -21,13 +23,4 @@ def fit_trace_model(
     return fit_chains(train, UNSHARED, settings, seed, progress, checkpoints)
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "itf",
-        "PPMTF's twin with nothing shared: each count tensor factorized on its own (App. E)",
-        PPMTFSettings,
-        fit_trace_model,
-        MetropolisHastings,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("itf", TITLE, PPMTFSettings, fit_trace_model, MetropolisHastings, claims))

@@ -14,11 +14,16 @@ SYNTHETIC_TRACE_BYTES = 5 * 8
 
 def bytes_to_synthesize(n_traces: int, n_instants: int) -> int:
     """Estimated peak of synthesizing, bytes."""
-    return SMALL_CONSTANT_BYTES + n_traces * _bytes_of_trace(n_instants)
+    return SMALL_CONSTANT_BYTES + n_traces * bytes_per_trace(n_instants)
+
+
+def bytes_per_trace(n_instants: int) -> int:
+    """Memory of a synthetic trace."""
+    return SYNTHETIC_TRACE_BYTES + SYNTHETIC_EVENT_BYTES * n_instants
 
 
 def require_memory_to_synthesize(n_users: int, traces_per_user: int, n_instants: int) -> None:
-    """Refuse more traces than fit into memory, and say how many fit; see `require_memory`."""
+    """Refuse more traces than fit into memory, and say how many per user fit; see `require_memory`."""
     per_user = _traces_that_fit(n_instants) // n_users
     way_out = f"Set traces_per_user={per_user}" if per_user >= 1 else "Take a model of fewer users"
     require_memory("synthesize", bytes_to_synthesize(n_users * traces_per_user, n_instants), way_out)
@@ -32,8 +37,4 @@ def require_memory_to_sample(n_traces: int, n_instants: int) -> None:
 
 
 def _traces_that_fit(n_instants: int) -> int:
-    return ((available_bytes() or 0) - SMALL_CONSTANT_BYTES) // _bytes_of_trace(n_instants)
-
-
-def _bytes_of_trace(n_instants: int) -> int:
-    return SYNTHETIC_TRACE_BYTES + SYNTHETIC_EVENT_BYTES * n_instants
+    return ((available_bytes() or 0) - SMALL_CONSTANT_BYTES) // bytes_per_trace(n_instants)

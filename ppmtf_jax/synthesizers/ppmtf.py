@@ -21,6 +21,8 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
 
+TITLE = "Both count tensors factorized together, one Markov chain per user (Murakami et al. 2021)"
+
 
 @dataclass(frozen=True)
 class PPMTFSettings:
@@ -171,13 +173,4 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     return Claims(not_protected=(factors,))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "ppmtf",
-        "Both count tensors factorized together, one Markov chain per user (Murakami et al. 2021)",
-        PPMTFSettings,
-        fit_trace_model,
-        MetropolisHastings,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("ppmtf", TITLE, PPMTFSettings, fit_trace_model, MetropolisHastings, claims))

@@ -13,6 +13,8 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.shared_chain import ABSENT, SharedChain
 
+TITLE = "Synthetic data generation: one transition matrix per slot for everybody, first events copied (App. C)"
+
 
 @dataclass(frozen=True)
 class SGDSettings:
@@ -84,13 +86,4 @@ def claims(model: SharedChain, settings: SGDSettings) -> Claims:
     )
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "sgd",
-        "Synthetic data generation: one transition matrix per slot for everybody, first events copied (App. C)",
-        SGDSettings,
-        fit_trace_model,
-        SharedChain,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("sgd", TITLE, SGDSettings, fit_trace_model, SharedChain, claims))

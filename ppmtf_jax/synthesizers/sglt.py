@@ -33,6 +33,7 @@ from ppmtf_jax.trace_models.base import StoredArray
 from ppmtf_jax.trace_models.stationary import stationary_distribution
 from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
+TITLE = "SGLT: a user's trace moved to other places with a similar meaning, decoded by Viterbi (section 4.2)"
 # Places per cluster by default: 400 places had 100 clusters in the publication.
 PLACES_IN_CLUSTER = 4
 # Memory of a fit per pair of places, and per user and place.
@@ -47,7 +48,7 @@ class SGLTSettings:
     Parameters
     ----------
     n_clusters : int, optional
-        How many clusters of places with a like meaning (c); by default a quarter of the places. Fewer protect better.
+        How many clusters of places with a similar meaning (c); by default a quarter of the places. Fewer protect better.
     remove_place_prob : float
         Share of a cluster's places that a synthetic trace cannot be at (par_c), where at least 3 places stay.
     merge_prob : float
@@ -150,7 +151,7 @@ class SGLT(ModelOfFields):
         size = np.bincount(np.asarray(self.cluster))
         alone = int((size == 1).sum())
         return [
-            f"{len(size)} clusters of {size.min()} to {size.max()} places with a like meaning, {alone} of one place"
+            f"{len(size)} clusters of {size.min()} to {size.max()} places with a similar meaning, {alone} of one place"
         ]
 
 
@@ -230,13 +231,4 @@ def claims(model: SGLT, settings: SGLTSettings) -> Claims:
     return Claims(not_protected=tuple(notes))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "sglt",
-        "SGLT: a user's trace moved to other places with a like meaning, decoded by Viterbi (section 4.2)",
-        SGLTSettings,
-        fit_trace_model,
-        SGLT,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("sglt", TITLE, SGLTSettings, fit_trace_model, SGLT, claims))

@@ -29,6 +29,8 @@ from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.stationary import stationary_distribution
 from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
+TITLE = "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)"
+
 
 @dataclass(frozen=True)
 class TPMSettings:
@@ -205,13 +207,4 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
     )
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "tpm",
-        "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)",
-        TPMSettings,
-        fit_trace_model,
-        TransitionMatrix,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("tpm", TITLE, TPMSettings, fit_trace_model, TransitionMatrix, claims))

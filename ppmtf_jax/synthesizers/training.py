@@ -15,6 +15,8 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray
 from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
+TITLE = "The training data itself, given away: protects nobody, for comparison only"
+
 ABSENT = -1
 
 
@@ -108,13 +110,4 @@ def claims(model: OwnPeriods, settings: TrainingSettings) -> Claims:
     return Claims(not_protected=(everything,))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "training",
-        "The training data itself, given away: protects nobody, for comparison only",
-        TrainingSettings,
-        fit_trace_model,
-        OwnPeriods,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("training", TITLE, TrainingSettings, fit_trace_model, OwnPeriods, claims))

@@ -14,6 +14,8 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 
+TITLE = "Every event at a uniformly drawn place: knows nothing"
+
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
@@ -69,8 +71,4 @@ def fit_trace_model(
     return Uniform(train.n_places)
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "uniform", "Every event at a place drawn uniformly: knows nothing", UniformSettings, fit_trace_model, Uniform
-    )
-)
+SYNTHESIZERS.register(Synthesizer("uniform", TITLE, UniformSettings, fit_trace_model, Uniform))
