@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
 
 from ppmtf_jax.trace_models.base import Sizes, StoredArray, TraceModel
+
+Model = TypeVar("Model", bound="ModelOfFields")
 
 
 def stored(array: Callable[[Sizes], StoredArray]) -> Mapping[str, Any]:
@@ -34,7 +36,7 @@ class ModelOfFields(TraceModel):
         return {name: np.asarray(getattr(self, name)) for name in self._stored()}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Self:
+    def from_arrays(cls: type[Model], arrays: dict[str, np.ndarray]) -> Model:
         return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
 
     @classmethod

@@ -54,7 +54,7 @@ def probabilities(chains: Chains, movement: Movement, pair: int) -> np.ndarray:
     weight = chains.leaving[after][:, None] * chains.between[cell][:, cell] * chains.arriving[after]
     weight[seen.place, seen.next_place] += chains.seen[after]
     np.fill_diagonal(weight, chains.stay[pair])
-    weight = weight * chains.pull[pair][:, None]
+    weight = weight * chains.scaling[pair][:, None]
     np.testing.assert_allclose(np.log(weight.sum(axis=2)), chains.log_total[pair], rtol=1e-3, atol=1e-4)
     return weight / weight.sum(axis=2, keepdims=True)
 
@@ -68,7 +68,7 @@ def test_every_step_arrives_at_the_next_marginal(chains, movement, marginals):
         apart = np.abs(arrived - marginals[:, after]).sum(axis=1) / 2
         assert apart.max() < 1e-3
         # Without the pull a step would lead elsewhere.
-        free = step / chains.pull[pair][:, None]
+        free = step / chains.scaling[pair][:, None]
         free /= free.sum(axis=2, keepdims=True)
         arrived = np.einsum("ka,kab->kb", marginals[:, before], free)
         assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 > 0.05
@@ -89,7 +89,7 @@ def test_no_joint_distribution_with_these_marginals_is_nearer_to_the_kernel(chai
     after_slot = chains.slots[:, 1]
     for pair, (before, after) in enumerate(chains.slots):
         step = probabilities(chains, movement, pair)
-        kernel = step / chains.pull[pair][:, None]
+        kernel = step / chains.scaling[pair][:, None]
         # Rows of K are known up to factors, which proportional fitting takes in.
         for cluster in range(N_CLUSTERS):
             joint = kernel[cluster].astype(np.float64)

@@ -11,13 +11,7 @@ import pytest
 from scipy import stats
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.semantics.decoding import (
-    SemanticClasses,
-    aggregate_transitions,
-    decode,
-    semantic_seed,
-    stationary_distribution,
-)
+from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 
 KEY = jax.random.key(3)
 # Compiled once for all tests.
@@ -56,15 +50,6 @@ def test_aggregate_transitions_are_those_of_a_loop():
 def test_places_at_one_point_are_equally_near():
     found = aggregate_transitions(np.zeros((3, 3), int), PlaceTable(np.arange(3), np.full(3, 35.0), np.full(3, 139.0)))
     np.testing.assert_allclose(found, 1 / 3)
-
-
-@pytest.mark.parametrize("n_places", [1, 2, 30])
-def test_the_stationary_distribution_is_kept(n_places):
-    transition = random_chain(n_places)[0].astype(float)
-    transition /= transition.sum(axis=1, keepdims=True)
-    found = stationary_distribution(transition)
-    np.testing.assert_allclose(found @ transition, found, atol=1e-12)
-    assert found.sum() == pytest.approx(1)
 
 
 # Semantic seeds

@@ -8,8 +8,8 @@ import pytest
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.support import places_in_line, random_traces, to_traces

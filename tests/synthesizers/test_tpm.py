@@ -24,10 +24,10 @@ from ppmtf_jax.synthesizers.tpm import (
     TPMSettings,
     TransitionMatrix,
     fit_with_noise,
-    stationary_distribution,
     trimmed_transition_counts,
 )
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from ppmtf_jax.trace_models.stationary import stationary_distribution
 from tests.machine import with_gigabytes
 from tests.noise.sources import Recorded
 from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop
