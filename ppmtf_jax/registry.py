@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Settings
 
 
 @runtime_checkable
@@ -63,8 +64,14 @@ class Registry(Mapping[str, Entry]):
         Raises
         ------
         InputError
-            There is one of that name.
+            There is one of that name, or its settings are no subclass of `Settings`.
         """
+        kind = getattr(entry, "settings", None)
+        if kind is not None and not issubclass(kind, Settings):
+            way_out = "Make it a subclass of ppmtf_jax.settings.Settings; an empty one will do"
+            raise InputError(
+                f"{self.what} {entry.name!r}", [Problem("a class of settings", kind.__name__, way_out=way_out)]
+            )
         if entry.name in self._entries:
             way_out = "Choose another name, or remove that one first"
             raise InputError(self.what, [Problem("a name that is free", repr(entry.name), way_out=way_out)])

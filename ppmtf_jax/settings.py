@@ -1,32 +1,113 @@
-"""Settings from text: the tables of a TOML file and `name=value` of the command line become frozen dataclasses."""
+"""Settings: frozen dataclasses whose annotations say what they accept, from Python, TOML and the command line alike.
+
+Subclasses of `Settings` are. Their fields are checked and converted by pydantic when an object is built, and all
+problems come as one `InputError`. Nothing is converted that could hide a mistake: 3.5 and "5" are no whole numbers.
+"""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, fields
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, astuple, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Lt
 
 from ppmtf_jax.errors import InputError, Problem
 
-Settings = TypeVar("Settings")
+AnySettings = TypeVar("AnySettings", bound="Settings")
+
+Count = Annotated[int, Ge(1)]
+CountOrZero = Annotated[int, Ge(0)]
+Finite = Annotated[float, Gt(-math.inf), Lt(math.inf)]
+Positive = Annotated[float, Gt(0), Lt(math.inf)]
+Probability = Annotated[float, Ge(0), Le(1)]
+Share = Annotated[float, Gt(0), Lt(1)]
+
+BOUNDS = {Ge: "of at least", Gt: "above", Le: "at most", Lt: "below"}
+KINDS: dict[Any, str] = {
+    int: "a whole number",
+    float: "a number",
+    int | float: "a number",
+    str: "text",
+    bool: "true or false",
+    dict: "a table",
+    Path: "a file or folder",
+    Callable: "a function",
+}
 
 
-def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str) -> Settings:
-    """Build a settings dataclass from a mapping.
+class Settings:
+    """Base of all settings: frozen dataclasses that check their fields when an object is built.
+
+    Annotations say what a field accepts, with bounds as `Annotated[int, Ge(1)]` or one of the names of this module,
+    such as `Count`. NumPy's numbers become Python's, lists tuples, texts paths, and whole numbers floats where the
+    annotation asks for these. The keyword `subject` of a subclass is what errors call its settings.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Walk(Settings, subject="walk"):
+    ...     n_steps: Count
+    ...     pause_share: Share = 0.5
+    >>> Walk(np.int64(3))
+    Walk(n_steps=3, pause_share=0.5)
+    >>> Walk(2.5, pause_share=1)
+    Traceback (most recent call last):
+    ppmtf_jax.errors.InputError: walk: 2 problems
+      - expected n_steps as a whole number of at least 1; found 2.5.
+      - expected pause_share as a number above 0 and below 1; found 1.
+    """
+
+    subject: ClassVar[str] = "settings"
+    # Checkers of types, which our tests use, would refuse what is converted here.
+    __no_type_check__: ClassVar[bool] = True
+
+    def __init_subclass__(cls, *, subject: str | None = None) -> None:
+        cls.subject = subject or cls.subject
+
+    def __post_init__(self) -> None:
+        problems: list[Problem | str] = []
+        for each in fields(self):  # type: ignore[arg-type]
+            value, default = getattr(self, each.name), _default(each)
+            if value is not MISSING and type(value) is type(default) and value == default:
+                continue  # so that pydantic need not be loaded for defaults
+            hint = accepted_types(type(self))[each.name]
+            try:
+                value = _converted(value, hint)
+            except ValueError:
+                found = "nothing" if value is MISSING else repr(_without_numpy(value))
+                problems.append(Problem(f"{each.name} as {_describe(hint)}", found))
+                value = default  # for the checks of several fields
+            object.__setattr__(self, each.name, value)
+        if MISSING not in vars(self).values():
+            problems += self.problems()
+        if problems:
+            raise InputError(self.subject, problems)
+
+    def problems(self) -> list[Problem | str]:
+        """What is wrong with several fields together; subclasses say it."""
+        return []
+
+
+def build_settings(kind: type[AnySettings], values: Mapping[str, Any], subject: str) -> AnySettings:
+    """Build settings from a mapping, in which "none" stands for None, as in TOML.
 
     Raises
     ------
     InputError
-        Listing at once unknown names, wrong types, missing settings, and what the dataclass itself refuses.
+        Listing at once unknown names, missing settings, and what the settings refuse.
 
     Examples
     --------
@@ -34,36 +115,24 @@ def build_settings(kind: type[Settings], values: Mapping[str, Any], subject: str
     >>> build_settings(SGDSettings, {"n_copied": 2}, "fit")
     SGDSettings(n_copied=2)
     """
-    hints = typing.get_type_hints(kind)
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    problems: list[Problem | str] = []
-    good = {}
-    for name, value in values.items():
-        value = _python_value(value)
-        if name not in known:
-            problems.append(_unknown_setting(name, list(known)))
-        elif not _fits(value, hints[name]):
-            problems.append(Problem(f"{name} as {_describe(hints[name])}", repr(value)))
-        else:
-            good[name] = _converted(value, hints[name])
-    needed = [n for n, f in known.items() if f.default is MISSING and f.default_factory is MISSING]
-    problems += [Problem(f"{n} as {_describe(hints[n])}", "nothing") for n in needed if n not in values]
-    if good.keys() >= set(needed):
-        try:
-            built = kind(**good)
-            if not problems:
-                return built
-        except InputError as error:
-            problems += error.problems
-    raise InputError(subject, problems)
+    hints = accepted_types(kind)
+    problems: list[Problem | str] = [_unknown_setting(name, list(hints)) for name in values if name not in hints]
+    # A setting that is missing is given as MISSING, so that it is told beside the others.
+    given = {each.name: MISSING for each in fields(kind) if _default(each) is MISSING}  # type: ignore[arg-type]
+    given |= {name: _from_text(value, hints[name]) for name, value in values.items() if name in hints}
+    try:
+        built = kind(**given)
+    except InputError as error:
+        raise InputError(subject, [*problems, *error.problems]) from None
+    if problems:
+        raise InputError(subject, problems)
+    return built
 
 
 def chosen_settings(
-    kind: type[Settings], settings: Settings | Mapping[str, Any] | None, named: Mapping[str, Any], subject: str
-) -> Settings:
+    kind: type[AnySettings], settings: AnySettings | Mapping[str, Any] | None, named: Mapping[str, Any], subject: str
+) -> AnySettings:
     """The settings that a caller chose: an object or a mapping, settings by name, or neither, for the defaults.
-
-    Whichever way they come, types are checked and NumPy's numbers become Python's, which can be saved.
 
     Raises
     ------
@@ -76,50 +145,53 @@ def chosen_settings(
     >>> chosen_settings(SGDSettings, None, {"n_copied": 2}, "fit")
     SGDSettings(n_copied=2)
     """
-    if settings is None:
-        return build_settings(kind, named, subject)
-    problems: list[Problem | str] = []
     by_name = isinstance(settings, Mapping)
-    if not by_name and not isinstance(settings, kind):
+    problems: list[Problem | str] = []
+    if settings is not None and not by_name and not isinstance(settings, kind):
         problems.append(Problem(f"{kind.__name__} or a dict for {subject}", type(settings).__name__))
-    if named:
+    if settings is not None and named:
         found = f"{'a dict' if by_name else 'an object'} and {', '.join(named)}"
         problems.append(Problem("settings as an object, as a dict or by name", found))
     if problems:
         raise InputError("settings", problems)
     if isinstance(settings, kind):
-        given = {field.name: getattr(settings, field.name) for field in fields(settings)}  # type: ignore[arg-type]
-        return build_settings(type(settings), given, subject)
-    return build_settings(kind, settings, subject)
+        return settings
+    return build_settings(kind, settings if by_name else named, subject)
+
+
+@cache
+def accepted_types(kind: type) -> dict[str, Any]:
+    """The annotation of each field, with its bounds, in the order of the fields."""
+    hints: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        hints |= inspect.get_annotations(base, eval_str=True)
+    return {each.name: hints[each.name] for each in fields(kind)}
 
 
 def describe_settings(kind: type) -> str:
-    """The settings of a dataclass with their defaults, and the other words that they accept.
+    """The settings with their defaults, and the other words that they accept.
 
     Examples
     --------
-    >>> from ppmtf_jax.gibbs.kernel import GibbsSettings
     >>> from ppmtf_jax.data.tensors import Trimming
     >>> describe_settings(Trimming)
     'max_transitions=100 (or none), max_visits=100 (or none), max_count=10 (or none)'
     """
-    hints = typing.get_type_hints(kind)
+    hints = accepted_types(kind)
     described = []
-    for field in fields(kind):
-        if field.default is MISSING:
-            described.append(f"{field.name} ({_describe(hints[field.name])})")
+    for each in fields(kind):
+        if each.default is MISSING:
+            described.append(f"{each.name} ({_describe(hints[each.name])})")
             continue
-        words = [word for word in _words(hints[field.name]) if word != _text(field.default)]
+        words = [word for word in _words(hints[each.name]) if word != _text(each.default)]
         # A default that depends on other settings is told in words.
-        default = field.metadata.get("shown", _text(field.default))
-        described.append(f"{field.name}={default}" + (f" (or {', '.join(words)})" if words else ""))
+        default = each.metadata.get("shown", _text(each.default))
+        described.append(f"{each.name}={default}" + (f" (or {', '.join(words)})" if words else ""))
     return ", ".join(described) or "no settings"
 
 
 def help_of_fields(kind: type) -> dict[str, str]:
-    """What the docstring of a dataclass, and of its bases, says about each field, in the order of the fields.
-
-    The text is that of the section "Parameters" of numpydoc, on one line. Fields that it does not explain are left out.
+    """The text of each field in the section "Parameters" of the docstrings of a class and its bases, on one line.
 
     Examples
     --------
@@ -129,8 +201,15 @@ def help_of_fields(kind: type) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
-        found |= _documented_parameters(inspect.cleandoc(base.__dict__.get("__doc__") or ""))
-    return {field.name: found[field.name] for field in fields(kind) if field.name in found}
+        docstring = inspect.cleandoc(base.__dict__.get("__doc__") or "")
+        section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
+        entries = re.findall(
+            r"^(\S[^\n]*)\n((?:[ \t][^\n]*\n|\n)*)", section[1] + "\n" if section else "", re.MULTILINE
+        )
+        for names, text in entries:
+            if text.strip():
+                found |= dict.fromkeys(names.partition(" : ")[0].replace(" ", "").split(","), " ".join(text.split()))
+    return {each.name: found[each.name] for each in fields(kind) if each.name in found}
 
 
 def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any]:
@@ -138,10 +217,10 @@ def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any
 
     Examples
     --------
-    >>> parse_assignments(["rank=32", "zeros=weighted", "max_count=none"], "fit")
+    >>> parse_assignments(["rank=32", "zeros=weighted", "max-count=none"], "fit")
     {'rank': 32, 'zeros': 'weighted', 'max_count': None}
     """
-    return {name.replace("-", "_"): _parse_value(text) for name, text in split_assignments(assignments, subject)}
+    return {name: _parse_value(text) for name, text in split_assignments(assignments, subject)}
 
 
 def parse_choice(text: str, registry: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -165,7 +244,7 @@ def parse_choice(text: str, registry: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[str, str]]:
-    """Split `name=value` texts; all that are something else are listed in one `InputError`.
+    """Split `name=value` texts, with "_" for "-" in names; all other texts and repeated names are told at once.
 
     Examples
     --------
@@ -174,16 +253,44 @@ def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[st
     """
     split = [[part.strip() for part in assignment.partition("=")] for assignment in assignments]
     problems = [Problem("name=value", repr("".join(parts))) for parts in split if not all(parts)]
+    pairs = [(name.replace("-", "_"), text) for name, _, text in split]
+    for name, count in Counter(name for name, _ in pairs).items():
+        if name and count > 1:
+            values = ", ".join(text for other, text in pairs if other == name)
+            problems.append(Problem(f"one value of {name}", f"{count}: {values}"))
     if problems:
         raise InputError(subject, problems)
-    return [(name, text) for name, _, text in split]
+    return pairs
 
 
-def _python_value(value: Any) -> Any:
-    """NumPy's numbers, also within a list, as those of Python."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return type(value)(map(_python_value, value)) if type(value) in (list, tuple) else value
+def _default(of: Field[Any]) -> Any:
+    return of.default if of.default_factory is MISSING else of.default_factory()
+
+
+def _converted(value: Any, hint: Any) -> Any:
+    if isinstance(value, str) and value and Path in types_of(hint) and str not in types_of(hint):
+        value = Path(value)
+    value = _without_numpy(value)
+    return _validator(hint).validate_python(tuple(value) if isinstance(value, (list, range)) else value, strict=True)
+
+
+def _without_numpy(value: Any) -> Any:
+    """NumPy's numbers and arrays as Python's, also within a list."""
+    if isinstance(value, (np.generic, np.ndarray)):
+        return value.tolist()
+    return type(value)(map(_without_numpy, value)) if type(value) in (list, tuple) else value
+
+
+@cache
+def _validator(hint: Any) -> Any:
+    from pydantic import TypeAdapter  # takes half as long to load as all that `ppmtf --help` needs
+
+    return TypeAdapter(hint)
+
+
+def _from_text(value: Any, hint: Any) -> Any:
+    is_none = isinstance(value, str) and value == "none"
+    return None if is_none and type(None) in types_of(hint) and str not in types_of(hint) else value
 
 
 def _unknown_setting(name: str, known: list[str]) -> Problem:
@@ -193,25 +300,11 @@ def _unknown_setting(name: str, known: list[str]) -> Problem:
     return Problem(expected, repr(name), way_out=way_out)
 
 
-def _documented_parameters(docstring: str) -> dict[str, str]:
-    """Name and text of the entries of a docstring's section "Parameters"; an entry may have several names."""
-    section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S[^\n]*\n-+$|\Z)", docstring, re.MULTILINE | re.DOTALL)
-    entries = re.findall(r"^(\S[^\n]*)\n((?:[ \t][^\n]*\n|\n)*)", section[1] + "\n" if section else "", re.MULTILINE)
-    return {
-        name.strip(): " ".join(text.split())
-        for names, text in entries
-        for name in names.partition(" : ")[0].split(",")
-        if text.strip()
-    }
-
-
 def _parse_value(text: str) -> Any:
-    if text.lower() == "none":
-        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        return text
+        return None if text.lower() == "none" else text
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
@@ -220,36 +313,9 @@ def _options(hint: Any) -> tuple[Any, ...]:
     return typing.get_args(hint) if is_union else (hint,)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    return any(_fits_one(value, option) for option in _options(hint))
-
-
-def _fits_one(value: Any, option: Any) -> bool:
-    if option is type(None):
-        return value is None or value == "none"
-    if typing.get_origin(option) is typing.Literal:
-        return value in typing.get_args(option)
-    if typing.get_origin(option) is tuple:
-        return isinstance(value, (list, tuple)) and all(_fits(item, typing.get_args(option)[0]) for item in value)
-    if isinstance(value, bool):
-        return option is bool
-    if option is Path:
-        return isinstance(value, Path) or (isinstance(value, str) and value != "")
-    return isinstance(value, (int, float) if option is float else option)
-
-
-def _converted(value: Any, hint: Any) -> Any:
-    """TOML has no None, no tuples, no paths, and writes whole floats as integers."""
-    options = _options(hint)
-    if value == "none" and type(None) in options and str not in options:
-        return None
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, str) and Path in options and str not in options:
-        return Path(value)
-    if isinstance(value, int) and not isinstance(value, bool) and float in options and int not in options:
-        return float(value)
-    return value
+def types_of(hint: Any) -> list[Any]:
+    """The alternatives without their bounds."""
+    return [option.__origin__ if hasattr(option, "__metadata__") else option for option in _options(hint)]
 
 
 def _words(hint: Any) -> list[str]:
@@ -264,19 +330,21 @@ def _words(hint: Any) -> list[str]:
 
 
 def _describe(hint: Any) -> str:
-    kinds = {
-        int: "a whole number",
-        float: "a number",
-        str: "text",
-        bool: "true or false",
-        dict: "a table",
-        Path: "a file or folder",
-    }
-    named = [
-        kinds.get(option, "a list of numbers" if typing.get_origin(option) is tuple else "")
-        for option in _options(hint)
-    ]
+    """What a setting accepts, in words."""
+    named = [_describe_one(option) for option in _options(hint) if option is not type(None)]
     return " or ".join([name for name in named if name] + [repr(word) for word in _words(hint)])
+
+
+def _describe_one(option: Any) -> str:
+    kind = getattr(option, "__origin__", option)
+    if kind is tuple or kind is Sequence:
+        return "a list of texts" if str in typing.get_args(option) else "a list of numbers"
+    limits = [(BOUNDS[type(bound)], *astuple(bound)) for bound in getattr(option, "__metadata__", ())]
+    finite = [f"{words} {limit:g}" for words, limit in limits if math.isfinite(limit)]
+    between = " and ".join(finite).replace("of at least 0 and at most", "from 0 to")
+    name = KINDS.get(kind, "" if kind is typing.Literal else getattr(kind, "__name__", str(kind)))
+    name = name if len(finite) == len(limits) else name.replace("a ", "a finite ")
+    return f"{name} {between}".strip()
 
 
 def _text(value: Any) -> str:

@@ -197,8 +197,8 @@ def test_wrong_tables_and_settings_are_refused(added, taps, tmp_path):
     (tmp_path / "bad.csv").write_text("card,tapped,stop,lat\n")
     for words, message in (
         ([tmp_path / "bad.csv"], "lon"),
-        ([taps / "taps.csv", "--stops", 0], "expected --stops of at least 1; found 0."),
-        ([taps / "taps.csv", "--train-fraction", 1], "expected --train-fraction between 0 and 1; found 1.0."),
+        ([taps / "taps.csv", "--stops", 0], "expected --stops as a whole number of at least 1; found 0."),
+        ([taps / "taps.csv", "--train-fraction", 1], "expected --train-fraction as a number above 0 and below 1"),
     ):
         result = CliRunner().invoke(app, ["import", "bus-cards", *map(str, words), "--out", str(tmp_path / "data")])
         assert result.exit_code == 1
@@ -229,7 +229,7 @@ def test_a_setting_that_is_impossible_is_refused(added, taps):
     words = ["fit", str(taps), "--system", "magnet", "--set", "away=2", "--out", str(taps / "other")]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 1
-    assert "expected away above 0 and up to 1; found 2.0" in result.stderr
+    assert "expected away as a number above 0 and at most 1; found 2" in result.stderr
 
 
 # A metric and an attack

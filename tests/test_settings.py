@@ -8,8 +8,11 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.settings import (
+    Count,
+    Positive,
+    Settings,
     build_settings,
     chosen_settings,
     describe_settings,
@@ -21,9 +24,9 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 
 @dataclass(frozen=True)
-class Walk:
-    length: int
-    pace: float = 1.5
+class Walk(Settings, subject="walk"):
+    length: Count
+    pace: Positive = 1.5
     kind: Literal["stroll", "hike"] = "stroll"
     pause: int | None = 3
     box: tuple[float, ...] | None = None
@@ -31,15 +34,6 @@ class Walk:
     title: str = ""
     alone: bool = True
     diary: Path | None = None
-
-    def __post_init__(self) -> None:
-        problems = []
-        if self.length < 1:
-            problems.append(Problem("length of at least 1", repr(self.length)))
-        if not self.pace > 0:
-            problems.append(Problem("a positive pace", repr(self.pace)))
-        if problems:
-            raise InputError("walk", problems)
 
 
 def refusal(values: dict) -> list[str]:
@@ -75,11 +69,11 @@ def test_values_are_taken_as_toml_writes_them(values, name, expected):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"length": 1.0}, "expected length as a whole number; found 1.0."),
-        ({"length": True}, "expected length as a whole number; found True."),
-        ({"length": "2"}, "expected length as a whole number; found '2'."),
-        ({"length": None}, "expected length as a whole number; found None."),
-        ({"length": 1, "pace": "fast"}, "expected pace as a number; found 'fast'."),
+        ({"length": 1.0}, "expected length as a whole number of at least 1; found 1.0."),
+        ({"length": True}, "expected length as a whole number of at least 1; found True."),
+        ({"length": "2"}, "expected length as a whole number of at least 1; found '2'."),
+        ({"length": None}, "expected length as a whole number of at least 1; found None."),
+        ({"length": 1, "pace": "fast"}, "expected pace as a finite number above 0; found 'fast'."),
         ({"length": 1, "kind": "run"}, "expected kind as 'stroll' or 'hike'; found 'run'."),
         ({"length": 1, "kind": ["hike"]}, "expected kind as 'stroll' or 'hike'; found ['hike']."),
         ({"length": 1, "pause": 0.5}, "expected pause as a whole number or 'none'; found 0.5."),
@@ -88,7 +82,7 @@ def test_values_are_taken_as_toml_writes_them(values, name, expected):
         ({"length": 1, "alone": 1}, "expected alone as true or false; found 1."),
         ({"length": 1, "diary": 7}, "expected diary as a file or folder or 'none'; found 7."),
         ({"length": 1, "diary": ""}, "expected diary as a file or folder or 'none'; found ''."),
-        ({}, "expected length as a whole number; found nothing."),
+        ({}, "expected length as a whole number of at least 1; found nothing."),
     ],
 )
 def test_wrong_types_are_told(values, message):
@@ -100,9 +94,9 @@ def test_all_problems_are_listed_at_once():
     known = ", ".join(field.name for field in fields(Walk))
     assert problems == [
         f"expected settings among {known}; found 'pauze'. Did you mean pause?",
+        "expected length as a whole number of at least 1; found 0.",
+        "expected pace as a finite number above 0; found -1.",
         "expected alone as true or false; found 'yes'.",
-        "expected length of at least 1; found 0.",
-        "expected a positive pace; found -1.0.",
     ]
 
 
@@ -143,8 +137,8 @@ def test_every_setting_described_can_be_given_as_described(system):
 
 def test_description_tells_other_words_and_what_is_needed():
     assert describe_settings(Walk) == (
-        "length (a whole number), pace=1.5, kind=stroll (or hike), pause=3 (or none), box=none, names=none, title='', "
-        "alone=true, diary=none"
+        "length (a whole number of at least 1), pace=1.5, kind=stroll (or hike), pause=3 (or none), "
+        "box=none, names=none, title='', alone=true, diary=none"
     )
     assert describe_settings(SYNTHESIZERS["uniform"].settings) == "no settings"
 
@@ -222,7 +216,7 @@ def test_an_object_of_settings_is_checked_like_names_and_dicts(wrong):
 
 
 @dataclass(frozen=True)
-class Unchecked:
+class Unchecked(Settings, subject="walk"):
     length: int
     pace: float = 1.5
     pause: int | None = 3

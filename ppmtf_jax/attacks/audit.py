@@ -18,14 +18,14 @@ from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
-from ppmtf_jax.settings import chosen_settings, parse_choice
+from ppmtf_jax.settings import Count, CountOrZero, Settings, chosen_settings, parse_choice
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
 """At which true positive rates are told: an attacker who accuses needs few false alarms."""
 
 
 @dataclass(frozen=True)
-class ReidentificationSettings:
+class ReidentificationSettings(Settings, subject="re-identification"):
     """How the attack is made.
 
     Parameters
@@ -45,23 +45,10 @@ class ReidentificationSettings:
         Listing every setting that is impossible.
     """
 
-    n_deleted: int = 0
+    n_deleted: CountOrZero = 0
     deletion: Literal["worst", "random"] = "worst"
     first_place: Literal["stationary", "uniform"] = "stationary"
-    max_gap: int = MAX_GAP
-
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = []
-        if self.n_deleted < 0:
-            problems.append(Problem("n_deleted of at least 0", repr(self.n_deleted)))
-        if self.deletion not in ("worst", "random"):
-            problems.append(Problem("deletion 'worst' or 'random'", repr(self.deletion)))
-        if self.first_place not in ("stationary", "uniform"):
-            problems.append(Problem("first_place 'stationary' or 'uniform'", repr(self.first_place)))
-        if self.max_gap < 1:
-            problems.append(Problem("max_gap of at least 1", repr(self.max_gap)))
-        if problems:
-            raise InputError("re-identification", problems)
+    max_gap: Count = MAX_GAP
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from annotated_types import Ge, Lt
 
 from ppmtf_jax.data.comparable import index_of_ids, training_user_of
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Settings, Share
 from ppmtf_jax.streams import Stage, numpy_stream
 
 
@@ -32,7 +34,7 @@ class Rehearsal(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RehearsalSettings:
+class RehearsalSettings(Settings, subject="rehearsal"):
     """How real traces are split into what the attacker knows and what is handed out.
 
     Parameters
@@ -53,22 +55,9 @@ class RehearsalSettings:
     """
 
     pieces: Literal["period", "trace"] = "period"
-    known_share: float = 0.5
-    stranger_share: float = 0.5
-    n_targets: int = 500
-
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = []
-        if self.pieces not in ("period", "trace"):
-            problems.append(Problem("pieces 'period' or 'trace'", repr(self.pieces)))
-        if not 0 < self.known_share < 1:
-            problems.append(Problem("known_share between 0 and 1", repr(self.known_share)))
-        if not 0 <= self.stranger_share < 1:
-            problems.append(Problem("stranger_share from 0 to below 1", repr(self.stranger_share)))
-        if self.n_targets < 2:
-            problems.append(Problem("n_targets of at least 2", repr(self.n_targets)))
-        if problems:
-            raise InputError("rehearsal", problems)
+    known_share: Share = 0.5
+    stranger_share: Annotated[float, Ge(0), Lt(1)] = 0.5
+    n_targets: Annotated[int, Ge(2)] = 500
 
 
 def cut_by_period(traces: Traces) -> Traces:

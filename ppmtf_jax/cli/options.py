@@ -17,7 +17,7 @@ import typer
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import is_first_process, join_processes
-from ppmtf_jax.settings import build_settings, help_of_fields, split_assignments
+from ppmtf_jax.settings import accepted_types, build_settings, help_of_fields, split_assignments, types_of
 from ppmtf_jax.streams import check_seed
 
 MANY = "Several processes or machines"
@@ -107,7 +107,7 @@ def with_settings(
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         chosen = [field for field in fields(kind) if field.name not in without]
-        hints, texts = typing.get_type_hints(kind), help_of_fields(kind)
+        hints, texts = accepted_types(kind), help_of_fields(kind)
 
         def call(**values: Any) -> None:
             given = {field.name: _parsed(values.pop(field.name), hints[field.name], field) for field in chosen}
@@ -175,14 +175,8 @@ def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
 
 def _alternatives(hint: Any) -> tuple[list[Any], bool]:
     """The types that a hint allows, the least exact first, and whether None is one of them."""
-    is_union = typing.get_origin(hint) is not typing.Literal and type(None) in typing.get_args(hint)
-    options = list(typing.get_args(hint)) if is_union or _is_number_union(hint) else [hint]
-    kinds = [option for option in options if option is not type(None)]
-    return sorted(kinds, key=lambda kind: kind is not float), type(None) in options
-
-
-def _is_number_union(hint: Any) -> bool:
-    return set(typing.get_args(hint)) == {int, float} and typing.get_origin(hint) is not tuple
+    kinds = [kind for kind in types_of(hint) if kind is not type(None)]
+    return sorted(kinds, key=lambda kind: kind is not float), type(None) in types_of(hint)
 
 
 def _metavar(name: str, kind: Any) -> str | None:

@@ -25,6 +25,7 @@ from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, UserStreams
 
 # Events looked up at once: bounds the memory.
@@ -38,7 +39,7 @@ WAY_OUT = "Take fewer users, or fewer days"
 
 
 @dataclass(frozen=True)
-class ColocationLimits:
+class ColocationLimits(Settings, subject="limits of co-locations"):
     """How much of a user is counted.
 
     Parameters
@@ -59,17 +60,8 @@ class ColocationLimits:
     20
     """
 
-    max_events: int = 10
-    max_friends: int = 1
-
-    def __post_init__(self) -> None:
-        problems = [
-            Problem(f"{name} of at least 1", repr(getattr(self, name)))
-            for name in ("max_events", "max_friends")
-            if not getattr(self, name) >= 1
-        ]
-        if problems:
-            raise InputError("limits of co-locations", problems)
+    max_events: Count = 10
+    max_friends: Count = 1
 
     @property
     def sensitivity(self) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 import pandas as pd
+from annotated_types import Ge, Lt
 from jaxtyping import Float, Int
 
 from ppmtf_jax.colocation.counts import ColocationLimits, bounded_colocations, greedy_colocations
@@ -29,7 +30,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.noise.accountant import Accountant, Budget, Spending
 from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import Hierarchy, noisy_counts
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.synthesizers.tpm import TPMSettings, fit_with_noise
@@ -40,19 +41,12 @@ RELATION = (
     "one user: two data sets over the same users, places and time grid, of which one has neither events nor "
     "friendships of one user, and which are otherwise the same"
 )
-CHOICES = {
-    "mechanism": ("privelet", "laplace"),
-    "limit_rule": ("bounded", "greedy"),
-    "graph_model": ("erdos-renyi", "configuration"),
-    "meetings": ("published", "by-counts"),
-    "completion": ("random", "most-probable"),
-}
 # Of the number that is aimed at, how far all co-locations may be off; and how often meetings are drawn for it.
 CLOSE_ENOUGH, MOST_DRAWS = 0.02, 6
 
 
 @dataclass(frozen=True)
-class ColocationSettings:
+class ColocationSettings(Settings, subject="co-location settings"):
     """How traces of friends are synthesized, and what each part may cost of one user's privacy.
 
     Parameters
@@ -101,41 +95,23 @@ class ColocationSettings:
         Listing every setting that is impossible.
     """
 
-    epsilon_friendship: float = 1.0
-    epsilon_colocation: float = 1.0
-    epsilon_number: float = 0.1
-    epsilon_moves: float = 1.0
-    n_colocations: int | None = None
+    epsilon_friendship: Positive = 1.0
+    epsilon_colocation: Positive = 1.0
+    epsilon_number: Positive = 0.1
+    epsilon_moves: Positive = 1.0
+    n_colocations: Count | None = None
     subtract_chance: bool = False
-    max_events: int = 10
-    max_friends: int = 1
-    max_meetings: int = 100
-    max_transitions: int = 10
+    max_events: Count = 10
+    max_friends: Count = 1
+    max_meetings: Count = 100
+    max_transitions: Count = 10
     mechanism: Literal["privelet", "laplace"] = "privelet"
     limit_rule: Literal["bounded", "greedy"] = "bounded"
     graph_model: Literal["erdos-renyi", "configuration"] = "erdos-renyi"
-    max_degree: int = 50
+    max_degree: Count = 50
     meetings: Literal["published", "by-counts"] = "published"
-    joining_probability: float = 0.0
+    joining_probability: Annotated[float, Ge(0), Lt(1)] = 0.0
     completion: Literal["random", "most-probable"] = "random"
-
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = []
-        for name in ("epsilon_friendship", "epsilon_colocation", "epsilon_number", "epsilon_moves"):
-            if not 0 < getattr(self, name) < np.inf:
-                problems.append(Problem(f"a positive, finite {name}", repr(getattr(self, name))))
-        for name in ("max_events", "max_friends", "max_meetings", "max_transitions", "max_degree"):
-            if not getattr(self, name) >= 1:
-                problems.append(Problem(f"{name} of at least 1", repr(getattr(self, name))))
-        if self.n_colocations is not None and not self.n_colocations >= 1:
-            problems.append(Problem("n_colocations of at least 1, or none", repr(self.n_colocations)))
-        if not 0 <= self.joining_probability < 1:
-            problems.append(Problem("a joining_probability from 0 to below 1", repr(self.joining_probability)))
-        for name, choices in CHOICES.items():
-            if getattr(self, name) not in choices:
-                problems.append(Problem(f"{name} {' or '.join(map(repr, choices))}", repr(getattr(self, name))))
-        if problems:
-            raise InputError("co-location settings", problems)
 
     @property
     def sensitivity(self) -> int:

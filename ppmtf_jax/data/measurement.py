@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.settings import Settings
 
 Result = TypeVar("Result")
 Memo = dict[tuple[Any, ...], Any]
@@ -108,7 +109,7 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class NoSettings:
+class NoSettings(Settings):
     """Of a measurement that has none."""
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces, counts_per_user
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, UserStreams
 
 # Random numbers held at once.
@@ -72,7 +72,7 @@ class CountTensors(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trimming:
+class Trimming(Settings, subject="trimming"):
     """How counts are bounded per user before training (section 3.2).
 
     Parameters
@@ -83,15 +83,9 @@ class Trimming:
         Counts above it are cut to it (r_max). None cuts nothing.
     """
 
-    max_transitions: int | None = 100
-    max_visits: int | None = 100
-    max_count: int | None = 10
-
-    def __post_init__(self) -> None:
-        for name in ("max_transitions", "max_visits", "max_count"):
-            value = getattr(self, name)
-            if value is not None and not value >= 1:
-                raise InputError("trimming", [Problem(f"{name} of at least 1, or None", repr(value))])
+    max_transitions: Count | None = 100
+    max_visits: Count | None = 100
+    max_count: Count | None = 10
 
 
 def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int) -> CountTensors:

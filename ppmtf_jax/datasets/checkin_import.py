@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Gt
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
-from ppmtf_jax.datasets.registry import Imported, fraction_problems, split_users
+from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import Count, Positive, Settings, Share
 
 DEFAULT_PLACES = 1000
 DISCRETIZATION_FIELDS = ("step_s", "slot_s", "max_gap_s", "min_users_per_place", "other_places")
 
 
 @dataclass(frozen=True)
-class CheckinTableSettings:
+class CheckinTableSettings(Settings, subject="import"):
     """Where a table of check-ins is, and how it becomes discrete.
 
     Parameters
@@ -65,30 +68,29 @@ class CheckinTableSettings:
     """
 
     path: Path
-    n_places: int | None = field(default=None, metadata={"shown": f"{DEFAULT_PLACES} unless there is a grid"})
-    min_users_per_place: int = MIN_USERS_PER_PLACE
+    n_places: Count | None = field(default=None, metadata={"shown": f"{DEFAULT_PLACES} unless there is a grid"})
+    min_users_per_place: Count = MIN_USERS_PER_PLACE
     other_places: Literal["drop", "nearest"] = "drop"
     grid: tuple[int | float, ...] | None = None
-    cell_m: float | None = None
-    step_s: int = 3600
-    slot_s: int = 7200
-    max_gap_s: float | None = None
+    cell_m: Positive | None = None
+    step_s: Count = 3600
+    slot_s: Count = 7200
+    max_gap_s: Annotated[float, Gt(0)] | None = None
     time_zone: str | None = None
-    train_fraction: float = 0.8
+    train_fraction: Share = 0.8
     drop_bad_rows: bool = False
 
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = [*fraction_problems(self.train_fraction)]
+    def problems(self) -> list[Problem | str]:
+        """What is wrong with the zone, with the places, and with settings that do not go together."""
+        problems: list[Problem | str] = [*self._own_problems()]
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
-        problems += self._own_problems()
         for build in (self._places, lambda: Discretization(**self._other_settings())):
             try:
                 build()
             except InputError as error:
                 problems += error.problems
-        if problems:
-            raise InputError("import", problems)
+        return problems
 
     def discretization(self) -> Discretization:
         """How check-ins become events."""
@@ -137,22 +139,14 @@ class FixTableSettings(CheckinTableSettings):
         Least duration of such a stay in seconds. By default 1200 beside a distance.
     """
 
-    stay_distance_m: float | None = None
-    stay_duration_s: float | None = None
+    stay_distance_m: Positive | None = None
+    stay_duration_s: Positive | None = None
 
     def stay_points(self) -> StayPoints | None:
         """What counts as a stay; None where fixes are to be taken one by one."""
         given = {"distance_m": self.stay_distance_m, "duration_s": self.stay_duration_s}
         given = {name: value for name, value in given.items() if value is not None}
         return StayPoints(**given) if given else None
-
-    def _own_problems(self) -> list[Problem]:
-        problems = super()._own_problems()
-        try:
-            self.stay_points()
-        except InputError as error:
-            problems += [problem for problem in error.problems if isinstance(problem, Problem)]
-        return problems
 
 
 def import_checkins(

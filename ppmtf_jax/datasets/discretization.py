@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, get_args, runtime_checkable
+from typing import Annotated, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
+from annotated_types import Gt
 
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, zone_problems
 from ppmtf_jax.data.traces import Traces
@@ -30,7 +31,6 @@ from ppmtf_jax.datasets.places import (
     Number,
     OtherPlaces,
     assign_places,
-    is_count,
     off_grid_problems,
 )
 from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
@@ -38,6 +38,7 @@ from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.errors import InputError, Problem, missing_columns
+from ppmtf_jax.settings import Count, Settings
 
 CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 MAX_INSTANTS = 10_000_000
@@ -98,7 +99,7 @@ class MakesTraces(Protocol):
 
 
 @dataclass(frozen=True)
-class Discretization:
+class Discretization(Settings, subject="discretization"):
     """How check-ins become events: at which place, at which instant, in which slot, of which trace.
 
     Times are local wall-clock times rounded down to the step, counted from midnight of the first day; the grid covers
@@ -154,35 +155,23 @@ class Discretization:
     """
 
     places: GridPlaces | MostVisited = MostVisited(1000)
-    step_s: int = 3600
-    slot_s: int | None = 7200
+    step_s: Count = 3600
+    slot_s: Count | None = 7200
     slot_of_instant: Callable[[np.ndarray], np.ndarray] | Sequence[int] | None = None
-    period_s: int | None = None
-    max_gap_s: Number | None = None
-    min_users_per_place: int = MIN_USERS_PER_PLACE
+    period_s: Count | None = None
+    max_gap_s: Annotated[Number, Gt(0)] | None = None
+    min_users_per_place: Count = MIN_USERS_PER_PLACE
     other_places: OtherPlaces = "drop"
 
-    def __post_init__(self) -> None:
-        problems = []
-        if not isinstance(self.places, (GridPlaces, MostVisited)):
-            problems.append(Problem("places as GridPlaces or MostVisited", repr(self.places)))
-        if not is_count(self.min_users_per_place):
-            problems.append(Problem("min_users_per_place of at least 1", repr(self.min_users_per_place)))
-        if self.other_places not in get_args(OtherPlaces):
-            problems.append(Problem("other_places 'drop' or 'nearest'", repr(self.other_places)))
-        if not is_count(self.step_s) or DAY_S % self.step_s:
-            problems.append(Problem("a step in whole seconds that divides a day", f"{self.step_s!r} s"))
+    def problems(self) -> list[Problem | str]:
+        """Steps, slots and periods that do not fit each other or a day."""
+        problems: list[Problem | str] = []
+        if DAY_S % self.step_s:
+            problems.append(Problem("a step in whole seconds that divides a day", f"{self.step_s} s"))
         elif self.slot_of_instant is None and not self._slots_fit():
             expected = f"slots in whole seconds that divide a day and are multiples of the step of {self.step_s} s"
-            problems.append(Problem(expected, f"{self.slot_s!r} s"))
-        problems += self._period_problems()
-        if self.max_gap_s is not None and not self.max_gap_s > 0:
-            problems.append(Problem("a largest gap of more than 0 s, or None", f"{self.max_gap_s!r}"))
-        if problems:
-            raise InputError("discretization", problems)
-        if self.slot_of_instant is not None and not callable(self.slot_of_instant):
-            # A tuple keeps the settings hashable and comparable.
-            object.__setattr__(self, "slot_of_instant", tuple(np.asarray(self.slot_of_instant).tolist()))
+            problems.append(Problem(expected, f"{self.slot_s} s"))
+        return problems + self._period_problems()
 
     @property
     def resolution_s(self) -> int:
@@ -240,17 +229,17 @@ class Discretization:
     def _slots_fit(self) -> bool:
         if self.slot_s is None:
             return True
-        return is_count(self.slot_s) and DAY_S % self.slot_s == 0 and self.slot_s % self.step_s == 0
+        return DAY_S % self.slot_s == 0 and self.slot_s % self.step_s == 0
 
-    def _period_problems(self) -> list[Problem]:
+    def _period_problems(self) -> list[Problem | str]:
         if self.period_s is None:
             return []
         if not callable(self.slot_of_instant):
             return [Problem("period_s only where slot_of_instant is a function", f"{self.period_s!r} s")]
-        if is_count(self.period_s) and is_count(self.step_s) and self.period_s % self.step_s == 0:
+        if self.period_s % self.step_s == 0:
             return []
-        expected = f"a period in whole seconds that is a multiple of the step of {self.step_s!r} s"
-        return [Problem(expected, f"{self.period_s!r} s")]
+        expected = f"a period in whole seconds that is a multiple of the step of {self.step_s} s"
+        return [Problem(expected, f"{self.period_s} s")]
 
     def _mapped_period(self) -> int | None:
         """Instants after which the slots of the map repeat, None where nothing is known of that."""

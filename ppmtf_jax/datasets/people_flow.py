@@ -16,6 +16,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import Settings
 
 FIRST_HOUR = 9
 STEP_S = 1200
@@ -175,7 +176,7 @@ def read_tensor(file: str | os.PathLike[str]) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class PeopleFlowSettings:
+class PeopleFlowSettings(Settings, subject="import"):
     """Import of the official people-flow files, which come with training and test users.
 
     Parameters

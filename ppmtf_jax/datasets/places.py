@@ -13,6 +13,7 @@ from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
 from ppmtf_jax.datasets.checks import degrees
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Count, Settings
 
 Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
@@ -22,7 +23,7 @@ MOST = 0.95
 
 
 @dataclass(frozen=True)
-class GridPlaces:
+class GridPlaces(Settings, subject="grid of places"):
     """The cells of a regular grid over a bounding box; what lies outside is dropped.
 
     Cell `row * n_columns + column` has row 0 in the south and column 0 in the west. A place is a cell, its coordinates
@@ -50,21 +51,18 @@ class GridPlaces:
     north: Number
     west: Number
     east: Number
-    n_rows: int
-    n_columns: int
+    n_rows: Count
+    n_columns: Count
 
-    def __post_init__(self) -> None:
-        problems = []
+    def problems(self) -> list[Problem | str]:
+        """A box that is none."""
+        problems: list[Problem | str] = []
         if not -90 <= self.south < self.north <= 90:
             problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
         if not (abs(self.west) <= 180 and abs(self.east) <= 180 and self._is_wide()):
             expected = "-180 <= west < east <= 180 degrees, or west above east for a box across the 180th meridian"
             problems.append(Problem(expected, f"west {self.west}, east {self.east}"))
-        if not (is_count(self.n_rows) and is_count(self.n_columns)):
-            found = f"{self.n_rows!r} rows, {self.n_columns!r} columns"
-            problems.append(Problem("at least one row and one column, in whole numbers", found))
-        if problems:
-            raise InputError("grid of places", problems)
+        return problems
 
     @classmethod
     def of_cells(cls, south: Number, north: Number, west: Number, east: Number, cell_m: Number) -> GridPlaces:
@@ -115,7 +113,7 @@ class GridPlaces:
 
 
 @dataclass(frozen=True)
-class MostVisited:
+class MostVisited(Settings, subject="most visited places"):
     """The places with the most check-ins, most visited first; equals in the order of their ids.
 
     The coordinates of a place are the medians over its check-ins, its category the most frequent one.
@@ -131,11 +129,7 @@ class MostVisited:
         `n_places` is not a positive whole number.
     """
 
-    n_places: int
-
-    def __post_init__(self) -> None:
-        if not is_count(self.n_places):
-            raise InputError("most visited places", [Problem("a positive whole number of places", repr(self.n_places))])
+    n_places: Count = 1000
 
 
 class Assigned(NamedTuple):
@@ -284,11 +278,6 @@ def off_grid_problems(checkins: pd.DataFrame, grid: GridPlaces, inside: np.ndarr
     if is_swapped or n_if_swapped:
         way_out = "Latitude and longitude are probably swapped"
     return [Problem("check-ins within the bounding box", found, int((~inside).sum()), way_out=way_out)]
-
-
-def is_count(value: object) -> bool:
-    """Whether a value is a positive whole number."""
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value > 0)
 
 
 def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.shared_places import keep_shared_places
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import InputError
 from ppmtf_jax.registry import Registry
 
 
@@ -109,10 +109,3 @@ def _losses(report: ImportReport | str) -> tuple[str, ...]:
 
 def _ids(traces: Traces) -> np.ndarray:
     return traces.places.ids[traces.place]
-
-
-def fraction_problems(train_fraction: float) -> list[Problem]:
-    """A problem where `train_fraction` cannot leave users on both sides."""
-    if 0 < train_fraction < 1:
-        return []
-    return [Problem("train_fraction between 0 and 1", repr(train_fraction))]

@@ -14,12 +14,13 @@ import numpy as np
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.discretization import Events, Rows
-from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, OtherPlaces, is_count
+from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, OtherPlaces
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Count, Settings
 
 
 @dataclass(frozen=True)
-class SpacedTraces:
+class SpacedTraces(Settings, subject="spaced traces"):
     """Check-ins become traces by their order: the k-th place of a trace is at instant k.
 
     Of a user's check-ins at the places, the first is kept, and then each that is more than `min_gap_s` after the last
@@ -56,22 +57,16 @@ class SpacedTraces:
     """
 
     places: GridPlaces | MostVisited
-    n_traces: int = 10
-    trace_length: int = 10
-    min_gap_s: int = 1800
+    n_traces: Count = 10
+    trace_length: Count = 10
+    min_gap_s: Count = 1800
     max_gap_s: Number | None = None
 
-    def __post_init__(self) -> None:
-        problems = []
-        if not isinstance(self.places, (GridPlaces, MostVisited)):
-            problems.append(Problem("places as GridPlaces or MostVisited", repr(self.places)))
-        for name in ("n_traces", "trace_length", "min_gap_s"):
-            if not is_count(getattr(self, name)):
-                problems.append(Problem(f"{name} as a positive whole number", repr(getattr(self, name))))
-        if self.max_gap_s is not None and not problems and not self.max_gap_s > self.min_gap_s:
-            problems.append(Problem(f"max_gap_s above min_gap_s, {self.min_gap_s} s", f"{self.max_gap_s!r}"))
-        if problems:
-            raise InputError("spaced traces", problems)
+    def problems(self) -> list[Problem | str]:
+        """A largest gap that is below the smallest."""
+        if self.max_gap_s is None or self.max_gap_s > self.min_gap_s:
+            return []
+        return [Problem(f"max_gap_s above min_gap_s, {self.min_gap_s} s", repr(self.max_gap_s))]
 
     # As published: attacks are tried on the data as they are.
     min_users_per_place: ClassVar[int] = 1

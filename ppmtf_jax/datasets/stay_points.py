@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,13 +11,14 @@ from ppmtf_jax.data.places import EARTH_RADIUS_KM
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.settings import Positive, Settings
 
 Number = int | float
 N_AT_A_TIME = 256
 
 
 @dataclass(frozen=True)
-class StayPoints:
+class StayPoints(Settings, subject="stay points"):
     """What counts as a stay: fixes within some distance of the first of them, over some time at least.
 
     Parameters
@@ -39,18 +40,9 @@ class StayPoints:
        30 minutes; 20 minutes are as usual.
     """
 
-    distance_m: Number = 200
-    duration_s: Number = 1200
-    max_gap_s: Number = 43_200
-
-    def __post_init__(self) -> None:
-        problems = [
-            Problem(f"a positive, finite {name} of stays", repr(value))
-            for name, value in asdict(self).items()
-            if not 0 < value < np.inf
-        ]
-        if problems:
-            raise InputError("stay points", problems)
+    distance_m: Positive = 200
+    duration_s: Positive = 1200
+    max_gap_s: Positive = 43_200
 
 
 def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -> pd.DataFrame:

@@ -12,15 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, fraction_problems, split_users
+from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported, split_users
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.settings import Count, Settings, Share
 
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0
@@ -243,7 +246,7 @@ def toy_city_pieces(
 
 
 @dataclass(frozen=True)
-class ToyCitySettings:
+class ToyCitySettings(Settings, subject="import"):
     """Simulation of a city.
 
     Parameters
@@ -269,22 +272,10 @@ class ToyCitySettings:
     ppmtf_jax.errors.InputError: import: 2 problems
     """
 
-    n_users: int = 400
-    n_places: int = 100
-    n_days: int = 7
-    train_fraction: float = 0.8
-
-    def __post_init__(self) -> None:
-        # One user to learn from and one for testing.
-        least = {"n_users": 2, "n_places": len(CATEGORIES), "n_days": 1}
-        problems = [
-            Problem(f"{name} of at least {minimum}", repr(getattr(self, name)))
-            for name, minimum in least.items()
-            if getattr(self, name) < minimum
-        ]
-        problems += fraction_problems(self.train_fraction)
-        if problems:
-            raise InputError("import", problems)
+    n_users: Annotated[int, Ge(2)] = 400
+    n_places: Annotated[int, Ge(len(CATEGORIES))] = 100
+    n_days: Count = 7
+    train_fraction: Share = 0.8
 
 
 def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:

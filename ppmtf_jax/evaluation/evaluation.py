@@ -20,7 +20,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, Lineage, column_of
 from ppmtf_jax.runtime.progress import progress_bar
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Settings, build_settings
 
 SYNTHETIC, TRAINING, UNIFORM = "synthetic", "training", "uniform"
 RESERVED = (TRAINING, UNIFORM, "train", "test")
@@ -89,7 +89,7 @@ class Chosen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EvaluationSettings:
+class EvaluationSettings(Settings, subject="evaluation"):
     """What is measured, and how.
 
     Parameters
@@ -116,7 +116,8 @@ class EvaluationSettings:
     attacks: bool = True
     settings: dict = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
+    def problems(self) -> list[Problem | str]:
+        """Metrics and attacks that are unknown, and settings that they refuse."""
         problems: list[Problem | str] = []
         for name, values in self.settings.items():
             if name not in METRICS and name not in ATTACKS:
@@ -125,8 +126,7 @@ class EvaluationSettings:
                 problems.append(Problem(f"{name} as a table of settings", repr(values)))
             else:
                 problems += _refused(METRICS[name] if name in METRICS else ATTACKS[name], values)
-        if problems:
-            raise InputError("evaluation", problems)
+        return problems
 
     def chosen(self) -> list[Chosen]:
         """The metrics and, if wanted, the attacks, at these settings.

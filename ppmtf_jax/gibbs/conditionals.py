@@ -15,12 +15,12 @@ from jax import lax
 from jax.scipy.special import multigammaln
 from jaxtyping import Array, Float
 
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import cholesky_and_solve
+from ppmtf_jax.settings import Finite, Positive, Settings
 
 
 @dataclass(frozen=True)
-class HyperPrior:
+class HyperPrior(Settings, subject="hyper-prior"):
     """Normal-Wishart prior of each factor's mean and precision, eq. (4).
 
     The published choice is the default: mu_0 = 0, beta_0 = 2, W_0 = identity, nu_0 = rank.
@@ -37,19 +37,10 @@ class HyperPrior:
         nu_0, more than rank - 1, which `GibbsSettings` sees to; None means the rank.
     """
 
-    mean: float = 0.0
-    mean_strength: float = 2.0
-    scale: float = 1.0
-    degrees_of_freedom: float | None = None
-
-    def __post_init__(self) -> None:
-        problems = [] if math.isfinite(self.mean) else [Problem("a finite mean", repr(self.mean))]
-        for name in ("mean_strength", "scale", "degrees_of_freedom"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                problems.append(Problem(f"a positive, finite {name}", repr(value)))
-        if problems:
-            raise InputError("hyper-prior", problems)
+    mean: Finite = 0.0
+    mean_strength: Positive = 2.0
+    scale: Positive = 1.0
+    degrees_of_freedom: Positive | None = None
 
 
 class FactorPrior(NamedTuple):

@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.data.tensors import CountTensors
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import N_MODES, ObservedCells, Tiles
 from ppmtf_jax.gibbs.conditionals import (
     CellStatistics,
@@ -33,6 +32,7 @@ from ppmtf_jax.gibbs.conditionals import (
     row_conditional,
 )
 from ppmtf_jax.gibbs.draws import sample_factor_prior, sample_rows
+from ppmtf_jax.settings import Count, Positive, Settings
 
 Factors = dict[str, Array]
 
@@ -60,7 +60,7 @@ SHARED = Coupling((("transitions", ("user", "place", "next_place")), ("visits", 
 
 
 @dataclass(frozen=True)
-class GibbsSettings:
+class GibbsSettings(Settings):
     """Settings of the model that the sampler draws from.
 
     Parameters
@@ -72,21 +72,16 @@ class GibbsSettings:
     hyper : HyperPrior
     """
 
-    rank: int = 16
-    noise_precision: float = 200.0
+    rank: Count = 16
+    noise_precision: Positive = 200.0
     hyper: HyperPrior = HyperPrior()
 
-    def __post_init__(self) -> None:
-        problems = []
-        if not (isinstance(self.rank, (int, np.integer)) and self.rank >= 1):
-            problems.append(Problem("rank of at least 1", repr(self.rank)))
-        elif self.hyper.degrees_of_freedom is not None and self.hyper.degrees_of_freedom <= self.rank - 1:
-            expected = f"degrees_of_freedom of more than rank - 1 = {self.rank - 1}"
-            problems.append(Problem(expected, repr(self.hyper.degrees_of_freedom)))
-        if not 0 < self.noise_precision < float("inf"):
-            problems.append(Problem("a positive, finite noise_precision", repr(self.noise_precision)))
-        if problems:
-            raise InputError("settings", problems)
+    def problems(self) -> list[Problem | str]:
+        """Degrees of freedom that are too few for the rank."""
+        degrees = self.hyper.degrees_of_freedom
+        if degrees is None or degrees > self.rank - 1:
+            return []
+        return [Problem(f"degrees_of_freedom of more than rank - 1 = {self.rank - 1}", repr(degrees))]
 
 
 class GibbsState(NamedTuple):

@@ -26,6 +26,7 @@ from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.runtime.devices import AXIS, SAME, SPLIT, is_first_process, mesh_of, put
 from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.settings import Count, CountOrZero, Settings
 
 # Sweeps of one jitted call: enough to hide the call, few enough for a lively progress bar.
 SWEEPS_PER_CALL = 5
@@ -54,15 +55,11 @@ class KeepLast:
 
 
 @dataclass(frozen=True)
-class KeepEvery:
+class KeepEvery(Settings, subject="keep"):
     """Keep every n-th draw after a burn-in."""
 
-    n: int
-    burn_in: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n < 1 or self.burn_in < 0:
-            raise InputError("keep", [Problem("n of at least 1 and a burn_in of at least 0", repr(self))])
+    n: Count
+    burn_in: CountOrZero = 0
 
     def keeps(self, sweep: int, n_sweeps: int) -> bool:
         """Whether it is an n-th one, counted from the burn-in."""
@@ -70,7 +67,7 @@ class KeepEvery:
 
 
 @dataclass(frozen=True)
-class Checkpoints:
+class Checkpoints(Settings, subject="checkpoints"):
     """Where and how often to write the state of a run, so that it can go on after it was stopped.
 
     A run that finds the file of the same run goes on from it; a file of another run is refused, or of another user.
@@ -78,11 +75,7 @@ class Checkpoints:
     """
 
     path: Path
-    every: int = 10
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise InputError("checkpoints", [Problem("at least one sweep between two", repr(self.every))])
+    every: Count = 10
 
 
 class GibbsResult(NamedTuple):

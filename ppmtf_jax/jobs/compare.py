@@ -29,7 +29,7 @@ from ppmtf_jax.jobs.steps import PathLike
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.files import clear_leftovers, exclusive_use, make_private, write_text
 from ppmtf_jax.runtime.memory import PeakMemory
-from ppmtf_jax.settings import chosen_settings, parse_choice
+from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.base import ScoredTraceModel
@@ -50,7 +50,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class CompareSettings:
+class CompareSettings(Settings, subject="compare"):
     """What is done with every synthesizer.
 
     Parameters
@@ -67,18 +67,19 @@ class CompareSettings:
         Also attack the traces.
     """
 
-    n_seeds: int = 3
-    traces_per_user: int = 1
-    k: int = 10
-    eta: float = 1.0
+    n_seeds: Count = 3
+    traces_per_user: Count = 1
+    k: Count = 10
+    eta: Positive = 1.0
     attacks: bool = True
 
-    def __post_init__(self) -> None:
-        counts = {name: getattr(self, name) for name in ("n_seeds", "traces_per_user")}
-        problems = [Problem(f"{name} of at least 1", repr(value)) for name, value in counts.items() if value < 1]
-        if problems:
-            raise InputError("compare", problems)
-        PrivacyTestSettings(self.k, self.eta)
+    def problems(self) -> list[Problem | str]:
+        """What the privacy test refuses."""
+        try:
+            PrivacyTestSettings(self.k, self.eta)
+        except InputError as error:
+            return list(error.problems)
+        return []
 
 
 class Candidate(NamedTuple):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import tomllib
-import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import accepted_types, build_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
@@ -139,13 +138,9 @@ def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[s
 
 def input_paths(settings: Any) -> dict[str, Path]:
     """The files and folders that settings name, by field."""
-    hints = typing.get_type_hints(type(settings))
-    paths = {field.name: getattr(settings, field.name) for field in fields(settings) if _is_path(hints[field.name])}
+    hints = accepted_types(type(settings))
+    paths = {name: getattr(settings, name) for name, hint in hints.items() if hint in (Path, Path | None)}
     return {name: path for name, path in paths.items() if path is not None}
-
-
-def _is_path(hint: Any) -> bool:
-    return hint is Path or Path in typing.get_args(hint)
 
 
 def _named_source(source: Any) -> Any:

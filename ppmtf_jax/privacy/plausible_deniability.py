@@ -35,7 +35,7 @@ from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.threads import n_threads
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
@@ -61,7 +61,7 @@ TESTED_EVENT_BYTES = 8 + 2 * 8
 
 
 @dataclass(frozen=True)
-class PrivacyTestSettings:
+class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
     """Parameters of the plausible-deniability test.
 
     Parameters
@@ -83,37 +83,27 @@ class PrivacyTestSettings:
         Take an eta above 3 all the same, for experiments: most traces then pass, and little is protected.
     """
 
-    k: int = 10
-    eta: float = 1.0
-    n_verifiers: int | None = None
+    k: Count = 10
+    eta: Positive = 1.0
+    n_verifiers: Count | None = None
     count_all: bool = False
-    noise_epsilon: float | None = None
+    noise_epsilon: Positive | None = None
     precision: Literal["float64", "float32"] = "float64"
     allow_large_eta: bool = False
 
-    def __post_init__(self) -> None:
+    def problems(self) -> list[Problem | str]:
+        """An eta too small for the precision, or so large that it protects little."""
         problems: list[Problem | str] = []
-        for name in ("k", "n_verifiers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                problems.append(Problem(f"{name} of at least 1", repr(value)))
-        for name in ("eta", "noise_epsilon"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < np.inf:
-                problems.append(Problem(f"a positive, finite {name}", repr(value)))
         least = MIN_ETA_IN_SINGLE_PRECISION if self.precision == "float32" else MIN_ETA
-        if 0 < self.eta < least:
+        if self.eta < least:
             problems.append(Problem(f"eta of at least {least:g} in {self.precision}", repr(self.eta)))
-        if MAX_ETA < self.eta < np.inf and not self.allow_large_eta:
+        if self.eta > MAX_ETA and not self.allow_large_eta:
             way_out = (
                 "With this eta, the probabilities of users in one bin agree only within a factor of "
                 f"{self.factor}; set allow_large_eta (--allow-large-eta) to use it anyway"
             )
             problems.append(Problem(f"eta up to {MAX_ETA:g}", repr(self.eta), way_out=way_out))
-        if self.precision not in ("float32", "float64"):
-            problems.append(Problem("precision 'float32' or 'float64'", repr(self.precision)))
-        if problems:
-            raise InputError("plausible-deniability test", problems)
+        return problems
 
     @property
     def factor(self) -> str:

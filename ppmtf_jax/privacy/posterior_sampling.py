@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ppmtf_jax.errors import InputError, NumericalError, Problem
+from ppmtf_jax.settings import Count, CountOrZero, Settings
 
 USERS_AT_A_TIME = 16
 
@@ -29,7 +30,7 @@ class NotAPrivacyGuaranteeWarning(UserWarning):
 
 
 @dataclass(frozen=True)
-class CellBounds:
+class CellBounds(Settings, subject="cell bounds"):
     """What bounds one user's part in a count tensor.
 
     Parameters
@@ -42,14 +43,9 @@ class CellBounds:
         r_max: counts are cut to it.
     """
 
-    max_cells: int = 100
-    n_zeros: int = 1000
-    max_count: int = 10
-
-    def __post_init__(self) -> None:
-        if self.max_cells < 1 or self.n_zeros < 0 or self.max_count < 1:
-            expected = "max_cells and max_count of at least 1, n_zeros of at least 0"
-            raise InputError("cell bounds", [Problem(expected, repr(self))])
+    max_cells: Count = 100
+    n_zeros: CountOrZero = 1000
+    max_count: Count = 10
 
 
 def epsilon_of_user(

@@ -41,7 +41,7 @@ from ppmtf_jax.runtime.folders import (
     read_marker,
 )
 from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Count, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
@@ -56,7 +56,7 @@ NOMINAL_MONDAY = datetime(2001, 1, 1)
 
 
 @dataclass(frozen=True)
-class ReleaseSettings:
+class ReleaseSettings(Settings, subject="release"):
     """Whether traces of one user stay together, and how many users each place needs.
 
     Parameters
@@ -70,12 +70,7 @@ class ReleaseSettings:
     """
 
     keep_users_together: bool = False
-    min_users_per_place: int = MIN_USERS_PER_PLACE
-
-    def __post_init__(self) -> None:
-        if self.min_users_per_place < 1:
-            problem = Problem("min_users_per_place of at least 1", repr(self.min_users_per_place))
-            raise InputError("release", [problem])
+    min_users_per_place: Count = MIN_USERS_PER_PLACE
 
 
 class Release(NamedTuple):

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.semantics.seed_traces import SeedTraces
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 
 # Numbers in a table at a time: bounds the memory.
@@ -26,7 +26,7 @@ CELLS_AT_A_TIME = 2**22
 
 
 @dataclass(frozen=True)
-class SemanticTestSettings:
+class SemanticTestSettings(Settings, subject="semantic test"):
     """Parameters of the semantic test; in brackets their names in Fig. 2 of Bindschaedler and Shokri 2016.
 
     Parameters
@@ -41,21 +41,10 @@ class SemanticTestSettings:
         Share of the instants at which the input user is at the same place (delta_i).
     """
 
-    k: int = 10
-    max_semantic_difference: float = 0.1
-    max_geographic_similarity: float = 0.5
-    max_intersection: float = 0.25
-
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = []
-        if self.k < 1:
-            problems.append(Problem("k of at least 1", repr(self.k)))
-        for name in ("max_semantic_difference", "max_geographic_similarity", "max_intersection"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                problems.append(Problem(f"{name} from 0 to 1", repr(value)))
-        if problems:
-            raise InputError("semantic test", problems)
+    k: Count = 10
+    max_semantic_difference: Probability = 0.1
+    max_geographic_similarity: Probability = 0.5
+    max_intersection: Probability = 0.25
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
@@ -34,7 +35,7 @@ TITLE = "Cluster bridge: a chain for each cluster of users, with its population 
 
 
 @dataclass(frozen=True)
-class BridgeSettings:
+class BridgeSettings(Settings):
     """Settings of the cluster bridge; all else is chosen by held-out likelihood, see `bridge.tuning`.
 
     Parameters
@@ -46,14 +47,8 @@ class BridgeSettings:
         How many clusters are looked for; small ones are dissolved. Chosen by held-out likelihood where not given.
     """
 
-    min_cluster_users: int = 20
-    n_clusters: int | None = None
-
-    def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        problems = [Problem(f"{name} of at least 1", repr(value)) for name, value in given.items() if value < 1]
-        if problems:
-            raise InputError("settings", problems)
+    min_cluster_users: Count = 20
+    n_clusters: Count | None = None
 
 
 def fit_trace_model(

@@ -14,17 +14,15 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 from ppmtf_jax.runtime.devices import seed_of_first_process
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
 
-WAYS = ("most-probable", "random")
-
 
 @dataclass(frozen=True)
-class CompletionSettings:
+class CompletionSettings(Settings, subject="completion"):
     """How the gaps of traces are filled.
 
     Parameters
@@ -34,10 +32,6 @@ class CompletionSettings:
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
-
-    def __post_init__(self) -> None:
-        if self.how not in WAYS:
-            raise InputError("completion", [Problem(f"how {' or '.join(map(repr, WAYS))}", repr(self.how))])
 
 
 def complete(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax.numpy as jnp
+from annotated_types import Ge, Lt
 from jaxtyping import Array, Float
 
 from ppmtf_jax.data.tensors import CountTensors, Trimming, count_tensors
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.memory import require_memory_to_fit
 from ppmtf_jax.gibbs.run import Checkpoints, run_gibbs
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import Count, Positive, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, SMALLEST_FLOOR, MetropolisHastings
@@ -25,7 +27,7 @@ TITLE = "Both count tensors factorized together, one Markov chain per user (Mura
 
 
 @dataclass(frozen=True)
-class PPMTFSettings:
+class PPMTFSettings(Settings):
     """Settings of PPMTF; the defaults are the published ones.
 
     Parameters
@@ -55,43 +57,30 @@ class PPMTFSettings:
         Make the population's transitions differentially private, see `population_transitions`. The noise has no seed.
     """
 
-    rank: int = 16
-    noise_precision: float = 200.0
-    n_sweeps: int = 100
+    rank: Count = 16
+    noise_precision: Positive = 200.0
+    n_sweeps: Count = 100
     zeros: Literal["sampled", "weighted"] = "sampled"
-    n_zeros: int = 1000
-    max_transitions: int | None = 100
-    max_visits: int | None = 100
-    max_count: int | None = 10
-    floor: float = FLOOR
-    proposal_mix: float = 0.0
-    population_epsilon: float | None = None
+    n_zeros: Count = 1000
+    max_transitions: Count | None = 100
+    max_visits: Count | None = 100
+    max_count: Count | None = 10
+    floor: Annotated[float, Ge(SMALLEST_FLOOR), Lt(1)] = FLOOR
+    proposal_mix: Probability = 0.0
+    population_epsilon: Positive | None = None
 
-    def __post_init__(self) -> None:
+    def problems(self) -> list[Problem | str]:
+        """What a private proposal needs besides its epsilon."""
+        if self.population_epsilon is None:
+            return []
         problems: list[Problem | str] = []
-        if not SMALLEST_FLOOR <= self.floor < 1:
-            problems.append(Problem(f"a floor from {SMALLEST_FLOOR:g} to below 1", repr(self.floor)))
-        if not 0 <= self.proposal_mix <= 1:
-            problems.append(Problem("a proposal_mix from 0 to 1", repr(self.proposal_mix)))
-        if self.population_epsilon is not None:
-            if not 0 < self.population_epsilon < float("inf"):
-                problems.append(Problem("a positive population_epsilon", repr(self.population_epsilon)))
-            if not self.proposal_mix:
-                way_out = "Else the population's transitions are not used, and nothing is private"
-                problems.append(Problem("a proposal_mix above 0 with population_epsilon", "0", way_out=way_out))
-            if self.max_transitions is None or self.max_count is None:
-                expected = "max_transitions and max_count with population_epsilon, since they bound a user's part"
-                problems.append(Problem(expected, "none"))
-        for name in ("n_sweeps", "n_zeros"):
-            if getattr(self, name) < 1:
-                problems.append(Problem(f"{name} of at least 1", repr(getattr(self, name))))
-        for build in (self.trimming, self.gibbs):  # which refuse what is wrong with theirs
-            try:
-                build()
-            except InputError as error:
-                problems += error.problems
-        if problems:
-            raise InputError("settings", problems)
+        if not self.proposal_mix:
+            way_out = "Else the population's transitions are not used, and nothing is private"
+            problems.append(Problem("a proposal_mix above 0 with population_epsilon", "0", way_out=way_out))
+        if self.max_transitions is None or self.max_count is None:
+            expected = "max_transitions and max_count with population_epsilon, since they bound a user's part"
+            problems.append(Problem(expected, "none"))
+        return problems
 
     def trimming(self) -> Trimming:
         """Bounds of the counts."""

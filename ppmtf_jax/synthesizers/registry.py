@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -62,11 +62,6 @@ class Synthesizer:
     fit: Callable[[Traces, Any, int, bool, Checkpoints | None], TraceModel]
     model: type[TraceModel]
     claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
-
-    def __post_init__(self) -> None:
-        if not is_dataclass(self.settings):
-            problem = Problem("a dataclass as settings", self.settings.__name__, way_out="An empty one will do")
-            raise InputError(f"synthesizer {self.name!r}", [problem])
 
 
 DEFAULT_SYSTEM = "bridge"

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.settings import CountOrZero, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.shared_chain import ABSENT, SharedChain
 
@@ -17,7 +17,7 @@ TITLE = "Synthetic data generation: one transition matrix per slot for everybody
 
 
 @dataclass(frozen=True)
-class SGDSettings:
+class SGDSettings(Settings):
     """Settings of SGD.
 
     Parameters
@@ -26,11 +26,7 @@ class SGDSettings:
         How many first events of the input user are copied (xi). With 0 a trace is independent of its input user.
     """
 
-    n_copied: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n_copied < 0:
-            raise InputError("settings", [Problem("n_copied of at least 0", repr(self.n_copied))])
+    n_copied: CountOrZero = 0
 
 
 def fit_trace_model(

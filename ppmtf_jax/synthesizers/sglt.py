@@ -11,11 +11,12 @@ The likelihood of its traces cannot be computed, so the plausible-deniability te
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from annotated_types import Ge, Lt
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
@@ -27,6 +28,7 @@ from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions,
 from ppmtf_jax.semantics.place_clusters import cluster_places
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.semantics.similarity import VisitProfiles, place_similarity
+from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray
@@ -42,7 +44,7 @@ TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
-class SGLTSettings:
+class SGLTSettings(Settings):
     """Settings of SGLT; in brackets the names of Murakami et al. 2021, section 4.2, whose values are the defaults.
 
     Parameters
@@ -63,27 +65,12 @@ class SGLTSettings:
         program, those of the lowest numbers, and only around a change of place that is one of cluster as well.
     """
 
-    n_clusters: int | None = None
-    remove_place_prob: float = 0.25
-    merge_prob: float = 0.75
-    remove_true_prob: float = 1.0
-    randomization: float = 4.0
+    n_clusters: Count | None = None
+    remove_place_prob: Probability = 0.25
+    merge_prob: Probability = 0.75
+    remove_true_prob: Probability = 1.0
+    randomization: Annotated[float, Ge(1), Lt(np.inf)] = 4.0
     joining: Literal["random", "published"] = "random"
-
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = []
-        for name in ("remove_place_prob", "merge_prob", "remove_true_prob"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                problems.append(Problem(f"{name} from 0 to 1", repr(value)))
-        if self.n_clusters is not None and self.n_clusters < 1:
-            problems.append(Problem("n_clusters of at least 1", repr(self.n_clusters)))
-        if not 1 <= self.randomization < np.inf:
-            problems.append(Problem("a finite randomization of at least 1", repr(self.randomization)))
-        if self.joining not in ("random", "published"):
-            problems.append(Problem("joining 'random' or 'published'", repr(self.joining)))
-        if problems:
-            raise InputError("settings", problems)
 
 
 @jax.tree_util.register_dataclass

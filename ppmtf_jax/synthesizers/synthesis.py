@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces, check_traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import seed_of_first_process
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Count, Settings, chosen_settings
 from ppmtf_jax.streams import Seed, draw_seed
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.memory import require_memory_to_synthesize
@@ -20,7 +20,7 @@ from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_
 
 
 @dataclass(frozen=True)
-class SynthesisSettings:
+class SynthesisSettings(Settings, subject="synthesize"):
     """How many traces to synthesize.
 
     Parameters
@@ -32,18 +32,13 @@ class SynthesisSettings:
         were, as a multiple of the users does.
     """
 
-    traces_per_user: int | None = None
-    n_traces: int | None = None
+    traces_per_user: Count | None = None
+    n_traces: Count | None = None
 
-    def __post_init__(self) -> None:
-        given = {name: value for name, value in vars(self).items() if value is not None}
-        problems: list[Problem | str] = [
-            Problem(f"{name} of at least 1", repr(value)) for name, value in given.items() if value < 1
-        ]
-        if len(given) > 1:
-            problems.append(Problem("traces_per_user or n_traces", "both"))
-        if problems:
-            raise InputError("synthesize", problems)
+    def problems(self) -> list[Problem | str]:
+        """Two numbers of traces."""
+        both = self.traces_per_user is not None and self.n_traces is not None
+        return [Problem("traces_per_user or n_traces", "both")] if both else []
 
 
 def fit(

@@ -15,11 +15,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.settings import Count, Positive, Settings
 from ppmtf_jax.streams import Seed, Stage, UserStreams
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
@@ -33,7 +33,7 @@ TITLE = "One transition matrix for everybody under user-level differential priva
 
 
 @dataclass(frozen=True)
-class TPMSettings:
+class TPMSettings(Settings):
     """Settings of TPM.
 
     Parameters
@@ -46,20 +46,9 @@ class TPMSettings:
         Seeded noise repeats with the seed, for experiments. Then the model protects nobody.
     """
 
-    epsilon: float = 1.0
-    max_transitions: int = 10
+    epsilon: Positive = 1.0
+    max_transitions: Count = 10
     noise: Literal["secure", "seeded"] = "secure"
-
-    def __post_init__(self) -> None:
-        problems: list[Problem | str] = []
-        if not 0 < self.epsilon < np.inf:
-            problems.append(Problem("a positive, finite epsilon", repr(self.epsilon)))
-        if self.max_transitions < 1:
-            problems.append(Problem("max_transitions of at least 1", repr(self.max_transitions)))
-        if self.noise not in ("secure", "seeded"):
-            problems.append(Problem("noise 'secure' or 'seeded'", repr(self.noise)))
-        if problems:
-            raise InputError("settings", problems)
 
 
 @jax.tree_util.register_dataclass

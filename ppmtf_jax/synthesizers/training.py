@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray
 from ppmtf_jax.trace_models.stored import ModelOfFields, stored
@@ -64,7 +65,7 @@ class OwnPeriods(ModelOfFields):
 
 
 @dataclass(frozen=True)
-class TrainingSettings:
+class TrainingSettings(Settings):
     """Training has no settings."""
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
+from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
 
@@ -60,7 +61,7 @@ class Uniform(ScoredTraceModel):
 
 
 @dataclass(frozen=True)
-class UniformSettings:
+class UniformSettings(Settings):
     """Uniform has no settings."""
 
 

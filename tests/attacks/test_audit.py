@@ -97,7 +97,7 @@ def test_unknown_estimators_are_refused_before_any_work(city):
     said = []
     with pytest.raises(InputError, match="one of ml"):
         reidentification_attacks(city, city, ["ml", "nobody"], say=said.append)
-    with pytest.raises(InputError, match="floor above 0"):
+    with pytest.raises(InputError, match="floor as a number above 0"):
         reidentification_attacks(city, city, ["ml", "ml floor=2.0"], say=said.append)
     with pytest.raises(InputError, match="some of ml"):
         reidentification_attacks(city, city, [])

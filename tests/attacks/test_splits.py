@@ -69,9 +69,9 @@ def test_who_is_chosen_depends_on_the_seed(city):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"known_share": 1.0}, "known_share between 0 and 1"),
+        ({"known_share": 1.0}, "known_share as a number above 0 and below 1"),
         ({"stranger_share": 1.0}, "stranger_share"),
-        ({"n_targets": 1}, "n_targets of at least 2"),
+        ({"n_targets": 1}, "n_targets as a whole number of at least 2"),
     ],
 )
 def test_impossible_splits_are_refused(wrong, message):

@@ -61,7 +61,7 @@ def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
         (("--key", "key"), "a release beside its key"),
         (("--released", "CITY", "--key", "key"), "a release, which a key is for"),
         (("--estimator", "magic"), "one of ml"),
-        (("--known-share", "1"), "known_share between 0 and 1"),
+        (("--known-share", "1"), "known_share as a number above 0 and below 1"),
         (("--plot", "curve.txt"), "a name that ends in"),
     ],
 )

@@ -278,7 +278,7 @@ def test_what_a_user_keeps_does_not_depend_on_how_others_are_numbered():
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_limits_below_one_are_refused(limit):
-    with pytest.raises(InputError, match=r"(?s)max_events of at least 1.*max_friends of at least 1"):
+    with pytest.raises(InputError, match=r"(?s)max_events as.*of at least 1.*max_friends as.*of at least 1"):
         ColocationLimits(limit, limit)
     with pytest.raises(InputError, match="max_colocations of at least 1"):
         greedy_colocations(*random_data(0), limit)

@@ -286,7 +286,7 @@ def test_a_graph_of_more_users_than_have_events(city):
 @pytest.mark.parametrize("name", ["epsilon_friendship", "epsilon_colocation", "epsilon_number", "epsilon_moves"])
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, np.inf, np.nan])
 def test_budgets_that_protect_nobody_are_refused(name, epsilon):
-    with pytest.raises(InputError, match=f"a positive, finite {name}"):
+    with pytest.raises(InputError, match=f"{name} as a finite number above 0"):
         ColocationSettings(**{name: epsilon})
 
 

@@ -295,8 +295,8 @@ def test_report_says_what_became_of_the_rows():
         ({"period_s": 86_400}, ["period_s only where slot_of_instant is a function; found 86400 s"]),
         ({"period_s": 86_400, "slot_of_instant": [0, 1]}, ["period_s only where slot_of_instant is a function"]),
         ({"period_s": 5000, "slot_of_instant": len}, ["a multiple of the step of 3600 s; found 5000 s"]),
-        ({"period_s": 0, "slot_of_instant": len}, ["a multiple of the step of 3600 s; found 0 s"]),
-        ({"step_s": 0, "max_gap_s": -1.0}, ["divides a day; found 0 s", "more than 0 s, or None; found -1.0"]),
+        ({"period_s": 0, "slot_of_instant": len}, ["period_s as a whole number of at least 1"]),
+        ({"step_s": 0, "max_gap_s": -1.0}, ["step_s as a whole number of at least 1", "max_gap_s as a number above 0"]),
     ],
 )
 def test_impossible_settings(settings, messages):

@@ -41,9 +41,9 @@ def test_official_cells_are_the_same(people_flow):
 
 def test_impossible_grids_list_every_problem():
     with pytest.raises(InputError) as error:
-        GridPlaces(41, 40, -200, 0, 0, 2)
-    assert len(error.value.problems) == 3
-    with pytest.raises(InputError, match="positive whole number of places; found 0"):
+        GridPlaces(41, 40, -200, 0, 1, 2)
+    assert len(error.value.problems) == 2
+    with pytest.raises(InputError, match="n_places as a whole number of at least 1; found 0"):
         MostVisited(0)
 
 

@@ -27,7 +27,7 @@ from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.settings import build_settings, describe_settings, help_of_fields
+from ppmtf_jax.settings import Settings, build_settings, describe_settings, help_of_fields
 from tests.support import every_place
 
 # Tables made by hand have few users.
@@ -93,7 +93,7 @@ def test_options_of_the_example_are_settings(name):
 
 
 @dataclass(frozen=True)
-class LineSettings:
+class LineSettings(Settings, subject="import"):
     """People on a line.
 
     Parameters
@@ -225,11 +225,11 @@ def test_a_grid_in_place_of_the_most_visited_places():
     ("values", "messages"),
     [
         ({"path": ""}, ["expected path as a file or folder; found ''."]),
-        ({"train_fraction": 1.0}, ["expected train_fraction between 0 and 1; found 1.0."]),
-        ({"train_fraction": float("nan")}, ["expected train_fraction between 0 and 1; found nan."]),
+        ({"train_fraction": 1.0}, ["expected train_fraction as a number above 0 and below 1; found 1.0."]),
+        ({"train_fraction": float("nan")}, ["expected train_fraction as a number above 0 and below 1; found nan."]),
         ({"time_zone": "Mars/Phobos"}, ["expected an IANA time zone such as Asia/Tokyo; found 'Mars/Phobos'."]),
         ({"time_zone": ""}, ["expected an IANA time zone such as Asia/Tokyo; found ''."]),
-        ({"n_places": 0}, ["expected a positive whole number of places; found 0."]),
+        ({"n_places": 0}, ["expected n_places as a whole number of at least 1 or 'none'; found 0."]),
         ({"grid": [1, 2, 3]}, ["expected grid as south, north, west, east, rows, columns; found 3 values."]),
         (
             {"grid": [1, 2, 3, 4, 5.0, 6]},
@@ -239,11 +239,11 @@ def test_a_grid_in_place_of_the_most_visited_places():
         (
             {"train_fraction": 0.0, "time_zone": "x", "grid": [1, 2], "step_s": 7000, "max_gap_s": 0.0},
             [
-                "expected train_fraction between 0 and 1; found 0.0.",
+                "expected max_gap_s as a number above 0 or 'none'; found 0.0.",
+                "expected train_fraction as a number above 0 and below 1; found 0.0.",
                 "expected an IANA time zone such as Asia/Tokyo; found 'x'.",
                 "expected grid as south, north, west, east, rows, columns; found 2 values.",
                 "expected a step in whole seconds that divides a day; found 7000 s.",
-                "expected a largest gap of more than 0 s, or None; found 0.0.",
             ],
         ),
     ],
@@ -266,8 +266,8 @@ def test_a_path_is_needed(name):
 
 def test_impossible_cities_are_all_told():
     assert refusal("toy-city", n_users=1, n_places=7, n_days=0, train_fraction=2) == [
-        "expected n_users of at least 2; found 1.",
-        "expected n_places of at least 8; found 7.",
-        "expected n_days of at least 1; found 0.",
-        "expected train_fraction between 0 and 1; found 2.0.",
+        "expected n_users as a whole number of at least 2; found 1.",
+        "expected n_places as a whole number of at least 8; found 7.",
+        "expected n_days as a whole number of at least 1; found 0.",
+        "expected train_fraction as a number above 0 and below 1; found 2.",
     ]

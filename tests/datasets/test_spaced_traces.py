@@ -125,9 +125,9 @@ def test_impossible_settings_are_all_told():
     with pytest.raises(InputError) as error:
         SpacedTraces(PLACES, n_traces=0, trace_length=-2, min_gap_s=-1)
     assert [str(problem).split(";")[0] for problem in error.value.problems] == [
-        "expected n_traces as a positive whole number",
-        "expected trace_length as a positive whole number",
-        "expected min_gap_s as a positive whole number",
+        "expected n_traces as a whole number of at least 1",
+        "expected trace_length as a whole number of at least 1",
+        "expected min_gap_s as a whole number of at least 1",
     ]
     for gap in (1800, float("nan")):
         with pytest.raises(InputError, match="max_gap_s above min_gap_s, 1800 s"):

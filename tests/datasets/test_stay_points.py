@@ -239,7 +239,7 @@ def test_spaced_traces_take_each_stay_once():
     "values", [{"distance_m": 0}, {"duration_s": -1}, {"max_gap_s": 0}, {"distance_m": float("nan")}]
 )
 def test_impossible_stays(values):
-    with pytest.raises(InputError, match="a positive, finite"):
+    with pytest.raises(InputError, match="as a finite number above 0"):
         StayPoints(**values)
 
 
@@ -251,9 +251,9 @@ def test_settings_of_stays_and_cells():
     settings = kind(Path("x"), grid=(39.7, 40.2, 116.1, 116.7), cell_m=500.0)
     assert settings.discretization().places == GridPlaces.of_cells(39.7, 40.2, 116.1, 116.7, 500)
     for values, message in (
-        ({"stay_duration_s": 0.0}, "finite duration_s"),
+        ({"stay_duration_s": 0.0}, "stay_duration_s as a finite number"),
         ({"cell_m": 500.0}, "found 6 values"),
-        ({"cell_m": -1.0, "grid": (1, 2, 3, 4)}, "finite cell_m"),
+        ({"cell_m": -1.0, "grid": (1, 2, 3, 4)}, "cell_m as a finite number"),
     ):
         with pytest.raises(InputError, match=message):
             kind(Path("x"), **values)

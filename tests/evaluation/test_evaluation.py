@@ -25,7 +25,7 @@ from ppmtf_jax.evaluation.metrics.transitions import tm_emd
 from ppmtf_jax.evaluation.metrics.visits import vf_tv
 from ppmtf_jax.evaluation.plots import privacy_bars, utility_bars
 from ppmtf_jax.evaluation.registry import METRICS
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Settings, build_settings
 from tests import support
 
 PLACES = support.places_in_line(6)
@@ -213,7 +213,7 @@ def test_settings_are_checked_at_once() -> None:
         EvaluationSettings(settings=wrong)
     text = str(caught.value)
     assert "5 problems" in text
-    for part in ("found 'tm_edm'", "tm_emd: expected at least one bin; found 0", "found 'bins'", "vf_tv as a table"):
+    for part in ("found 'tm_edm'", "tm_emd: expected n_bins as a whole number of at least 1; found 0", "found 'bins'", "vf_tv as a table"):
         assert part in text
     assert "membership: expected no settings; found 'floor'" in text
 
@@ -285,7 +285,7 @@ def test_every_quantity_is_explained(quantity: Quantity) -> None:
 
 
 @dataclass(frozen=True)
-class StaySettings:
+class StaySettings(Settings):
     offset: float = 0.0
 
 

@@ -224,7 +224,7 @@ def test_places_at_one_point_are_told() -> None:
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match=r"(?s)min_users of at least two.*n_cells of at least one cell"):
+    with pytest.raises(InputError, match=r"(?s)min_users as.*of at least 2.*n_cells as.*of at least 1"):
         GroupSettings(min_users=1, n_cells=0)
 
 

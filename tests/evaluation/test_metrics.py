@@ -283,7 +283,7 @@ def test_population_has_a_caveat_where_many_slots_are_empty() -> None:
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(InputError, match="at least one place"):
+    with pytest.raises(InputError, match="n_top as a whole number of at least 1"):
         PopulationSettings(n_top=0)
     with pytest.raises(InputError, match=r"(?s)at least one bin.*south < north"):
         TransitionSettings(n_bins=0, box=(36.0, 35.0, 139.0, 140.0))

@@ -291,7 +291,7 @@ def test_windows_of_two_events_are_told() -> None:
 
 def test_settings_that_mean_nothing_are_refused() -> None:
     for bin_km in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(InputError, match="bin_km above 0"):
+        with pytest.raises(InputError, match="bin_km as a finite number above 0"):
             JumpSettings(bin_km)
     with pytest.raises(InputError, match="at least one cell"):
         FlowSettings(0)

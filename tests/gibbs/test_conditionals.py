@@ -133,5 +133,5 @@ def test_hyper_prior_must_be_positive(name, value):
 
 
 def test_all_that_is_wrong_with_a_hyper_prior_is_told():
-    with pytest.raises(InputError, match=r"3 problems(.|\n)*finite mean(.|\n)*scale(.|\n)*degrees_of_freedom"):
+    with pytest.raises(InputError, match=r"3 problems(.|\n)*mean as a finite(.|\n)*scale(.|\n)*degrees_of_freedom"):
         HyperPrior(mean=float("nan"), scale=0.0, degrees_of_freedom=-1.0)

@@ -695,9 +695,9 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
     )
     found = [
         "found 'picture'", "found 'sede'", "out as text; found 3", "seed: expected a whole number", "table; found 10",
-        "[fit] expected one of", "Did you mean n_places?", "train_fraction between 0 and 1; found 2", "'Mars'",
-        "[import] expected a step", "[test] expected n_verifiers as a whole number", "k of at least 1; found 0",
-        "a positive, finite eta; found 0", "[evaluate] expected attacks as true or false; found 1",
+        "[fit] expected one of", "Did you mean n_places?", "train_fraction as a number", "'Mars'",
+        "[import] expected a step", "[test] expected n_verifiers as a whole number", "expected k as a whole number",
+        "eta as a finite number above 0; found 0", "[evaluate] expected attacks as true or false; found 1",
     ]  # fmt: skip
     assert [text for text in found if text not in str(error)] == []
     assert len(error.problems) == len(found)
@@ -711,12 +711,15 @@ def test_all_mistakes_of_a_file_are_listed(tmp_path):
         ('[import]\nsource = "foursquare"', "path as a file or folder; found nothing"),
         ('[import]\nsource = "checkins"\npath = "x"\ngrid = [1, 2]', "found 2 values"),
         ('[import]\nsource = "checkins"\npath = "x"\ngrid = [1, 2, 3, 4, 5.5, 0]', "whole numbers; found 5.5 and 0"),
-        ('[import]\nsource = "checkins"\npath = "x"\nn_places = 0', "positive whole number of places; found 0"),
+        ('[import]\nsource = "checkins"\npath = "x"\nn_places = 0', "n_places as a whole number of at least 1"),
         (
             '[import]\nsource = "toy-city"\n[fit]\nsystem = "ppmtf"\nrank = 0',
-            r"\[fit\] expected rank of at least 1; found 0",
+            r"\[fit\] expected rank as a whole number of at least 1; found 0",
         ),
-        ('[import]\nsource = "toy-city"\n[synthesize]\ntraces_per_user = 0', "traces_per_user of at least 1; found 0"),
+        (
+            '[import]\nsource = "toy-city"\n[synthesize]\ntraces_per_user = 0',
+            "traces_per_user as a whole number of at least 1",
+        ),
     ],
 )
 def test_one_mistake(tmp_path, text, message):

@@ -89,7 +89,10 @@ def test_traces_of_another_model_and_other_training_traces_are_refused(train, mo
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"k": 0}, "k of at least 1"), ({"max_intersection": 1.5}, "max_intersection from 0 to 1; found 1.5")],
+    [
+        ({"k": 0}, "k as a whole number of at least 1"),
+        ({"max_intersection": 1.5}, "max_intersection as a number from 0 to 1"),
+    ],
 )
 def test_impossible_settings_are_refused(settings, message):
     with pytest.raises(InputError, match=message):

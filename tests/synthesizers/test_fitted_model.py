@@ -357,6 +357,7 @@ import sys
 from dataclasses import dataclass
 import jax, jax.numpy as jnp, numpy as np
 from ppmtf_jax import FittedModel, fit, toy_city
+from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, TraceModel
 
@@ -380,7 +381,7 @@ class Stay(TraceModel):
         return {"place": StoredArray((sizes.users,), "int", 0, sizes.places - 1)}
 
 @dataclass(frozen=True)
-class StaySettings:
+class StaySettings(Settings):
     pass
 
 def learn(train, settings, seed, progress, checkpoints):

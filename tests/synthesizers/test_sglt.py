@@ -45,11 +45,11 @@ def places_of(traces: Traces, traces_per_user: int) -> np.ndarray:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters of at least 1; found 0"),
-        ({"remove_place_prob": 1.1}, "remove_place_prob from 0 to 1; found 1.1"),
-        ({"merge_prob": -0.1}, "merge_prob from 0 to 1; found -0.1"),
-        ({"remove_true_prob": float("nan")}, "remove_true_prob from 0 to 1; found nan"),
-        ({"randomization": 0.5}, "a finite randomization of at least 1; found 0.5"),
+        ({"n_clusters": 0}, "n_clusters as a whole number of at least 1 or 'none'; found 0"),
+        ({"remove_place_prob": 1.1}, "remove_place_prob as a number from 0 to 1; found 1.1"),
+        ({"merge_prob": -0.1}, "merge_prob as a number from 0 to 1; found -0.1"),
+        ({"remove_true_prob": float("nan")}, "remove_true_prob as a number from 0 to 1; found nan"),
+        ({"randomization": 0.5}, "randomization as a finite number of at least 1; found 0.5"),
     ],
 )
 def test_impossible_settings_are_refused(settings, message):

@@ -14,6 +14,7 @@ import pytest
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
+from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
@@ -87,7 +88,7 @@ class Walk(ScoredTraceModel):
 
 
 @dataclass(frozen=True)
-class WalkSettings:
+class WalkSettings(Settings):
     stride: int = 1
     jump: float = 0.0
 
@@ -155,7 +156,7 @@ def test_traces_depend_neither_on_the_batch_nor_on_their_number(chains):
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [({"traces_per_user": 0}, "traces_per_user of at least 1"), ({"batch_users": 0}, "at least one")],
+    [({"traces_per_user": 0}, "traces_per_user as a whole number of at least 1"), ({"batch_users": 0}, "at least one")],
 )
 def test_at_least_one_trace_and_user_at_a_time(chains, wrong, message):
     with pytest.raises(InputError, match=message):
@@ -399,6 +400,6 @@ def test_what_could_not_be_sampled_or_loaded_is_refused_after_the_fit(train, reg
         SYNTHESIZERS.remove("own")
 
 
-def test_settings_of_a_synthesizer_are_a_dataclass():
-    with pytest.raises(InputError, match="synthesizer 'own': expected a dataclass as settings; found int"):
-        Synthesizer("own", "Own", int, lambda *_: None, Walk)
+def test_settings_of_a_synthesizer_check_themselves():
+    with pytest.raises(InputError, match="system 'own': expected a class of settings; found int"):
+        SYNTHESIZERS.register(Synthesizer("own", "Own", int, lambda *_: None, Walk))

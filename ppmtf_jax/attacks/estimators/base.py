@@ -14,7 +14,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.registry import Registry
-from ppmtf_jax.settings import chosen_settings
+from ppmtf_jax.settings import Settings, Share, chosen_settings
 
 FLOOR = 1e-8
 """Probability of a transition that a user was never seen to make (section VI-A)."""
@@ -40,7 +40,7 @@ class PredictedCounts(Protocol):
 
 
 @dataclass(frozen=True)
-class EstimatorSettings:
+class EstimatorSettings(Settings, subject="estimator settings"):
     """Settings that every estimator has.
 
     Parameters
@@ -49,15 +49,7 @@ class EstimatorSettings:
         Probability that every transition has at least, before a row is scaled to 1 again.
     """
 
-    floor: float = FLOOR
-
-    def __post_init__(self) -> None:
-        if problems := self._problems():
-            raise InputError("estimator settings", problems)
-
-    def _problems(self) -> list[Problem | str]:
-        good = 0 < self.floor < 1
-        return [] if good else [Problem("a floor above 0 and below 1", repr(self.floor))]
+    floor: Share = FLOOR
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from annotated_types import Ge, Gt, Lt
 from jaxtyping import Array, Bool, Float, Int
 from scipy import sparse
 
@@ -29,6 +30,7 @@ from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar, spinner
+from ppmtf_jax.settings import Positive
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
 BETAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
@@ -57,22 +59,10 @@ class GroupSparseSettings(TensorFactorizationSettings):
         Of Markov clustering.
     """
 
-    beta: float | Literal["cross-validated"] = "cross-validated"
+    beta: Positive | Literal["cross-validated"] = "cross-validated"
     groups: Literal["mcl", "shuffled", "one", "singletons"] = "mcl"
-    adjacency_weight: float = ADJACENCY_WEIGHT
-    inflation: float = 2.0
-
-    def _problems(self) -> list[Problem | str]:
-        problems = super()._problems()
-        if self.beta != "cross-validated" and not (isinstance(self.beta, (int, float)) and 0 < self.beta < np.inf):
-            problems.append(Problem("beta above 0, or 'cross-validated'", repr(self.beta)))
-        if self.groups not in ("mcl", "shuffled", "one", "singletons"):
-            problems.append(Problem("groups 'mcl', 'shuffled', 'one' or 'singletons'", repr(self.groups)))
-        if not 0 <= self.adjacency_weight < np.inf:
-            problems.append(Problem("adjacency_weight of at least 0", repr(self.adjacency_weight)))
-        if not 1 < self.inflation < np.inf:
-            problems.append(Problem("an inflation above 1", repr(self.inflation)))
-        return problems
+    adjacency_weight: Annotated[float, Ge(0), Lt(np.inf)] = ADJACENCY_WEIGHT
+    inflation: Annotated[float, Gt(1), Lt(np.inf)] = 2.0
 
 
 @dataclass(frozen=True, eq=False)

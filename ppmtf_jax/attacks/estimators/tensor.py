@@ -19,8 +19,8 @@ from ppmtf_jax.attacks.pairwise_factorization import (
     start_factors,
 )
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import Problem
 from ppmtf_jax.runtime.progress import spinner
+from ppmtf_jax.settings import Count, Positive
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,9 @@ class TensorFactorizationSettings(EstimatorSettings):
         Over all factors.
     """
 
-    rank: int = 16
-    alpha: float = 1e-3
-    n_sweeps: int = 40
-
-    def _problems(self) -> list[Problem | str]:
-        problems = super()._problems()
-        problems += [
-            Problem(f"{name} of at least 1", repr(n)) for name in ("rank", "n_sweeps") if (n := vars(self)[name]) < 1
-        ]
-        # With 0 a user without transitions would keep her random start.
-        return problems + ([] if 0 < self.alpha < np.inf else [Problem("alpha above 0", repr(self.alpha))])
+    rank: Count = 16
+    alpha: Positive = 1e-3
+    n_sweeps: Count = 40
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores
-from ppmtf_jax.attacks.membership.trace_densities import DENSITIES, Density, joined, log_density_per_event, windows_of
+from ppmtf_jax.attacks.membership.trace_densities import Density, joined, log_density_per_event, windows_of
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.comparable import check_disjoint_users
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
@@ -22,6 +22,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import same_period
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import MEMBERSHIP_AUC, people_of_both
+from ppmtf_jax.settings import Settings, Share
 from ppmtf_jax.streams import Stage, numpy_stream
 
 USUAL_CONCENTRATION = 30.0
@@ -33,7 +34,7 @@ REFERENCE_STREAM = 0
 
 
 @dataclass(frozen=True)
-class DensityRatioSettings:
+class DensityRatioSettings(Settings, subject="density-ratio attack"):
     """Settings of the density-ratio attack.
 
     Parameters
@@ -51,27 +52,7 @@ class DensityRatioSettings:
     """
 
     density: Density = "chain"
-    reference_fraction: float = 0.5
-
-    def __post_init__(self) -> None:
-        problems = density_problems(self.density)
-        if not 0 < self.reference_fraction < 1:
-            problems.append(Problem("reference_fraction between 0 and 1", repr(self.reference_fraction)))
-        if problems:
-            raise InputError("density-ratio attack", problems)
-
-
-def density_problems(density: str) -> list[Problem]:
-    """A problem where there is no such density.
-
-    Examples
-    --------
-    >>> print(density_problems("chains")[0])
-    expected density as 'chain' or 'kernel'; found 'chains'.
-    """
-    if density in DENSITIES:
-        return []
-    return [Problem(f"density as {' or '.join(map(repr, DENSITIES))}", repr(density))]
+    reference_fraction: Share = 0.5
 
 
 def density_ratios(

@@ -18,10 +18,11 @@ from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quan
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import ADVANTAGE, people_of_both
+from ppmtf_jax.settings import Settings
 
 
 @dataclass(frozen=True)
-class LikelihoodRatioSettings:
+class LikelihoodRatioSettings(Settings, subject="likelihood-ratio attack"):
     """Settings of the likelihood-ratio attack.
 
     Parameters

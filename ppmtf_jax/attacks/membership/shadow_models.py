@@ -31,7 +31,7 @@ from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from ppmtf_jax.runtime.progress import in_words, progress_bar
-from ppmtf_jax.settings import build_settings
+from ppmtf_jax.settings import Count, Settings, build_settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
@@ -49,7 +49,7 @@ ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 
 
 @dataclass(frozen=True)
-class ShadowModelSettings:
+class ShadowModelSettings(Settings, subject="shadow models"):
     """Settings of the attack with shadow models.
 
     Parameters
@@ -76,17 +76,17 @@ class ShadowModelSettings:
     system_settings: dict = field(default_factory=dict)
     test_settings: dict | None = None
     n_shadows: int = N_SHADOWS
-    n_attacked: int = MOST_ATTACKED
+    n_attacked: Count = MOST_ATTACKED
 
-    def __post_init__(self) -> None:
+    def problems(self) -> list[Problem | str]:
+        """What is wrong with the number of models, and what the synthesizer and the test refuse."""
         problems = _problems(self.n_shadows, self.n_attacked)
         try:
             build_settings(SYNTHESIZERS[self.system].settings, self.system_settings, self.system)
             build_settings(PrivacyTestSettings, self.test_settings or {}, "test")
         except InputError as error:
             problems += error.problems
-        if problems:
-            raise InputError("shadow models", problems)
+        return problems
 
 
 def infer_by_shadow_models(

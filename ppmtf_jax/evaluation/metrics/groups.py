@@ -12,18 +12,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge
 from scipy import sparse
 
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import row_shares, row_variation, row_variation_from
 from ppmtf_jax.evaluation.metrics.mobility import read_places
 from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MIN_USERS = 20
@@ -37,7 +39,7 @@ NO_GROUP = "No group has as many training users as are asked for"
 
 
 @dataclass(frozen=True)
-class GroupSettings:
+class GroupSettings(Settings, subject="groups"):
     """Settings of group fidelity.
 
     Parameters
@@ -53,17 +55,8 @@ class GroupSettings:
         Groups of fewer than two users, which have no halves, or no cell.
     """
 
-    min_users: int = MIN_USERS
-    n_cells: int = N_CELLS
-
-    def __post_init__(self) -> None:
-        problems = []
-        if self.min_users < 2:
-            problems.append(Problem("min_users of at least two", repr(self.min_users)))
-        if self.n_cells < 1:
-            problems.append(Problem("n_cells of at least one cell", repr(self.n_cells)))
-        if problems:
-            raise InputError("groups", problems)
+    min_users: Annotated[int, Ge(2)] = MIN_USERS
+    n_cells: Count = N_CELLS
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,6 @@ from scipy import sparse
 from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import (
     row_shares,
     row_variation,
@@ -27,6 +26,7 @@ from ppmtf_jax.evaluation.distributions import (
     wasserstein,
 )
 from ppmtf_jax.evaluation.registry import METRICS, NEAR_TRAINING
+from ppmtf_jax.settings import Count, Positive, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MIN_EVENTS = 2
@@ -42,7 +42,7 @@ ONE_POINT = "All places are at one point: this says nothing"
 
 
 @dataclass(frozen=True)
-class JumpSettings:
+class JumpSettings(Settings, subject="jump lengths"):
     """Settings of jump lengths.
 
     Parameters
@@ -56,15 +56,11 @@ class JumpSettings:
         It is not above 0.
     """
 
-    bin_km: float = BIN_KM
-
-    def __post_init__(self) -> None:
-        if not 0 < self.bin_km < math.inf:
-            raise InputError("jump lengths", [Problem("bin_km above 0", repr(self.bin_km))])
+    bin_km: Positive = BIN_KM
 
 
 @dataclass(frozen=True)
-class FlowSettings:
+class FlowSettings(Settings, subject="flows"):
     """Settings of flows.
 
     Parameters
@@ -78,11 +74,7 @@ class FlowSettings:
         There is none.
     """
 
-    n_cells: int = N_CELLS
-
-    def __post_init__(self) -> None:
-        if self.n_cells < 1:
-            raise InputError("flows", [Problem("n_cells of at least one cell", repr(self.n_cells))])
+    n_cells: Count = N_CELLS
 
 
 # What windows are like

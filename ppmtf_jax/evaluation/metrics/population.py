@@ -9,15 +9,15 @@ import numpy as np
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import total_variation
 from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.settings import Count, Settings
 
 N_TOP = 50
 
 
 @dataclass(frozen=True)
-class PopulationSettings:
+class PopulationSettings(Settings, subject="TP-TV"):
     """Settings of TP-TV.
 
     Parameters
@@ -31,11 +31,7 @@ class PopulationSettings:
         There is none.
     """
 
-    n_top: int = N_TOP
-
-    def __post_init__(self) -> None:
-        if self.n_top < 1:
-            raise InputError("TP-TV", [Problem("n_top of at least one place", repr(self.n_top))])
+    n_top: Count = N_TOP
 
 
 def population_by_slot(traces: Traces) -> np.ndarray:

@@ -11,9 +11,10 @@ from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance
 from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
@@ -22,7 +23,7 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
-class TransitionSettings:
+class TransitionSettings(Settings, subject="bins of the transition matrix"):
     """Settings of TM-EMD.
 
     Parameters
@@ -38,18 +39,14 @@ class TransitionSettings:
         There is no bin, or the box is empty.
     """
 
-    n_bins: int = N_BINS
+    n_bins: Count = N_BINS
     box: tuple[float, ...] | None = None
 
-    def __post_init__(self) -> None:
-        problems = []
-        if self.n_bins < 1:
-            problems.append(Problem("at least one bin", repr(self.n_bins)))
-        if self.box is not None and not _is_box(self.box):
-            found = repr(self.box)
-            problems.append(Problem("a box (south, north, west, east) with south < north and west < east", found))
-        if problems:
-            raise InputError("bins of the transition matrix", problems)
+    def problems(self) -> list[Problem | str]:
+        """A box that is none."""
+        if self.box is None or _is_box(self.box):
+            return []
+        return [Problem("a box (south, north, west, east) with south < north and west < east", repr(self.box))]
 
 
 def transition_counts(traces: Traces) -> sparse.csr_array:

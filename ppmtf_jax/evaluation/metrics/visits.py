@@ -9,15 +9,15 @@ import numpy as np
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import total_variation
 from ppmtf_jax.evaluation.registry import LARGE_PART, METRICS, NEAR_TRAINING
+from ppmtf_jax.settings import Count, Settings
 
 MIN_EVENTS = 5
 
 
 @dataclass(frozen=True)
-class VisitSettings:
+class VisitSettings(Settings, subject="VF-TV"):
     """Settings of VF-TV.
 
     Parameters
@@ -31,11 +31,7 @@ class VisitSettings:
         There is no bin.
     """
 
-    n_bins: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n_bins is not None and self.n_bins < 1:
-            raise InputError("VF-TV", [Problem("n_bins of at least one bin", repr(self.n_bins))])
+    n_bins: Count | None = None
 
 
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from annotated_types import Ge
 
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.data.comparable import index_of_ids
@@ -14,12 +15,13 @@ from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.evaluation import UNIFORM_SEED, Evaluation
 from ppmtf_jax.evaluation.metrics.mobility import MIN_EVENTS
 from ppmtf_jax.evaluation.metrics.mobility import SEED as WINDOW_SEED
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
+from ppmtf_jax.settings import Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
@@ -36,7 +38,7 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True)
-class ReportSettings:
+class ReportSettings(Settings, subject="report"):
     """How much work a report is.
 
     Parameters
@@ -54,16 +56,13 @@ class ReportSettings:
         Fewer than two users, or no estimator.
     """
 
-    n_users: int = N_USERS
+    n_users: Annotated[int, Ge(2)] = N_USERS
     estimators: tuple[str, ...] | None = None
     fast: bool = False
 
-    def __post_init__(self) -> None:
-        problems = [] if self.n_users >= 2 else [Problem("n_users of at least 2", repr(self.n_users))]
-        if self.estimators == ():
-            problems.append(Problem("at least one estimator", "none"))
-        if problems:
-            raise InputError("report", problems)
+    def problems(self) -> list[Problem | str]:
+        """No estimator at all."""
+        return [Problem("at least one estimator", "none")] if self.estimators == () else []
 
 
 class Attacked(NamedTuple):

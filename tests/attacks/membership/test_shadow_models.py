@@ -113,7 +113,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     for n_shadows in (4, 7):
         with pytest.raises(InputError, match=f"even n_shadows of at least 6; found {n_shadows}"):
             shadow_model_scores(train, train, test, copy, n_shadows=n_shadows)
-    with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied of at least 0; found -1"):
+    with pytest.raises(InputError, match=r"(?s)even n_shadows.*n_copied as a whole number of at least 0; found -1"):
         ShadowModelSettings("sgd", {"n_copied": -1}, n_shadows=5)
     with pytest.raises(InputError, match=r"one of bridge.*; found 'sgt'"):
         ShadowModelSettings("sgt")
