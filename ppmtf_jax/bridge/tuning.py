@@ -44,8 +44,9 @@ N_FOLDS = 10
 # Clusterings take longer: one quarter of the users is held out, once.
 HELD_OUT_OF = 4
 BANDWIDTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
+EXPONENTS = (1.0, 0.75, 0.5)
 POPULATION_GRID = PopulationSmoothing(
-    (1.0, 0.75, 0.5),
+    EXPONENTS,
     (PLACE_USERS, PLACE_USERS + 1, PLACE_USERS + 2),
     BANDWIDTHS,
     (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 20.0, 40.0),
@@ -99,7 +100,8 @@ class BridgeChoice(NamedTuple):
             return [type(value)(each) for value, each in zip(values, found, strict=True)]
 
         gains = dict(zip(self.gains, same(tuple(self.gains.values())), strict=True))
-        return BridgeChoice(*(type(part)(*same(part)) for part in self[:3]), gains)
+        of_population, of_moves, of_clusters = (type(part)(*same(part)) for part in self[:3])
+        return BridgeChoice(of_population, of_moves, of_clusters, gains)
 
 
 def choose(
@@ -145,7 +147,7 @@ def choose_population(visits: VisitCounts, time_grid: TimeGrid, random: np.rando
     folds = []
     for others, held_out in random_folds(visits.n_users, N_FOLDS, random):
         learned = visits.of_users(others)
-        counts = {exponent: BoundedCounts.of(learned, exponent, time_grid) for exponent in POPULATION_GRID.exponent}
+        counts = {exponent: BoundedCounts.of(learned, exponent, time_grid) for exponent in EXPONENTS}
         folds.append((counts, visits.of_users(held_out)))
 
     def score(smoothing: PopulationSmoothing) -> Float[np.ndarray, " user"]:

@@ -49,11 +49,6 @@ class Synthesizer:
         Class of the trace model.
     claims : function of (trace model, settings) that returns `Claims`
         Its numbers, such as of users in a cluster, come from the model, since they can differ from the settings.
-
-    Raises
-    ------
-    InputError
-        The settings are not a dataclass.
     """
 
     name: str

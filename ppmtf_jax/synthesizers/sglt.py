@@ -50,7 +50,8 @@ class SGLTSettings(Settings):
     Parameters
     ----------
     n_clusters : int, optional
-        How many clusters of places with a similar meaning (c); by default a quarter of the places. Fewer protect better.
+        Number of clusters of places with a similar meaning (c); by default a quarter of the places. Fewer protect
+        better.
     remove_place_prob : float
         Share of a cluster's places that a synthetic trace cannot be at (par_c), where at least 3 places stay.
     merge_prob : float

@@ -12,7 +12,7 @@ from ppmtf_jax.bridge.chains import TOLERANCE, Chains, fit_chains
 from ppmtf_jax.bridge.moves import Movement, Stays
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.datasets.toy_city import toy_city
-from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people, place_table
+from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people
 
 N_CLUSTERS = 3
 SLOTS = GRID.slot_of_instant[:PERIOD]
@@ -118,18 +118,6 @@ def test_coarse_cells_keep_the_marginals(train, marginals, share):
     for pair, (before, after) in enumerate(chains.slots):
         arrived = np.einsum("ka,kab->kb", marginals[:, before], probabilities(chains, coarse, pair))
         assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 < 2e-3
-
-
-def test_a_period_of_one_instant_has_a_chain_that_nobody_asks(marginals, share, movement):
-    assert fit_chains(marginals, share, movement, SLOTS[:1]).slots.tolist() == [[0, 0]]
-
-
-def test_places_of_no_distance_are_all_as_near(train, marginals, share):
-    at_one_point = place_table()
-    at_one_point.latitude[:], at_one_point.longitude[:] = 35.0, 139.0
-    movement = movement_of(train, space_of(at_one_point))
-    assert len(movement.counts.covered) == 1
-    assert fit_chains(marginals, share, movement, SLOTS).marginal_error < 1e-3
 
 
 def test_a_city_is_fitted_to_the_end():

@@ -12,7 +12,6 @@ from ppmtf_jax.bridge.gravity import fit_gravity
 from ppmtf_jax.bridge.moves import (
     LEAST_STAY,
     MOST_STAY,
-    MoveCounts,
     Movement,
     MoveSmoothing,
     SeenMoves,
@@ -22,8 +21,7 @@ from ppmtf_jax.bridge.moves import (
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import VisitCounts, population, slot_kernel
-from ppmtf_jax.data.time_grid import TimeGrid
-from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people, place_table
+from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people
 
 
 @pytest.fixture(scope="module")
@@ -163,13 +161,3 @@ def test_without_moves_people_go_where_people_are():
     steps = Transitions(places * 0, places * 0, places * 0, places, GRID.n_slots, N_PLACES)
     found = np.exp(movement.log_probabilities(steps)) / (1 - movement.stays.at_place[0, 0])
     np.testing.assert_allclose(found, shares[1:] / shares.sum(), rtol=1e-5)
-
-
-def test_one_place_has_nowhere_to_go():
-    table = place_table(1)
-    space = space_of(table)
-    steps = Transitions(np.zeros(2, int), np.zeros(2, int), np.zeros(2, int), np.zeros(2, int), 1, 1)
-    grid = TimeGrid.cyclic("2024-01-01", 3600, 2, slot_s=7200)
-    movement = Movement.of(MoveCounts.of(steps, np.ones((1, 1)), space, grid), MOVES)
-    assert movement.weights.gravity.tolist() == [[0]]
-    assert np.isfinite(movement.log_probabilities(steps)).all()

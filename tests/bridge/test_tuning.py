@@ -12,7 +12,7 @@ from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
-from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, first_within_error, random_folds
+from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, first_within_error
 from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.synthesizers import bridge
@@ -52,9 +52,7 @@ def test_a_number_of_clusters_that_is_given_is_kept(train, visits):
     smoothing, gains = chosen_clusters(visits, train, n_clusters=3)
     assert smoothing.n_clusters == 3
     assert list(gains) == [3]
-
-
-def test_fewer_users_than_two_clusters_need_are_not_searched(train, visits):
+    # Fewer users than two clusters need are one cluster.
     smoothing, gains = chosen_clusters(visits, train, min_users=41)
     assert (smoothing.n_clusters, gains) == (1, {})
 
@@ -89,12 +87,6 @@ def test_settings_are_chosen_by_what_others_did(train, visits, bug, monkeypatch)
     assert moves != tuning.MOVE_START
 
 
-def test_without_steps_moves_are_smoothed_as_the_search_starts(train, visits):
-    nobody = Transitions.of(train).of_users(np.zeros(0, np.int64))
-    found = choose_moves(nobody, visits, POPULATION, space_of(train.places), GRID, np.random.default_rng(0))
-    assert found == tuning.MOVE_START
-
-
 def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeypatch):
     chosen = tuning.MoveSmoothing(300.0, 5000.0, 1000.0, 4.0)
     used = []
@@ -125,10 +117,6 @@ def test_the_fewest_within_one_error_of_the_best():
     assert first_within_error([far, near, best]) == 1
     assert first_within_error([best, near]) == 0
     assert first_within_error([far, best]) == 1
-
-
-def test_nobody_is_in_two_folds_of_few_users():
-    assert [len(own) for _, own in random_folds(3, 10, np.random.default_rng(0))] == [1, 1, 1]
 
 
 def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monkeypatch):

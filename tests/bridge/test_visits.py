@@ -64,3 +64,4 @@ def test_folds_share_out_all_users():
     folds = [own for _, own in random_folds(10, 4, np.random.default_rng(0))]
     assert sorted(np.concatenate(folds).tolist()) == list(range(10))
     assert {len(fold) for fold in folds} == {2, 3}
+    assert [len(own) for _, own in random_folds(3, 10, np.random.default_rng(0))] == [1, 1, 1]

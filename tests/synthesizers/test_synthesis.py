@@ -15,13 +15,12 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.settings import Settings
-from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.uniform import UniformSettings
-from ppmtf_jax.trace_models.base import MarkovModel, ScoredTraceModel, StoredArray, TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, TraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
     GRID,
@@ -262,15 +261,6 @@ def test_no_secret_is_shown(train):
     assert not any(str(seed) in shown for seed in (model.seed, synthetic.origin.seed, verdicts.seed.value))
 
 
-def test_fit_and_synthesis_share_no_key():
-    """With one seed for both, trace 0 of user 0 used the keys of chain 0's sweeps."""
-    keys = {str(jax.random.key_data(jax_stream(3, stage)).tolist()) for stage in Stage}
-    assert len(keys) == len(Stage)
-    own = jax.random.key_data(jax.random.fold_in(jax.random.fold_in(jax_stream(3, Stage.SYNTHESIS), 0), 0))
-    sweeps = [jax.random.key_data(jax.random.fold_in(jax_stream(3, Stage.FIT), n)) for n in range(200)]
-    assert not any((own == sweep).all() for sweep in sweeps)
-
-
 @pytest.mark.usefixtures("walk")
 def test_traces_know_the_model_that_made_them(train, tmp_path):
     model, other = (fit(train, "walk", jump=jump, seed=3) for jump in (0.25, 0.5))
@@ -294,39 +284,6 @@ def test_traces_know_the_model_that_made_them(train, tmp_path):
     frame.to_parquet(tmp_path / "synthetic" / "traces.parquet")
     with pytest.raises(InputError, match=r"traces as they were written; found others\. Synthesize them again"):
         Traces.load(tmp_path / "synthetic")
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Unscored(MarkovModel):
-    """A model that can be sampled, and says nothing of probabilities."""
-
-    n_places: jax.Array
-
-    def sample_first(self, key, user):
-        return jax.random.randint(key, (), 0, self.n_places)
-
-    def sample_next(self, key, user, instant, place):
-        return self.sample_first(key, user)
-
-    def to_arrays(self):
-        return {"n_places": np.asarray(self.n_places)}
-
-    @classmethod
-    def from_arrays(cls, arrays):
-        return cls(jnp.asarray(arrays["n_places"]))
-
-    @classmethod
-    def stored_arrays(cls, sizes):
-        return {"n_places": StoredArray((), "int", sizes.places, sizes.places)}
-
-
-def test_a_model_without_likelihoods_synthesizes_and_is_not_tested():
-    model = fitted("unscored", Unscored(jnp.asarray(PLACES)))
-    synthetic = synthesize(model, seed=1)
-    assert len(np.unique(synthetic.place)) == PLACES
-    with pytest.raises(InputError, match="a model whose traces have a likelihood; found unscored"):
-        plausible_deniability_test(model, synthetic)
 
 
 # Asking for what is not there
@@ -388,7 +345,6 @@ class Plain(TraceModel):
     [
         (Plain, Plain(), "expected a trace model that is a JAX pytree.*class Plain with @jax.tree_util"),
         (Walk, Plain(), "expected a Walk, as registered, from its fit; found Plain"),
-        (Walk, None, "expected a Walk, as registered, from its fit; found NoneType"),
     ],
 )
 def test_what_could_not_be_sampled_or_loaded_is_refused_after_the_fit(train, registered, given, message):
