@@ -61,24 +61,6 @@ def fit_clusters(
         In the same state in every process.
     n_sweeps : int
         Sweeps of EM.
-
-    Examples
-    --------
-    Five users commute to place 1, five stay at place 0:
-
-    >>> grid = TimeGrid.each_instant("2024-01-01T08:00:00", 3600, 2)
-    >>> user, slot = np.divmod(np.arange(20, dtype=np.int32), 2)
-    >>> place = np.where((user < 5) & (slot == 1), 1, 0).astype(np.int32)
-    >>> one = np.ones(20, np.float32)
-    >>> visits = VisitCounts(user, slot, place, one, n_users=10, n_slots=2, n_places=3)
-    >>> population = visits.total() + 1
-    >>> population /= population.sum(axis=1, keepdims=True)
-    >>> space = Space(cell=np.arange(3, dtype=np.int32), km=np.zeros((3, 3), np.float32))
-    >>> smoothing = ClusterSmoothing(n_clusters=2, blur_km=0.0, population_mass=0.1, slot_bandwidth=0.0)
-    >>> random = np.random.default_rng(0)
-    >>> clusters = fit_clusters(visits, population, space, smoothing, time_grid=grid, min_users=4, random=random)
-    >>> len(set(clusters.of_user[:5])), len(set(clusters.of_user[5:])), clusters.share.tolist()
-    (1, 1, [0.5, 0.5])
     """
     n_clusters = max(1, min(smoothing.n_clusters, visits.n_users // min_users, kmeans.MAX_USERS))
     smoother = ClusterSmoother(population, space, smoothing, time_grid)
@@ -119,11 +101,6 @@ def assign(scores: Float[np.ndarray, "user cluster"], min_users: int) -> Int[np.
 
     The smallest cluster is dissolved, and its users go to their best remaining clusters, until no cluster is too small;
     then clusters are numbered anew. Fewer users than twice `min_users` are one cluster.
-
-    Examples
-    --------
-    >>> assign(np.log([[0.8, 0.2, 0.1], [0.7, 0.4, 0.1], [0.1, 0.5, 0.9], [0.2, 0.9, 0.8], [0.1, 0.9, 0.8]]), 2)
-    array([0, 0, 1, 1, 1], dtype=int32)
     """
     n_users, n_clusters = scores.shape
     of_user = scores.argmax(axis=1)

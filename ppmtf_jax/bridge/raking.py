@@ -19,14 +19,6 @@ def rake(
     """Scale distributions so that sum_k share_k theta_k is the population, up to 1e-5 in total variation in each slot.
 
     Iterative proportional fitting, at most 100 rounds: scale places to the population, then clusters to sum 1.
-
-    Examples
-    --------
-    >>> distributions = np.array([[[0.9, 0.1]], [[0.2, 0.8]]], np.float32)
-    >>> share = np.array([0.5, 0.5])
-    >>> raked = rake(distributions, share, np.array([[0.7, 0.3]]))
-    >>> np.tensordot(share, raked, 1).round(4), raked.sum(axis=2).round(6).tolist()
-    (array([[0.7, 0.3]]), [[1.0], [1.0]])
     """
 
     def rake_slot(slot: int) -> Float[np.ndarray, "cluster place"]:

@@ -42,13 +42,6 @@ def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
     """Group places into at most `max_cells` cells with equal numbers of places, and measure distances.
 
     Cells are halved repeatedly at the median of their longer side.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> places = toy_city(n_users=5, n_places=50, seed=0).traces.places
-    >>> space_of(places).is_exact, len(space_of(places, max_cells=20).km)
-    (True, 16)
     """
     position = places.position_km()
     if len(places) <= max_cells:

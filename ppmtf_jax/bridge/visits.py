@@ -143,14 +143,6 @@ def population(
     p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), with c the counts that enough users made, T the kernel over slots, M the
     number of places, m the place mass, and q(b) ~ c(b) + the uniform mass times the mean of c over places. A count of a
     place in a slot needs enough users in its stretch of time, a count over all slots enough users in all.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> traces = toy_city(n_users=20, seed=0).traces
-    >>> shares = population(VisitCounts.of(traces), PopulationSmoothing(1.0, 2, 0.0, 0.1, 0.3), traces.time_grid)
-    >>> bool((shares > 0).all()), bool(np.allclose(shares.sum(axis=1), 1))
-    (True, True)
     """
     counts = BoundedCounts.of(visits, smoothing.exponent, time_grid)
     return smoothed_population(counts, smoothing, slot_kernel(time_grid, smoothing.slot_bandwidth))

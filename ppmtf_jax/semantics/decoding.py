@@ -31,13 +31,6 @@ def aggregate_transitions(
 
     The first is P(a, b) = (N(a, b) + 1 / places) / (N(a) + 1), with N the counts of all users, the second is
     proportional to max(1 km, distance)^-2.
-
-    Examples
-    --------
-    >>> places = PlaceTable(np.arange(2), np.array([35.0, 35.1]), np.array([139.0, 139.0]))
-    >>> aggregate_transitions(np.array([[3, 0], [0, 0]]), places).round(3)
-    array([[0.933, 0.067],
-           [0.254, 0.746]])
     """
     seen = transitions + 1 / len(places)
     near = np.maximum(NEAREST_KM, _distance_km(places)) ** -2

@@ -37,12 +37,6 @@ def cluster_places(
     ------
     InputError
         More clusters than places, or none.
-
-    Examples
-    --------
-    >>> similarity = np.kron(np.eye(3), np.ones((2, 2))) + 0.01
-    >>> cluster = cluster_places(similarity, 3, jax.random.key(0))
-    >>> np.testing.assert_array_equal(cluster[0::2], cluster[1::2])
     """
     n_places = len(similarity)
     if not 1 <= n_clusters <= n_places:

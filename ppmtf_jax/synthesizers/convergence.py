@@ -49,16 +49,6 @@ def diagnose_model(
     ------
     InputError
         The system has no chains, or the traces are not those of the model.
-
-    Examples
-    --------
-    ::
-
-        train = toy_city(n_users=100, seed=0).traces
-        model = fit(train, "ppmtf", PPMTFSettings(rank=8, n_sweeps=100, zeros="weighted"))
-        diagnosis = diagnose_model(model, train, seed=1)
-        print(diagnosis.overview())
-        print(*diagnosis.advice)
     """
     if model.system not in COUPLINGS:
         way_out = (

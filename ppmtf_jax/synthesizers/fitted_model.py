@@ -184,8 +184,6 @@ class FittedModel:
             Reproduces the traces. It is part of the secret. By default it comes from the operating system.
         batch_users : int
             Users at a time, at least 1, which bounds the memory.
-        progress : bool
-            Show a progress bar on a terminal.
 
         Returns
         -------

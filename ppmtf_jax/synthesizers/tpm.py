@@ -104,13 +104,6 @@ def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, 
     """Like `fit`, with a noise source that several mechanisms share, such as one of an `Accountant`.
 
     The settings of the model record whether the noise was secure.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, seed = toy_city(n_users=20, seed=0).traces, Seed(0, given=True)
-    >>> fit_with_noise(train, TPMSettings(), SeededNoise(3), seed=seed).settings["noise"]
-    'seeded'
     """
     used = replace(settings, noise="secure" if noise.is_private else "seeded")
     return FittedModel.of("tpm", asdict(used), seed, train, _noisy_chain(train, used, noise, seed.value))
