@@ -39,21 +39,15 @@ from tests.trace_models.examples import (
     USERS,
     fitted,
     random_chains,
-    random_training,
 )
 
 
-@pytest.fixture(scope="module")
-def train() -> Traces:
-    return random_training()
+@pytest.fixture
+def train(random_train) -> Traces:
+    return random_train
 
 
-@pytest.fixture(scope="module")
-def chains() -> FittedModel:
-    return fitted("ppmtf", random_chains())
-
-
-@pytest.mark.parametrize("system", ["ppmtf", "itf", "sgd", "uniform"])
+@pytest.mark.parametrize("system", ["ppmtf", "itf", "sgd", "uniform", "tpm", "training"])
 def test_a_model_folder_is_read_back_identically(tmp_path, train, system):
     if system in ("ppmtf", "itf"):
         model = fitted(system, random_chains(shared=system == "ppmtf"))
@@ -80,6 +74,7 @@ def test_a_model_folder_is_replaced_only_on_request(tmp_path, train):
     with pytest.raises(InputError, match="model"):
         model.save(tmp_path / "model")
     model.save(tmp_path / "model", overwrite=True)
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o700
     assert FittedModel.load(tmp_path / "model").n_users == USERS
 
 
@@ -94,10 +89,6 @@ def mark_anew(folder: Path) -> None:
     marker = json.loads((folder / MARKER).read_text())
     marker["files"] = {name: checksum(folder / name) for name in marker["files"]}
     (folder / MARKER).write_text(json.dumps(marker))
-
-
-def test_a_model_is_readable_by_its_owner_alone(folder):
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize(

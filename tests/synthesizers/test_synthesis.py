@@ -17,9 +17,7 @@ from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.synthesizers.uniform import UniformSettings
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, TraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
@@ -29,20 +27,12 @@ from tests.trace_models.examples import (
     PLACES,
     TABLE,
     USERS,
-    fitted,
-    random_chains,
-    random_training,
 )
 
 
-@pytest.fixture(scope="module")
-def train() -> Traces:
-    return random_training()
-
-
-@pytest.fixture(scope="module")
-def chains() -> FittedModel:
-    return fitted("ppmtf", random_chains())
+@pytest.fixture
+def train(random_train) -> Traces:
+    return random_train
 
 
 # Generating
@@ -153,15 +143,6 @@ def test_traces_depend_neither_on_the_batch_nor_on_their_number(chains):
     assert not np.array_equal(synthesize(chains, traces_per_user=3, seed=3).place, whole.place)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [({"traces_per_user": 0}, "traces_per_user as a whole number of at least 1"), ({"batch_users": 0}, "at least one")],
-)
-def test_at_least_one_trace_and_user_at_a_time(chains, wrong, message):
-    with pytest.raises(InputError, match=message):
-        synthesize(chains, **wrong)
-
-
 # Sampling
 
 
@@ -229,12 +210,14 @@ def test_a_sample_is_tested_like_what_is_synthesized(train, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [0, -1, True, np.zeros(USERS, int), np.ones(USERS - 1, int), np.ones(USERS), np.full(USERS, -1)],
+    [0, True, np.zeros(USERS, int), np.ones(USERS - 1, int), np.ones(USERS), np.full(USERS, -1)],
     ids=str,
 )
 def test_at_least_one_trace_is_sampled(chains, wrong):
     with pytest.raises(InputError, match=f"a number of traces of at least 1, or {USERS} of at least 0"):
         chains.sample(wrong)
+    with pytest.raises(InputError, match="at least one user"):
+        synthesize(chains, batch_users=0)
 
 
 # Seeds and origins
@@ -292,30 +275,6 @@ def test_traces_know_the_model_that_made_them(train, tmp_path):
 def test_unknown_system_lists_the_known(train):
     with pytest.raises(InputError, match=r"ppmtf.*sgd.*uniform.*'magic'"):
         fit(train, "magic")
-
-
-def test_settings_of_another_system(train):
-    with pytest.raises(InputError, match=r"SGDSettings or a dict for sgd.*UniformSettings"):
-        fit(train, "sgd", UniformSettings())
-
-
-def test_settings_are_an_object_a_dict_or_named(train):
-    models = [
-        fit(train, "sgd", SGDSettings(n_copied=2), seed=0),
-        fit(train, "sgd", {"n_copied": 2}, seed=0),
-        fit(train, "sgd", seed=0, n_copied=2),
-    ]
-    assert len({model.checksum for model in models}) == 1
-    assert models[0].checksum != fit(train, "sgd", {}, seed=0).checksum
-    with pytest.raises(InputError, match="as a dict or by name; found a dict and n_copied"):
-        fit(train, "sgd", {"n_copied": 2}, n_copied=2)
-
-
-@pytest.mark.parametrize("as_dict", [False, True])
-def test_an_unknown_setting_is_told_with_the_nearest(train, as_dict):
-    wrong = {"n_copies": 2}
-    with pytest.raises(InputError, match=r"sgd: expected settings among n_copied; found 'n_copies'. .*n_copied\?"):
-        fit(train, "sgd", wrong) if as_dict else fit(train, "sgd", **wrong)
 
 
 # Synthesizers that do not fit

@@ -17,7 +17,6 @@ from ppmtf_jax.privacy.release import make_release
 from ppmtf_jax.settings import build_settings
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers import tpm
-from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.synthesizers.tpm import (
     TPMSettings,
@@ -220,15 +219,6 @@ def test_traces_without_any_step(rows):
     np.testing.assert_allclose(model.transition, 1 / N_PLACES, rtol=1e-6)
     np.testing.assert_allclose(model.first, 1 / N_PLACES, rtol=1e-6)
     assert not noise.asked[0][0].any()
-
-
-def test_a_model_folder_holds_it(train, tmp_path):
-    model = fit(train, "tpm", seed=0)
-    model.save(tmp_path / "model")
-    loaded = FittedModel.load(tmp_path / "model")
-    assert loaded.checksum == model.checksum
-    for name, array in model.trace_model.to_arrays().items():
-        np.testing.assert_array_equal(loaded.trace_model.to_arrays()[name], array)
 
 
 def test_what_would_be_no_protection_is_refused(train):
