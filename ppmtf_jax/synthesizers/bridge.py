@@ -36,15 +36,16 @@ TITLE = "Cluster bridge: a chain for each cluster of users, with its population 
 
 @dataclass(frozen=True)
 class BridgeSettings(Settings):
-    """Settings of the cluster bridge; all else is chosen by held-out likelihood, see `bridge.tuning`.
+    """Settings of the cluster bridge; held-out likelihood chooses all others, see `bridge.tuning`.
 
     Parameters
     ----------
     min_cluster_users : int
-        Users that each cluster has at least: a trace is equally probable for so many. Larger protects better. Twice
-        the k of the privacy test, so that half of the users as verifiers find k. Fewer training users are refused.
+        Least number of users in a cluster, for all of whom a trace is equally probable. Larger protects better. The
+        default is twice the k of the privacy test, since half of the users are verifiers. At least so many training
+        users are needed.
     n_clusters : int, optional
-        How many clusters are looked for; small ones are dissolved. Chosen by held-out likelihood where not given.
+        Number of clusters at the start; small ones are dissolved. By default, held-out likelihood chooses it.
     """
 
     min_cluster_users: Count = 20

@@ -23,12 +23,13 @@ from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_
 
 @dataclass(frozen=True)
 class CompletionSettings(Settings, subject="completion"):
-    """How the gaps of traces are filled.
+    """Filling of gaps.
 
     Parameters
     ----------
     how : "most-probable" or "random"
-        The most probable whole trace, or one drawn at random. The former has no rare places, and is like nobody's.
+        The most probable complete trace, or a random one. The most probable trace has no rare places, unlike real
+        traces.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"

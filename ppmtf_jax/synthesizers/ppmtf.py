@@ -39,20 +39,21 @@ class PPMTFSettings(Settings):
     n_sweeps : int
         Gibbs sweeps; the last draw is the model.
     zeros : "sampled" or "weighted"
-        `sampled`: `n_zeros` random zero cells per user and tensor are observed, as published. `weighted`: all are, at
-        a weight that makes them count as `n_zeros`; much faster for many users.
+        `sampled`: `n_zeros` random zero cells per user and tensor are observed, as published. `weighted`: all zero
+        cells are observed, with a weight that makes them count as `n_zeros`; much faster for many users.
     n_zeros : int
-        rho.
+        Number of zero cells, see `zeros` (rho).
     max_transitions, max_visits : int or None
         Positive cells kept per user (lambda).
     max_count : int or None
-        Counts are cut to it (r_max).
+        Larger counts are reduced to it (r_max).
     floor : float
         phi, see `MetropolisHastings`; at least 1e-12.
     proposal_mix : float
-        From proposing by the user's own transitions (0, as published) to by the population's (1). More traces pass the
-        privacy test, and of dense data transitions are kept better. But traces stay longer where they are, and of
-        sparse data the population's transitions are those of single users, which tells who was in the data.
+        Mixture of proposals: 0 takes the user's own transitions, as published, and 1 the population's. With the
+        population's, more traces pass the privacy test, and transitions in dense data are reproduced better. But traces
+        stay longer at a place, and in sparse data the population's transitions are those of single users, so they
+        reveal who was in the data.
     population_epsilon : float, optional
         Make the population's transitions differentially private, see `population_transitions`. The noise has no seed.
     """
@@ -70,7 +71,7 @@ class PPMTFSettings(Settings):
     population_epsilon: Positive | None = None
 
     def problems(self) -> list[Problem | str]:
-        """What a private proposal needs besides its epsilon."""
+        """Settings that a private proposal needs in addition to its epsilon."""
         if self.population_epsilon is None:
             return []
         problems: list[Problem | str] = []

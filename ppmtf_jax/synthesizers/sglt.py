@@ -53,17 +53,17 @@ class SGLTSettings(Settings):
         Number of clusters of places with a similar meaning (c); by default a quarter of the places. Fewer protect
         better.
     remove_place_prob : float
-        Share of a cluster's places that a synthetic trace cannot be at (par_c), where at least 3 places stay.
+        Share of a cluster's places that a synthetic trace cannot visit (par_c), if at least 3 places remain.
     merge_prob : float
-        Places of both clusters join around a change between them, d instants away the share merge_prob^(d^2) (par_m).
+        Around a change of cluster, the share merge_prob^(d^2) of both clusters' places joins at distance d (par_m).
     remove_true_prob : float
-        Probability that a synthetic trace cannot be at an instant where its input user was (par_l). The lower, the more
-        of a trace is hers.
+        Probability that a synthetic trace cannot be where its input user was at the same instant (par_l). The lower it
+        is, the more a trace copies of her.
     randomization : float
-        How much an unlikely way can be preferred to the most likely one, at least 1 (par_v).
+        Greatest random factor of a step's probability, at least 1; 1 gives the most likely trace (par_v).
     joining : "random" or "published"
-        Which places of a cluster join, and when: random ones around a change of cluster; or, as in the published
-        program, those of the lowest numbers, and only around a change of place that is one of cluster as well.
+        Which places of a cluster join, and when: random places around each change of cluster; or, as in the published
+        program, the places of the lowest numbers, if the next change of place is also a change of cluster.
     """
 
     n_clusters: Count | None = None

@@ -26,10 +26,10 @@ class SynthesisSettings(Settings, subject="synthesize"):
     Parameters
     ----------
     traces_per_user : int, optional
-        How many from each user; 1 where neither number is given.
+        Number of traces of each user; 1 by default.
     n_traces : int, optional
-        So many in all, of users drawn at random with replacement. Their number then does not tell how many users there
-        were, as a multiple of the users does.
+        Total number of traces, of users drawn at random with replacement. Unlike `traces_per_user`, it does not reveal
+        the number of users.
     """
 
     traces_per_user: Count | None = None

@@ -39,11 +39,11 @@ class TPMSettings(Settings):
     Parameters
     ----------
     epsilon : float
-        Privacy budget of the model, for all that is ever made from it. Smaller protects better.
+        Privacy budget of the model and of everything made from it. Smaller protects better.
     max_transitions : int
-        Most transitions of a user that count; which ones is random. The noise is as much larger.
+        Greatest number of transitions per user that count, chosen at random. The noise is proportional to it.
     noise : "secure" or "seeded"
-        Seeded noise repeats with the seed, for experiments. Then the model protects nobody.
+        Seeded noise repeats with the seed, for experiments; the model then protects nobody.
     """
 
     epsilon: Positive = 1.0
