@@ -86,6 +86,7 @@ class CellKernel(NamedTuple):
         return outer[:, None] * jnp.maximum(near - jnp.diag(between)[self.cell, None] * x, 0)
 
     def as_dense(self) -> Float[Array, "place next_place"]:
+        """All weights as a table."""
         places = jnp.arange(len(self.stay))
         weight = self.leaving[:, None] * self.between[self.cell][:, self.cell] * self.arriving
         weight = weight.at[self.place, self.next_place].add(self.seen)

@@ -253,7 +253,7 @@ class FittedModel:
 
         It holds the parameters, which no privacy test covers, and the seed: keep it secret.
         """
-        write_model(self, folder, overwrite=overwrite, inputs=inputs)
+        write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> FittedModel:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,9 +25,6 @@ from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
 
-if TYPE_CHECKING:
-    from ppmtf_jax.synthesizers.fitted_model import FittedModel
-
 MODEL_FORMAT = 3
 ABOUT_FILE, GRID_FILE, PARAMETERS_FILE = "model.json", "time_grid.json", "parameters.npz"
 USERS_FILE, PLACES_FILE = "users.parquet", "places.parquet"
@@ -37,32 +35,32 @@ WAY_OUT = "Fit the model again"
 
 
 def write_model(
-    model: FittedModel, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()
+    fields: Mapping[str, Any], folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()
 ) -> None:
-    """Write a model folder, see `FittedModel.save`."""
-    per_place = model.users_per_place
+    """Write the fields of a `FittedModel` to a model folder, see `FittedModel.save`."""
+    per_place = fields["users_per_place"]
     about = {
         "format": MODEL_FORMAT,
-        "system": model.system,
-        "module": _module_of(model),
-        "settings": model.settings,
-        "seed": model.seed,
-        "seed_given": model.seed_given,
-        "learned_from": model.learned_from,
+        "system": fields["system"],
+        "module": _module_of(fields["system"], fields["trace_model"]),
+        "settings": fields["settings"],
+        "seed": fields["seed"],
+        "seed_given": fields["seed_given"],
+        "learned_from": fields["learned_from"],
         "users_per_place": None if per_place is None else per_place.tolist(),
     }
     with output_folder(folder, MODEL, overwrite=overwrite, inputs=inputs) as partial:
-        write_text(partial / GRID_FILE, model.time_grid.to_json())
-        write_table(partial / USERS_FILE, pd.DataFrame({"user": model.user_ids}))
-        write_table(partial / PLACES_FILE, model.places.to_frame())
-        np.savez(partial / PARAMETERS_FILE, **model.trace_model.to_arrays())  # type: ignore[arg-type]
+        write_text(partial / GRID_FILE, fields["time_grid"].to_json())
+        write_table(partial / USERS_FILE, pd.DataFrame({"user": fields["user_ids"]}))
+        write_table(partial / PLACES_FILE, fields["places"].to_frame())
+        np.savez(partial / PARAMETERS_FILE, **fields["trace_model"].to_arrays())  # type: ignore[arg-type]
         write_text(partial / ABOUT_FILE, json.dumps(about, indent=1) + "\n")
 
 
-def _module_of(model: FittedModel) -> str:
+def _module_of(system: str, trace_model: TraceModel) -> str:
     """The module that registers the synthesizer: one outside of the package, or the package."""
-    kinds: list[type] = [SYNTHESIZERS[model.system].settings] if model.system in SYNTHESIZERS else []
-    modules = [kind.__module__ for kind in (*kinds, type(model.trace_model))]
+    kinds: list[type] = [SYNTHESIZERS[system].settings] if system in SYNTHESIZERS else []
+    modules = [kind.__module__ for kind in (*kinds, type(trace_model))]
     return next((module for module in modules if module.partition(".")[0] != PACKAGE), PACKAGE)
 
 
