@@ -227,7 +227,7 @@ def test_a_checksum_is_that_of_everything_that_decides(chains):
         changed(user_ids=IDS[::-1]),
         changed(places=PlaceTable(TABLE.ids[::-1], TABLE.latitude, TABLE.longitude)),
         changed(time_grid=TimeGrid("2024-01-02T00:00:00", 60, GRID.slot_of_instant)),
-        changed(trace_model=replace(factors, user=factors.user.at[3, 1].add(1e-3))),
+        changed(trace_model=replace(factors, next_place=factors.next_place.at[3, 1].add(1e-3))),
     ]
     assert len({chains.checksum, *others}) == len(others) + 1
     assert changed() == chains.checksum
