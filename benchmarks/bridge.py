@@ -50,12 +50,13 @@ import pandas as pd
 from scipy.special import logsumexp
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize
-from ppmtf_jax.bridge import clusters
-from ppmtf_jax.bridge.clusters import Clusters, ClusterSmoothing, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge import clusters, tuning
+from ppmtf_jax.bridge.clusters import Clusters, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.moves import MoveSmoothing
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.tuning import Choice
-from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
+from ppmtf_jax.bridge.tuning import BridgeChoice
+from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -67,8 +68,10 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.runtime.devices import n_cores, use_all_cores
 from ppmtf_jax.runtime.memory import PeakMemory
+from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers import bridge
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, ClusterBridge, fit_to_clusters
+from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_to_clusters
+from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -194,11 +197,11 @@ def models(data: str, train: Traces, seed: int) -> Iterator[tuple[str, FittedMod
         yield name, replace(model, trace_model=fit_to_clusters(train, other, choice))
 
 
-def choice_of(chains: ClusterBridge) -> Choice:
+def choice_of(chains: ClusterBridge) -> BridgeChoice:
     """The settings that a bridge was fitted with."""
     values = iter(np.asarray(chains.chosen).tolist())
     kinds = (PopulationSmoothing, MoveSmoothing, ClusterSmoothing)
-    return Choice(*(kind(*(next(values) for _ in kind._fields)) for kind in kinds), {})
+    return BridgeChoice(*(kind(*(next(values) for _ in kind._fields)) for kind in kinds), {})
 
 
 def print_table(rows: list[Row]) -> None:
@@ -222,16 +225,17 @@ def _rounded(values: dict[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in values.items()}
 
 
-# Choice of settings
+# BridgeChoice of settings
 
 
 def tuning_rows(shared: Path) -> Iterator[Row]:
     for data in DATA:
         for seed in SEEDS:
             train, test = split(data, shared, 0)
-            visits, space, others = Visits.of(train), space_of(train.places), Visits.of(test)
-            with cpu_seconds(bridge, "choose_population", "choose_moves", "choose_clusters") as taken:
-                choice = bridge.choose(train, visits, space, BridgeSettings(), seed)
+            visits, space, others = VisitCounts.of(train), space_of(train.places), VisitCounts.of(test)
+            with cpu_seconds(tuning, "choose_population", "choose_moves", "choose_clusters") as taken:
+                given = {"min_users": BridgeSettings().min_cluster_users, "n_clusters": None}
+                choice = tuning.choose(train, visits, space, **given, random=numpy_stream(seed, Stage.TUNING))
             shares = population(visits, choice.population, train.time_grid)
             options = {"time_grid": train.time_grid, "min_users": BridgeSettings().min_cluster_users}
             gains = []
@@ -266,7 +270,7 @@ def cpu_seconds(module: Any, *names: str) -> Iterator[dict[str, float]]:
         yield taken
 
 
-def gain_of(visits: Visits, found: Clusters, shares: np.ndarray) -> float:
+def gain_of(visits: VisitCounts, found: Clusters, shares: np.ndarray) -> float:
     """How much likelier visits are under a mixture of clusters than under the population, in nats a visit."""
     likelihood = logsumexp(log_likelihoods(visits, found) + np.log(found.share), axis=1).sum()
     base = visits.count @ np.log(shares[visits.slot, visits.place])
@@ -420,7 +424,7 @@ def cluster_rows(shared: Path) -> Iterator[Row]:
 def measure_clusters(case: Row, shared: str) -> Row:
     clusters.EM_USERS = case["em_users"]
     traces = read(case["data"], Path(shared))
-    visits, space, grid = Visits.of(traces), space_of(traces.places), traces.time_grid
+    visits, space, grid = VisitCounts.of(traces), space_of(traces.places), traces.time_grid
     del traces
     rows = [held_out(case, visits, space, grid, seed) for seed in range(case["seeds"])]
     found, gain, seconds, cpu_seconds = np.mean(rows, axis=0)
@@ -439,7 +443,7 @@ def measure_clusters(case: Row, shared: str) -> Row:
     }
 
 
-def held_out(case: Row, visits: Visits, space: Space, grid: TimeGrid, seed: int) -> tuple[float, ...]:
+def held_out(case: Row, visits: VisitCounts, space: Space, grid: TimeGrid, seed: int) -> tuple[float, ...]:
     """Clusters found, gain, seconds and seconds of all threads."""
     users = np.random.default_rng(seed).permutation(visits.n_users)
     n = min(visits.n_users // 4, MAX_HELD_OUT)

@@ -26,8 +26,8 @@ from sklearn.decomposition import NMF
 
 from ppmtf_jax.bridge.clusters import assign, fit_clusters
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.tuning import Choice
-from ppmtf_jax.bridge.visits import Visits, population
+from ppmtf_jax.bridge.tuning import BridgeChoice, choose
+from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.data.traces import Traces
@@ -39,8 +39,8 @@ from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, rows_of_factors
 from ppmtf_jax.gibbs.run import keep_every, run_gibbs
-from ppmtf_jax.streams import Stage, jax_stream
-from ppmtf_jax.synthesizers.bridge import BridgeSettings, choose, fit_to_clusters
+from ppmtf_jax.streams import Stage, jax_stream, numpy_stream
+from ppmtf_jax.synthesizers.bridge import fit_to_clusters
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.itf import UNSHARED
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -59,9 +59,9 @@ class Problem(NamedTuple):
     """Training data with what all cases need of them."""
 
     train: Traces
-    visits: Visits
+    visits: VisitCounts
     space: Space
-    choice: Choice
+    choice: BridgeChoice
     groups: Groups
     seed: int
 
@@ -95,7 +95,7 @@ def kernel_over_places(problem: Problem) -> np.ndarray:
     return weight / weight.sum(axis=1, keepdims=True)
 
 
-def dense(visits: Visits) -> np.ndarray:
+def dense(visits: VisitCounts) -> np.ndarray:
     counts = np.zeros((visits.n_users, visits.n_slots, visits.n_places), np.float32)
     counts[visits.user, visits.slot, visits.place] = visits.count
     return counts
@@ -161,7 +161,7 @@ def of_regions(features: Features) -> Features:
         at = (np.bincount(cell, degrees) / size for degrees in (train.places.latitude, train.places.longitude))
         regions = PlaceTable(np.arange(len(size)), *at)
         train = replace(train, place=cell[train.place], places=regions)
-        return features(problem._replace(train=train, visits=Visits.of(train), space=space_of(regions)))
+        return features(problem._replace(train=train, visits=VisitCounts.of(train), space=space_of(regions)))
 
     return coarse
 
@@ -220,8 +220,8 @@ def problem_of(shared: Path, data: str, seed: int) -> Problem:
     else:
         traces, _ = read_foursquare(shared / "data/foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
         train = traces.split_users(0.8, 0)[0]
-    visits, space = Visits.of(train), space_of(train.places)
-    choice = choose(train, visits, space, BridgeSettings(MIN_USERS), seed)
+    visits, space = VisitCounts.of(train), space_of(train.places)
+    choice = choose(train, visits, space, min_users=MIN_USERS, n_clusters=None, random=numpy_stream(seed, Stage.TUNING))
     return Problem(train, visits, space, choice, Groups.of(train, GroupSettings()), seed)
 
 

@@ -31,7 +31,7 @@ from ppmtf_jax import FittedModel, Traces, evaluate, synthesize
 from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.semantics.place_clusters import cluster_places
 from ppmtf_jax.semantics.seed_traces import SeedTraces
-from ppmtf_jax.semantics.similarity import Profiles, place_similarity
+from ppmtf_jax.semantics.similarity import VisitProfiles, place_similarity
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.sglt import SGLTSettings, fit_to_clusters
 
@@ -76,7 +76,7 @@ def main() -> None:
 def measure(folder: Path, seeds: list[int]) -> Iterator[dict[str, Any]]:
     """One row for each clustering and probability."""
     train, test = read_people_flow(folder)
-    profiles = Profiles.of(SeedTraces.of(train))
+    profiles = VisitProfiles.of(SeedTraces.of(train))
     official = recovered_clusters(folder)
     for n_clusters in N_CLUSTERS:
         for clusters, seed, cluster in _clusterings(profiles, n_clusters, seeds, official):
@@ -89,7 +89,7 @@ def measure(folder: Path, seeds: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _clusterings(
-    profiles: Profiles, n_clusters: int, seeds: list[int], official: Int[np.ndarray, " place"]
+    profiles: VisitProfiles, n_clusters: int, seeds: list[int], official: Int[np.ndarray, " place"]
 ) -> Iterator[tuple[str, int | None, Int[np.ndarray, " place"]]]:
     """Clusters by name and seed; of those recovered, a place of which nothing is known is a cluster alone."""
     for name, graph in (("learned", place_similarity(profiles)), ("numbered", numbered_similarity(profiles))):
@@ -104,7 +104,7 @@ def recovered_clusters(folder: Path) -> Int[np.ndarray, " place"]:
     return pd.read_csv(folder / "sglt_c100_clusters.csv")["cluster"].to_numpy()
 
 
-def numbered_similarity(profiles: Profiles) -> Float[np.ndarray, "place other"]:
+def numbered_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
     """As `place_similarity`, but the places that two users' ranks leave over are joined by number, not with themselves.
 
     Both are best mappings. The published program takes that which its search for an assignment finds first, which joins

@@ -11,8 +11,8 @@ from .jobs.compare import CompareSettings, compare
 from .privacy.plausible_deniability import PrivacyTestSettings, plausible_deniability_test
 from .privacy.release import ReleaseSettings, make_release, save_release
 from .runtime.devices import use_all_cores
-from .synthesizers.completion import CompletionSettings, complete
 from .synthesizers.fitted_model import FittedModel
+from .synthesizers.gaps import CompletionSettings, complete
 from .synthesizers.ppmtf import PPMTFSettings
 from .synthesizers.sgd import SGDSettings
 from .synthesizers.synthesis import SynthesisSettings, fit, synthesize

@@ -1,15 +1,16 @@
-"""From one distribution over places to the next with moves as near as can be to the population's: a Sinkhorn bridge.
+"""Chains with given marginals whose moves are as near as possible to the population's: a Schroedinger bridge.
 
-For two slots and each cluster k, the chain is P_k(b | a) ~ K(a, b) d^[a = b] h(km(a, b)) psi_k(b), with psi_k such that
-p_k(s) goes over into p_k(s'). Of all joint distributions of (a, b) with these marginals it is the one nearest to K, in
-Kullback-Leibler divergence, that has a given number of stays and given distances (Csiszar 1975). The stays' d, one for
-each pair of slots, and h, constant in bins of distance, are common to all clusters, and set these to what people do.
+For two slots and each cluster k, the chain is P_k(b | a) ~ K(a, b) d^[a = b] h(km(a, b)) psi_k(b). The Sinkhorn scaling
+psi_k is such that the cluster's distribution p_k(s) becomes p_k(s'). Of all joint distributions of (a, b) with these
+marginals, this is the one nearest to K in Kullback-Leibler divergence with a given share of stays and given distances
+(Csiszar 1975). d, one number per pair of slots, and h, constant in bins of distance, are common to all clusters; they
+are set such that people stay as often, and go as far, as in the data.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,40 +23,24 @@ from ppmtf_jax.runtime.devices import gather_rows, own_share
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 
-N_BINS = 12
-# Rounds in which stays and distances are set, and scalings at most in each; more in the last, of which data have taken
-# up to some thousand. What is not reached then, the model tells.
+# Rounds that adjust stays and distances, and the most Sinkhorn iterations in each and in the last one. Some data take a
+# few thousand in the last. The model's summary tells a remaining error.
 N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 5000
-# Total variation from the distribution that a step should arrive at, of the worst cluster, below which scaling stops.
+# Sinkhorn stops when a step arrives within this total variation of its marginal, in the worst cluster.
 TOLERANCE = 1e-4
-# Near the end rows and columns are scaled by more than they lack (overrelaxation: Thibault et al. 2021, Algorithms
-# 14(5):143): it takes a third of the scalings. Far from it that need not converge.
+# Near the end rows and columns are overrelaxed (Thibault et al. 2021, Algorithms 14(5):143), which takes a third of the
+# iterations. Far from the end that need not converge.
 NEAR, RELAXATION = 0.02, 1.6
 MOST_CHANGE = 20.0
 TINY = 1e-30
 
 
 class Chains(NamedTuple):
-    """All that the probabilities of the next place consist of; see `synthesizers.bridge.ClusterBridge`.
+    """Weights of next places, see `synthesizers.bridge_model.ClusterBridge`; slots are those of arrival.
 
-    Attributes
-    ----------
-    slots : int array, shape (pairs, 2)
-        The distinct pairs of slots of consecutive instants.
-    stay : float32 array, shape (pairs, places)
-        Weight of staying.
-    seen : float32 array, shape (slots, moves)
-        Weight of each seen move, by slot of arrival.
-    leaving, arriving : float32 arrays, shape (slots, places)
-        Weights of gravity, by slot of arrival.
-    between : float32 array, shape (cells, cells)
-        Factor of gravity.
-    pull : float32 array, shape (pairs, clusters, places)
-        psi.
-    log_total : float32 array, shape (pairs, clusters, places)
-        Logarithm of the sum of a row's weights.
-    marginal_error : float
-        Greatest total variation between the distribution that a step arrives at and the one it should.
+    `slots` are the distinct pairs of slots of consecutive instants, `between` is the distance factor of gravity,
+    `scaling` is psi, and `log_total` the logarithm of a row's sum of weights. `marginal_error` is the greatest total
+    variation between the distribution at which a step arrives and its marginal.
     """
 
     slots: Int[np.ndarray, "pair 2"]
@@ -64,39 +49,16 @@ class Chains(NamedTuple):
     leaving: Float[np.ndarray, "slot place"]
     arriving: Float[np.ndarray, "slot place"]
     between: Float[np.ndarray, "cell cell"]
-    pull: Float[np.ndarray, "pair cluster place"]
+    scaling: Float[np.ndarray, "pair cluster place"]
     log_total: Float[np.ndarray, "pair cluster place"]
     marginal_error: float
 
 
-class Kernel(Protocol):
-    """Weights K(a, b) of one pair of slots, applied to many clusters at once."""
-
-    def from_next(self, v: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """Sum over b of K(a, b) v(b)."""
-        ...
-
-    def to_next(self, u: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """Sum over a of u(a) K(a, b)."""
-        ...
-
-
-class DenseKernel(NamedTuple):
-    """Every weight, for as many places as there are cells."""
-
-    weight: Float[Array, "place next_place"]
-
-    def from_next(self, v: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """See `Kernel`."""
-        return self.weight @ v
-
-    def to_next(self, u: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """See `Kernel`."""
-        return self.weight.T @ u
-
-
 class CellKernel(NamedTuple):
-    """Stays, seen moves, and gravity between cells: no table of places x places."""
+    """Weights K(a, b) of one pair of slots: stays, seen moves, and gravity between cells.
+
+    There is no table of places x places; `as_dense` makes one if each place is a cell.
+    """
 
     stay: Float[Array, " place"]
     place: Int[Array, " move"]
@@ -108,23 +70,30 @@ class CellKernel(NamedTuple):
     cell: Int[Array, " place"]
 
     def from_next(self, v: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """See `Kernel`."""
+        """Sum over b of K(a, b) v(b)."""
         moved = _sums(self.seen[:, None] * v[self.next_place], self.place, len(v))
         return self.stay[:, None] * v + moved + self._gravity(v, self.arriving, self.between, self.leaving)
 
     def to_next(self, u: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
-        """See `Kernel`."""
+        """Sum over a of u(a) K(a, b)."""
         moved = _sums(self.seen[:, None] * u[self.place], self.next_place, len(u))
         return self.stay[:, None] * u + moved + self._gravity(u, self.leaving, self.between.T, self.arriving)
 
     def _gravity(self, x: Array, inner: Array, between: Array, outer: Array) -> Float[Array, "place cluster"]:
-        """Of all other places; a place itself is taken out again of its cell."""
+        """Gravity of all other places: a place itself is taken out of its cell."""
         x = inner[:, None] * x
         near = (between @ _sums(x, self.cell, len(between)))[self.cell]
         return outer[:, None] * jnp.maximum(near - jnp.diag(between)[self.cell, None] * x, 0)
 
+    def as_dense(self) -> Float[Array, "place next_place"]:
+        """All weights as a table."""
+        places = jnp.arange(len(self.stay))
+        weight = self.leaving[:, None] * self.between[self.cell][:, self.cell] * self.arriving
+        weight = weight.at[self.place, self.next_place].add(self.seen)
+        return weight.at[places, places].set(self.stay)
 
-class _Pieces(NamedTuple):
+
+class _Shared(NamedTuple):
     """What all pairs of slots have in common, on the devices."""
 
     cell: Int[Array, " place"]
@@ -135,8 +104,8 @@ class _Pieces(NamedTuple):
     between: Float[Array, "cell cell"]
 
 
-class _Task(NamedTuple):
-    """A pair of slots."""
+class _Pair(NamedTuple):
+    """Weights and marginals of one pair of slots."""
 
     stay: Float[np.ndarray, " place"]
     seen: Float[np.ndarray, " move"]
@@ -148,9 +117,9 @@ class _Task(NamedTuple):
 
 
 class _Scaled(NamedTuple):
-    """What a round of scaling gives."""
+    """Result of a round of Sinkhorn iterations for one pair of slots."""
 
-    pull: Float[Array, "cluster place"]
+    scaling: Float[Array, "cluster place"]
     total: Float[Array, "cluster place"]
     stays: Float[Array, ""]
     in_bin: Float[Array, " bin"]
@@ -165,49 +134,43 @@ def fit_chains(
     *,
     progress: bool = False,
 ) -> Chains:
-    """Fit the chains of all clusters, one pair of slots beside the other.
+    """Fit the chains of all clusters; threads and processes share the pairs of slots.
 
     Parameters
     ----------
     marginals : float array, shape (clusters, slots, places)
-        p_k(s), all positive.
+        The positive distributions p_k(s).
     share : float array, shape (clusters,)
-        Of the users.
+        Share of the users.
     movement : Movement
         K.
     slot_of_instant : int array, shape (instants,)
-        Of one period.
-    progress : bool
-        Show a progress bar where there is a terminal.
+        Slots of one period.
     """
     counts, stays = movement.counts, movement.stays
     seen, space, between = counts.seen, counts.space, counts.gravity.between
     following = np.stack([slot_of_instant[:-1], slot_of_instant[1:]], axis=1)
-    # A period of one instant has no step; a chain that nobody asks keeps the arrays from being empty.
+    # A period of one instant has no step: a pair that nobody uses keeps the arrays from being empty.
     slots = np.unique(following if len(following) else slot_of_instant[[0, 0]][None], axis=0)
     n_pairs, (n_clusters, _, n_places) = len(slots), marginals.shape
     bin_of_move = counts.bin[space.cell[seen.place], space.cell[seen.next_place]]
-    pieces = _Pieces(space.cell, seen.place, seen.next_place, bin_of_move, counts.bin, between.astype(np.float32))
-    local_copy = on_each_device(jax.tree.map(jnp.asarray, pieces))
-    # K has the stays on its diagonal, and (1 - stay) times where those go who move.
+    shared = _Shared(space.cell, seen.place, seen.next_place, bin_of_move, counts.bin, between.astype(np.float32))
+    local_copy = on_each_device(jax.tree.map(jnp.asarray, shared))
+    # K has the stays on its diagonal; moves have the probability of not staying as a factor.
     moving = 1 - stays.at_place
     seen_weight = (movement.weights.seen * moving[:, seen.place]).astype(np.float32)
     leaving = (movement.weights.gravity * moving).astype(np.float32)
     arriving = counts.population.astype(np.float32)
     more_stays, by_distance = np.ones(n_pairs), np.ones(len(counts.covered))
-    pull = np.ones((n_pairs, n_clusters, n_places), np.float32)
+    scaling = np.ones((n_pairs, n_clusters, n_places), np.float32)
 
-    def task_of(pair: int) -> _Task:
-        before, after = slots[pair]
-        stay = (stays.at_place[after] * more_stays[pair]).astype(np.float32)
-        own = (marginals[:, before], marginals[:, after], share)
-        own = (part.astype(np.float32, copy=False) for part in own)
-        return _Task(stay, seen_weight[after], leaving[after], arriving[after], *own)
-
-    def scaled(pair: int, most_scalings: int) -> _Scaled:
-        task = jax.tree.map(jnp.asarray, task_of(pair))
+    def scaled(number: int, most_scalings: int) -> _Scaled:
+        before, after = slots[number]
+        stay = (stays.at_place[after] * more_stays[number]).astype(np.float32)
+        given = (part.astype(np.float32, copy=False) for part in (marginals[:, before], marginals[:, after], share))
+        pair = jax.tree.map(jnp.asarray, _Pair(stay, seen_weight[after], leaving[after], arriving[after], *given))
         factor = jnp.asarray(by_distance, jnp.float32)
-        found = _scale(local_copy(), task, factor, jnp.asarray(pull[pair]), most_scalings, dense=space.is_exact)
+        found = _scale(local_copy(), pair, factor, jnp.asarray(scaling[number]), most_scalings, dense=space.is_exact)
         return jax.tree.map(np.asarray, found)
 
     own_pairs = range(n_pairs)[own_share(n_pairs)]
@@ -219,7 +182,7 @@ def fit_chains(
                 rounds.append(found)
                 advance(1)
             found = _Scaled(*(gather_rows(np.stack(part), n_pairs) for part in zip(*rounds, strict=True)))
-            pull = found.pull
+            scaling = found.scaling
             if number < N_ROUNDS - 1:
                 more_stays *= _odds_ratio(stays.in_slot[slots[:, 1]], found.stays)
                 in_bin = found.in_bin.sum(axis=0)
@@ -232,7 +195,7 @@ def fit_chains(
         leaving,
         arriving,
         (between * by_distance[counts.bin]).astype(np.float32),
-        pull,
+        scaling,
         np.log(found.total),
         float(found.error.max()),
     )
@@ -240,43 +203,51 @@ def fit_chains(
 
 @partial(jax.jit, static_argnames="dense")
 def _scale(
-    pieces: _Pieces, task: _Task, by_distance: Array, pull: Array, most_scalings: int | Array, dense: bool
+    shared: _Shared, pair: _Pair, by_distance: Array, scaling: Array, most_scalings: int | Array, dense: bool
 ) -> _Scaled:
-    """Scale rows and columns in turn, and see how many then stay, and how far the others go."""
-    between = pieces.between * by_distance[pieces.bin_of_cells]
-    seen = task.seen * by_distance[pieces.bin_of_move]
+    """Sinkhorn iterations u, v for the marginals before and after; then the expected stays and distances."""
+    between = shared.between * by_distance[shared.bin_of_cells]
+    seen = pair.seen * by_distance[shared.bin_of_move]
     kernel = CellKernel(
-        task.stay, pieces.place, pieces.next_place, seen, task.leaving, task.arriving, between, pieces.cell
+        pair.stay, shared.place, shared.next_place, seen, pair.leaving, pair.arriving, between, shared.cell
     )
-    applied = _as_dense(kernel) if dense else kernel
-    before, after = jnp.transpose(task.before), jnp.transpose(task.after)
+    weight = kernel.as_dense() if dense else None
+
+    def from_next(v: Array) -> Array:
+        return kernel.from_next(v) if weight is None else weight @ v
+
+    def to_next(u: Array) -> Array:
+        # Transposed here and not once: it decides how the product rounds.
+        return kernel.to_next(u) if weight is None else weight.T @ u
+
+    before, after = jnp.transpose(pair.before), jnp.transpose(pair.after)
 
     def is_open(state: tuple[Array, Array, Array, Array]) -> Array:
         _, _, error, number = state
         return (error > TOLERANCE) & (number < most_scalings)
 
-    def scale(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+    def iterate(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         u, v, error, number = state
         relaxed = jnp.where(error < NEAR, RELAXATION, 1.0)
-        leaving = applied.from_next(v)
+        leaving = from_next(v)
         own_error = _variation(u * leaving, before)
         u = u * _factor(before, u * leaving) ** relaxed
-        arriving = applied.to_next(u)
-        # Of u and v as they came: no product more than the next ones need.
+        arriving = to_next(u)
+        # The error of u and v before this iteration, which costs no additional product.
         error = jnp.maximum(own_error, _variation(v * arriving, after))
         return u, v * _factor(after, v * arriving) ** relaxed, error, number + 1
 
-    v = jnp.transpose(pull)
+    v = jnp.transpose(scaling)
     u = jnp.ones_like(v)
-    _, v, _, _ = lax.while_loop(is_open, scale, (u, v, jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
-    # A factor common to a cluster's pulls cancels in the probabilities: keep numbers near one.
+    _, v, _, _ = lax.while_loop(is_open, iterate, (u, v, jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
+    # A constant factor of a cluster's scaling cancels in the probabilities: keep the numbers near one.
     v = v / jnp.exp(jnp.mean(jnp.log(jnp.maximum(v, TINY)), axis=0))
-    total = applied.from_next(v)
+    total = from_next(v)
     u = before / jnp.maximum(total, TINY)
-    error = _variation(v * applied.to_next(u), after)
-    u = u * task.share
-    stays = jnp.sum(u * task.stay[:, None] * v)
-    in_bin = _covered(kernel, pieces, u, v, len(by_distance), dense)
+    error = _variation(v * to_next(u), after)
+    u = u * pair.share
+    stays = jnp.sum(u * pair.stay[:, None] * v)
+    in_bin = _covered(kernel, shared, u, v, len(by_distance), dense)
     return _Scaled(v.T, total.T, stays, in_bin, error)
 
 
@@ -289,35 +260,27 @@ def _variation(found: Array, wanted: Array) -> Float[Array, ""]:
     return jnp.abs(found - wanted).sum(axis=0).max() / 2
 
 
-def _as_dense(kernel: CellKernel) -> DenseKernel:
-    places = jnp.arange(len(kernel.stay))
-    weight = kernel.leaving[:, None] * kernel.between[kernel.cell][:, kernel.cell] * kernel.arriving
-    weight = weight.at[kernel.place, kernel.next_place].add(kernel.seen)
-    return DenseKernel(weight.at[places, places].set(kernel.stay))
-
-
-def _covered(kernel: CellKernel, pieces: _Pieces, u: Array, v: Array, n_bins: int, dense: bool) -> Float[Array, " bin"]:
+def _covered(kernel: CellKernel, shared: _Shared, u: Array, v: Array, n_bins: int, dense: bool) -> Float[Array, " bin"]:
     """Expected number of moves in each bin of distance."""
     n_cells = len(kernel.between)
     leaving, arriving = kernel.leaving[:, None] * u, kernel.arriving[:, None] * v
     flow = kernel.between * (_sums(leaving, kernel.cell, n_cells) @ _sums(arriving, kernel.cell, n_cells).T)
     own = jnp.sum(leaving * arriving, axis=1) * jnp.diag(kernel.between)[kernel.cell]
     flow = flow.at[kernel.cell, kernel.cell].add(-own)
-    in_bin = jax.ops.segment_sum(flow.ravel(), pieces.bin_of_cells.ravel(), n_bins)
+    in_bin = jax.ops.segment_sum(flow.ravel(), shared.bin_of_cells.ravel(), n_bins)
     if dense:
         of_moves = (u @ v.T)[kernel.place, kernel.next_place]
     else:
         of_moves = jnp.sum(u[kernel.place] * v[kernel.next_place], axis=1)
-    return jnp.maximum(in_bin, 0) + jax.ops.segment_sum(kernel.seen * of_moves, pieces.bin_of_move, n_bins)
+    return jnp.maximum(in_bin, 0) + jax.ops.segment_sum(kernel.seen * of_moves, shared.bin_of_move, n_bins)
 
 
-def _sums(rows: Float[Array, "row cluster"], which: Int[Array, " row"], n: int) -> Float[Array, "n cluster"]:
-    """Sums of the rows that belong to each place or cell."""
-    return jax.ops.segment_sum(rows, which, n)
+def _sums(rows: Float[Array, "row cluster"], group: Int[Array, " row"], n: int) -> Float[Array, "n cluster"]:
+    return jax.ops.segment_sum(rows, group, n)
 
 
 def _odds_ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """By how much the odds of staying have to change; bounded, for what the marginals forbid cannot be reached."""
+    """Factor for the odds of staying, bounded: the marginals can make the wanted rate impossible."""
     return _ratio(wanted / (1 - wanted), found / np.maximum(1 - found, TINY))
 
 

@@ -1,13 +1,14 @@
 """The bridge's rules: how much one user weighs in a count, and how many users a count needs.
 
-Counts of visits, stays, steps away, moves and distances go through `bounded`. Counts of places and pairs of places also
-go through `told`. `RULES` says this in words; the privacy statement and the documentation take the words from here.
+Counts of visits, stays, steps away, moves and distances go through `bounded`. Counts of places and of pairs of places
+also go through `used_share`. `RULES` says this in words; the privacy statement and the documentation copy these words.
 
-The bound. Let m be what the heaviest of the other users weighs in a group. A user who is added to the data, whatever
-she did, changes the group's sum by at most 2 m. With u users before, cap c (what the second heaviest weighs), sum
-S <= u c and n = least - 1, the sum told is (u - n)/u S. She adds at most c' <= m herself, c' the new cap; the user who
-was heaviest adds c' - c more. So the sum told grows by at most S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c)
-<= 2 c', since the first term is at most c n / (u + 1); and it never shrinks.
+The bound. Let m be the weight of the heaviest of the other users in a group. A user who is added to the data, whatever
+she did, changes the group's sum by at most 2 m. With u users before, cap c (the weight of the second heaviest), sum
+S <= u c and n = least - 1, the model uses the sum (u - n)/u S. She adds at most c' <= m herself, with c' the new cap;
+the user who was heaviest adds c' - c more. So the used sum grows by at most
+S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c) <= 2 c', since the first term is at most c n / (u + 1); and it never
+shrinks.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ NO_RULE = (
 
 
 def stretches(time_grid: TimeGrid) -> Int[np.ndarray, " slot"]:
-    """The stretch of time that each slot is in, by its first instant.
+    """Number of the two-hour stretch in which each slot begins.
 
     Examples
     --------
@@ -73,15 +74,8 @@ def bounded(
 ) -> tuple[Float[np.ndarray, " row"], Int[np.ndarray, " group"]]:
     """Weights of rows such that no user outweighs the second heaviest user, and the number of users of each group.
 
-    A user's rows of a group are scaled down until their sum is at most that of the group's second heaviest user. What
-    one user did alone weighs nothing.
-
-    Parameters
-    ----------
-    user, group : int arrays, shape (rows,)
-    n_groups : int
-    weight : float array, shape (rows,), optional
-        1 where not given; positive.
+    The rows of a user in a group are scaled down until their sum is at most that of the group's second heaviest user.
+    So a group with a single user gets weight 0. Weights are positive, and 1 by default.
 
     Examples
     --------
@@ -96,7 +90,7 @@ def bounded(
     total = np.bincount(which, weight, len(of_group))
     heaviest, second = np.zeros(n_groups), np.zeros(n_groups)
     np.maximum.at(heaviest, of_group, total)
-    # One of the heaviest of each group. If another one is as heavy, it is the second.
+    # One of the heaviest users of each group. If another user is as heavy, that one is the second.
     first = np.zeros(n_groups, np.int64)
     is_heaviest = np.flatnonzero(total == heaviest[of_group])
     first[of_group[is_heaviest]] = is_heaviest
@@ -107,24 +101,25 @@ def bounded(
     return weight * scale[which], np.bincount(of_group, minlength=n_groups)
 
 
+def bounded_sums(
+    user: Int[np.ndarray, " row"], group: Int[np.ndarray, " row"], n_groups: int
+) -> Float[np.ndarray, " group"]:
+    """Bounded number of rows in each group."""
+    return sums(group, bounded(user, group, n_groups)[0], n_groups)
+
+
 def sums(
     group: Int[np.ndarray, " row"], weight: Float[np.ndarray, " row"], n_groups: int
 ) -> Float[np.ndarray, " group"]:
-    """Sum of the weights of each group, in floats even without rows, where `bincount` would give integers.
-
-    Examples
-    --------
-    >>> sums(np.array([0, 0, 2]), np.array([0.5, 1.0, 2.0]), n_groups=3).tolist()
-    [1.5, 0.0, 2.0]
-    """
+    """Sum of the weights of each group, as floats; without rows, `np.bincount` would return integers."""
     return np.bincount(group, weight, n_groups).astype(np.float64)
 
 
 def _user_groups(
     user: Int[np.ndarray, " row"], group: Int[np.ndarray, " row"], n_groups: int
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " pair"]]:
-    """The pair of a user and a group that each row belongs to, and the group of each pair."""
-    # Rows are mostly in the order of users: sorting within each takes a tenth of the time of sorting all of them.
+    """For each row the number of its (user, group) pair, and for each pair its group."""
+    # Rows are mostly sorted by user already: sorting within each user takes a tenth of the time of a full sort.
     by_user = np.argsort(user, kind="stable")
     begin = np.searchsorted(user[by_user], np.arange(int(user.max(initial=0)) + 2))
     rows = sparse.csr_array((by_user, group[by_user], begin), shape=(len(begin) - 1, max(n_groups, 1)))
@@ -138,12 +133,12 @@ def _user_groups(
     return which, groups[is_new]
 
 
-def told(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
-    """The part that counts of what so many users did: 0 for fewer than `least` users, and more for more users.
+def used_share(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
+    """Share of a count that the model uses: 0 if fewer than `least` users made it, and closer to 1 for more users.
 
     Examples
     --------
-    >>> told(np.array([0, 4, 5, 10]), least=5).tolist()
+    >>> used_share(np.array([0, 4, 5, 10]), least=5).tolist()
     [0.0, 0.0, 0.2, 0.6]
     """
     return np.maximum(users - least + 1, 0) / np.maximum(users, 1)

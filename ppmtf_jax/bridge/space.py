@@ -1,4 +1,4 @@
-"""How far places are from each other, exactly for few places and by cells of near ones for many."""
+"""Distances between places: exact for few places, between cells of neighbouring places for many."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_CELLS = 1024
 
 
 class Space(NamedTuple):
-    """Distances between cells of places; up to `MAX_CELLS` places each is a cell of its own.
+    """Distances between cells of places; up to `MAX_CELLS` places, each place is a cell.
 
     A table of places x places for 10,000 places would take 400 MB and hours of arithmetic; one of cells takes 4 MB.
 
@@ -21,7 +21,7 @@ class Space(NamedTuple):
     ----------
     cell : int32 array, shape (places,)
     km : float32 array, shape (cells, cells)
-        Between the centres of cells, and within one the mean over pairs of its places.
+        Between the centres of cells; on the diagonal, the root mean square distance within a cell.
     """
 
     cell: Int[np.ndarray, " place"]
@@ -29,27 +29,19 @@ class Space(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether every place is a cell of its own."""
+        """Whether each place is a cell."""
         return len(self.km) == len(self.cell)
 
     @property
     def has_distances(self) -> bool:
-        """Whether not all places are at one point."""
-        # Less than a millimetre is rounding.
+        """Whether places differ in position by more than rounding (a millimetre)."""
         return bool(self.km.max() > 1e-6)
 
 
 def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
-    """Group places to at most so many cells, and measure.
+    """Group places into at most `max_cells` cells with equal numbers of places, and measure distances.
 
-    Places are halved at the median of the longer side again and again, so that cells hold equally many.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> places = toy_city(n_users=5, n_places=50, seed=0).traces.places
-    >>> space_of(places).is_exact, len(space_of(places, max_cells=20).km)
-    (True, 16)
+    Cells are halved repeatedly at the median of their longer side.
     """
     position = places.position_km()
     if len(places) <= max_cells:
@@ -60,7 +52,7 @@ def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
     size = np.bincount(cell)
     centre = np.stack([np.bincount(cell, axis) / size for axis in position.T], axis=1)
     km = _distances(centre)
-    # Of two points around a centre the root mean square distance is sqrt(2) times that from the centre.
+    # The root mean square distance of two points of a cell is sqrt(2) times that of a point from the centre.
     spread = np.bincount(cell, ((position - centre[cell]) ** 2).sum(axis=1)) / size
     np.fill_diagonal(km, np.sqrt(2 * spread))
     return Space(cell, km)
@@ -72,7 +64,7 @@ def _distances(position: Float[np.ndarray, "point 2"]) -> Float[np.ndarray, "poi
 
 
 def _halved(cell: Int[np.ndarray, " place"], position: Float[np.ndarray, "place 2"]) -> Int[np.ndarray, " place"]:
-    """Every cell cut in two of equal size, across its longer side."""
+    """Cut each cell into two of equal size, across its longer side."""
     n_cells = int(cell.max()) + 1
     low, high = np.full((n_cells, 2), np.inf), np.full((n_cells, 2), -np.inf)
     np.minimum.at(low, cell, position)

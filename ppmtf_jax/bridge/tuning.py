@@ -1,15 +1,15 @@
-"""Which smoothing predicts people best who were not learned from: settings chosen by held-out likelihood.
+"""Choice of the bridge's settings by the likelihood of held-out training users.
 
-Nothing here looks at test users or at a metric. Some of the training users are held out, the model is learned from the
-others, and the settings are kept under which what the held-out users did is most probable. Settings are searched one
-after the other, twice around. Of the numbers of clusters the smallest is then taken that is within one standard error
-of the best: fewer clusters give away less. What one user weighs, and how many users it takes, is no matter of
-likelihood, which would take fewer: see `contributions`.
+Some of the training users are held out, the model is learned from the others, and the settings win that make the
+held-out users' data most probable. Neither test users nor metrics take part. Settings are searched one after the other,
+twice around. Of the numbers of clusters, the smallest within one standard error of the best one is taken: fewer
+clusters reveal less. The weight of a user and the numbers of users that a count needs are not chosen by likelihood,
+which would choose weaker protection: see `contributions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
@@ -18,29 +18,35 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.special import logsumexp
 
-from ppmtf_jax.bridge.clusters import ClusterSmoothing, fit_clusters, log_likelihoods
+from ppmtf_jax.bridge.clusters import fit_clusters, log_likelihoods
 from ppmtf_jax.bridge.contributions import PLACE_USERS
-from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, Steps
+from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
 from ppmtf_jax.bridge.space import Space
+from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.visits import (
     BoundedCounts,
     PopulationSmoothing,
-    Visits,
+    VisitCounts,
     population,
-    random_folds,
     slot_kernel,
     smoothed_population,
 )
+from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.runtime.devices import of_first_process
+from ppmtf_jax.runtime.progress import progress_bar
 
-# Users that settings are chosen on: more would take longer and choose the same.
+# Users on whom settings are chosen: more would take longer and choose the same.
 MOST_USERS = 2000
 N_FOLDS = 10
-# A clustering takes longer: one user of so many is held out, once.
+# Clusterings take longer: one quarter of the users is held out, once.
 HELD_OUT_OF = 4
 BANDWIDTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
+EXPONENTS = (1.0, 0.75, 0.5)
 POPULATION_GRID = PopulationSmoothing(
-    (1.0, 0.75, 0.5),
+    EXPONENTS,
     (PLACE_USERS, PLACE_USERS + 1, PLACE_USERS + 2),
     BANDWIDTHS,
     (0.1, 0.3, 1.0, 3.0, 5.0, 10.0, 20.0, 40.0),
@@ -55,21 +61,21 @@ MOVE_GRID = MoveSmoothing(
 )
 MOVE_START = MoveSmoothing(20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
-# Sweeps of EM while clusterings are only compared: more change less than other users held out do.
+# Sweeps of EM while clusterings are compared: more sweeps change less than other held-out users do.
 N_SWEEPS = 10
 CLUSTER_MASSES = (0.3, 1.0, 3.0, 10.0, 30.0)
-# Of a held-out user's visits, those that are as anybody's. Without them the few that fit no cluster, a home where none
-# of the others lives, decide: all clusters then come out flat.
-ANYBODYS = 0.1
-# Blur of the places, in parts of how far the visits are spread.
+# Share of a held-out user's visits that follow the population. Without it the few visits that fit no cluster, such as a
+# home where none of the other users lives, would decide, and all clusters would come out flat.
+POPULATION_SHARE = 0.1
+# Blur of the places, as parts of how far the visits are spread.
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 Smoothing = TypeVar("Smoothing", bound=tuple)
 Score = Callable[[Any], Float[np.ndarray, " user"]]
 
 
-class Choice(NamedTuple):
-    """Settings of all parts, as they were chosen.
+class BridgeChoice(NamedTuple):
+    """Chosen settings.
 
     Attributes
     ----------
@@ -77,8 +83,8 @@ class Choice(NamedTuple):
     moves : MoveSmoothing
     clusters : ClusterSmoothing
     gains : dict of int to float
-        For each number of clusters that was tried, by how much more probable a visit of a held-out user is than with
-        one for everybody, in nats; the mean over visits.
+        For each number of clusters that was tried, the mean gain in log-probability of a held-out user's visit over one
+        cluster, in nats.
     """
 
     population: PopulationSmoothing
@@ -86,63 +92,96 @@ class Choice(NamedTuple):
     clusters: ClusterSmoothing
     gains: dict[int, float]
 
+    def of_first_process(self) -> BridgeChoice:
+        """The choice of the first process: different processors may round, and then choose, differently."""
 
-def choose_population(visits: Visits, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:
-    """The smoothing of the population under which visits of held-out users are most probable."""
+        def same(values: tuple) -> list:
+            found = of_first_process(np.array(values, np.float64)).tolist()
+            return [type(value)(each) for value, each in zip(values, found, strict=True)]
+
+        gains = dict(zip(self.gains, same(tuple(self.gains.values())), strict=True))
+        of_population, of_moves, of_clusters = (type(part)(*same(part)) for part in self[:3])
+        return BridgeChoice(of_population, of_moves, of_clusters, gains)
+
+
+def choose(
+    train: Traces,
+    visits: VisitCounts,
+    space: Space,
+    *,
+    min_users: int,
+    n_clusters: int | None,
+    random: np.random.Generator,
+    progress: bool = False,
+) -> BridgeChoice:
+    """Choose all settings, on at most 2,000 random users; `n_clusters` is kept if given."""
+    users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
+    visits, steps, grid = visits.of_users(users), Transitions.of(train).of_users(users), train.time_grid
+    with progress_bar("choosing the smoothing", n_clusterings(n_clusters), show=progress, waits_for="") as advance:
+        of_population = choose_population(visits, grid, random)
+        of_moves = choose_moves(steps, visits, of_population, space, grid, random)
+        of_clusters, gains = choose_clusters(
+            visits,
+            of_population,
+            space,
+            grid,
+            min_users=min_users,
+            n_clusters=n_clusters,
+            spread_km=_spread_km(population(visits, of_population, grid), train.places),
+            random=random,
+            advance=advance,
+        )
+    return BridgeChoice(of_population, of_moves, of_clusters, gains).of_first_process()
+
+
+def _spread_km(shares: Float[np.ndarray, "slot place"], places: PlaceTable) -> float:
+    """Root mean square distance of people from their centre."""
+    position, share = places.position_km(), shares.mean(axis=0)
+    return float(np.sqrt(share @ ((position - share @ position) ** 2).sum(axis=1)))
+
+
+def choose_population(visits: VisitCounts, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:
+    """Smoothing of the population, by ten-fold cross-validation."""
     if visits.n_users < 2:
         return POPULATION_START
-    folds = [_Fold.of(visits, held_out, time_grid) for held_out in random_folds(visits.n_users, N_FOLDS, random)]
+    folds = []
+    for others, held_out in random_folds(visits.n_users, N_FOLDS, random):
+        learned = visits.of_users(others)
+        counts = {exponent: BoundedCounts.of(learned, exponent, time_grid) for exponent in EXPONENTS}
+        folds.append((counts, visits.of_users(held_out)))
 
     def score(smoothing: PopulationSmoothing) -> Float[np.ndarray, " user"]:
-        kernel = slot_kernel(time_grid, smoothing.slot_bandwidth)
-        return np.concatenate([fold.score(smoothing, kernel) for fold in folds])
+        kernel, found = slot_kernel(time_grid, smoothing.slot_bandwidth), []
+        for counts, held_out in folds:
+            shares = smoothed_population(counts[smoothing.exponent], smoothing, kernel)
+            of_cell = np.log(shares).ravel()[held_out.cell] * held_out.count
+            found.append(np.bincount(held_out.user, of_cell, held_out.n_users))
+        return np.concatenate(found)
 
     together = [("slot_bandwidth", "place_mass")]
     return _search(score, POPULATION_GRID, POPULATION_START, together=together)
 
 
-class _Fold(NamedTuple):
-    """Visits to learn from, and others to predict."""
-
-    learned: Visits
-    held_out: Visits
-    time_grid: TimeGrid
-    counts: dict[float, BoundedCounts]
-
-    @classmethod
-    def of(cls, visits: Visits, held_out: Int[np.ndarray, " user"], time_grid: TimeGrid) -> _Fold:
-        learned = visits.of_users(np.setdiff1d(np.arange(visits.n_users), held_out))
-        return cls(learned, visits.of_users(held_out), time_grid, {})
-
-    def score(self, smoothing: PopulationSmoothing, kernel: np.ndarray) -> Float[np.ndarray, " user"]:
-        if smoothing.exponent not in self.counts:
-            self.counts[smoothing.exponent] = BoundedCounts.of(self.learned, smoothing.exponent, self.time_grid)
-        shares = smoothed_population(self.counts[smoothing.exponent], smoothing, kernel)
-        of_cell = np.log(shares).ravel()[self.held_out.cell] * self.held_out.count
-        return np.bincount(self.held_out.user, of_cell, self.held_out.n_users)
-
-
 def choose_moves(
-    steps: Steps,
-    visits: Visits,
+    steps: Transitions,
+    visits: VisitCounts,
     smoothing: PopulationSmoothing,
     space: Space,
     time_grid: TimeGrid,
     random: np.random.Generator,
 ) -> MoveSmoothing:
-    """The smoothing of moves and stays under which steps of held-out users are most probable."""
+    """Smoothing of moves and stays, by ten-fold cross-validation."""
     if not len(steps) or visits.n_users < 2:
         return MOVE_START
-    parts = []
-    for held_out in random_folds(visits.n_users, N_FOLDS, random):
-        others = np.setdiff1d(np.arange(visits.n_users), held_out)
+    folds = []
+    for others, held_out in random_folds(visits.n_users, N_FOLDS, random):
         shares = population(visits.of_users(others), smoothing, time_grid)
         learned = MoveCounts.of(steps.of_users(others), shares, space, time_grid)
-        parts.append((learned, steps.of_users(held_out)))
+        folds.append((learned, steps.of_users(held_out)))
 
     def score(candidate: MoveSmoothing) -> Float[np.ndarray, " user"]:
         total = np.zeros(visits.n_users)
-        for learned, held_out in parts:
+        for learned, held_out in folds:
             of_step = Movement.of(learned, candidate).log_probabilities(held_out)
             total += np.bincount(held_out.user, of_step, visits.n_users)
         return total
@@ -151,7 +190,7 @@ def choose_moves(
 
 
 def choose_clusters(
-    visits: Visits,
+    visits: VisitCounts,
     smoothing: PopulationSmoothing,
     space: Space,
     time_grid: TimeGrid,
@@ -162,23 +201,14 @@ def choose_clusters(
     random: np.random.Generator,
     advance: Callable[[int], None],
 ) -> tuple[ClusterSmoothing, dict[int, float]]:
-    """The number of clusters and their smoothing under which visits of held-out users are most probable.
+    """Number of clusters and their smoothing, with the gains of `BridgeChoice`.
 
-    A held-out user is of each cluster with the probability of its share: no part of her decides which. One visit in ten
-    is taken to be as anybody's, see `ANYBODYS`.
-
-    Parameters
-    ----------
-    n_clusters : int, optional
-        Where it is given.
-    spread_km : float
-        How far the visits are spread.
+    A held-out user belongs to each cluster with the probability of its share: none of her visits decides which.
     """
     if visits.n_users < 2 * min_users or n_clusters == 1:
-        # One cluster is the population, however it is smoothed.
+        # One cluster is the population, whatever its smoothing.
         return ClusterSmoothing(1, 0.0, CLUSTER_MASSES[0], 0.0), {}
-    held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
-    others = np.setdiff1d(np.arange(visits.n_users), held_out)
+    others, held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     learned, predicted = visits.of_users(others), visits.of_users(held_out)
     shares = population(learned, smoothing, time_grid)
     everybody = np.bincount(predicted.user, np.log(shares).ravel()[predicted.cell] * predicted.count, len(held_out))
@@ -190,8 +220,6 @@ def choose_clusters(
 
     def gain(candidate: ClusterSmoothing) -> Float[np.ndarray, " user"]:
         if candidate not in gains:
-            # The same start for all, so that they differ by their smoothing.
-            start = np.random.default_rng(seed)
             found = fit_clusters(
                 learned,
                 shares,
@@ -199,48 +227,60 @@ def choose_clusters(
                 candidate,
                 time_grid=time_grid,
                 min_users=min_users,
-                random=start,
+                # The same random numbers for all candidates, so that only their smoothing differs.
+                random=np.random.default_rng(seed),
                 n_sweeps=N_SWEEPS,
             )
-            mixed = replace(found, visits=(1 - ANYBODYS) * found.visits + ANYBODYS * shares.astype(np.float32))
-            by_cluster = log_likelihoods(predicted, mixed) + np.log(found.share)
+            visited = (1 - POPULATION_SHARE) * found.visits + POPULATION_SHARE * shares.astype(np.float32)
+            by_cluster = log_likelihoods(predicted, replace(found, visits=visited)) + np.log(found.share)
             gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
             advance(1)
         return gains[candidate]
 
-    # At first every other number will do: it only says where the smoothing is to be chosen.
+    # Every other number is enough at first: it only decides with which number the smoothing is chosen.
     grid = ClusterSmoothing(numbers[::-2], blurs, CLUSTER_MASSES, BANDWIDTHS)
     start = ClusterSmoothing(numbers[len(numbers) // 2], blurs[len(blurs) // 2], 3.0, 1.0)
     best = _search(gain, grid, start, n_rounds=1)
     by_number = [gain(best._replace(n_clusters=number)) for number in numbers]
-    chosen = best._replace(n_clusters=numbers[fewest_within_error(by_number)])
+    chosen = best._replace(n_clusters=numbers[first_within_error(by_number)])
     n_visits = predicted.count.sum()
     return chosen, {number: float(each.sum() / n_visits) for number, each in zip(numbers, by_number, strict=True)}
 
 
-def fewest_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
-    """The first of some candidates whose total is within one standard error of the best one's.
+def n_clusterings(n_clusters: int | None) -> int:
+    """Upper bound of the number of clusterings in `choose_clusters`."""
+    n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
+    return n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)
 
-    The error is that of the difference of the two totals over users.
+
+def first_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
+    """Index of the first candidate whose total is within one standard error of the best total.
+
+    The standard error is that of the difference of two totals over users.
 
     Examples
     --------
-    >>> fewest_within_error([np.array([0.0, 0.0]), np.array([3.0, -1.0]), np.array([3.0, -0.9])])
+    >>> first_within_error([np.array([0.0, 0.0]), np.array([3.0, -1.0]), np.array([3.0, -0.9])])
     0
     """
     best = max(scores, key=np.sum)
-    return next(number for number, each in enumerate(scores) if _within_error(best, each))
+    apart = [best - each for each in scores]
+    return next(n for n, each in enumerate(apart) if each.sum() <= each.std() * np.sqrt(len(each)))
 
 
-def _within_error(best: Float[np.ndarray, " user"], other: Float[np.ndarray, " user"]) -> bool:
-    apart = best - other
-    return bool(apart.sum() <= apart.std() * np.sqrt(len(apart)))
+def random_folds(
+    n_users: int, n_folds: int, random: np.random.Generator
+) -> Iterator[tuple[Int[np.ndarray, " other"], Int[np.ndarray, " user"]]]:
+    """Sorted indices of the learning and of the held-out users, for folds of equal size, none of them empty."""
+    for part in np.array_split(random.permutation(n_users), min(n_folds, n_users)):
+        held_out = np.sort(part)
+        yield np.setdiff1d(np.arange(n_users), held_out), held_out
 
 
 def _search(
     score: Score, grid: Smoothing, start: Smoothing, *, together: Sequence[Sequence[str]] = (), n_rounds: int = 2
 ) -> Smoothing:
-    """The best of a grid by one setting after the other; those that can stand in for each other together."""
+    """Coordinate search on a grid for the greatest sum of scores; settings of `together` are searched jointly."""
     known: dict[Smoothing, float] = {}
 
     def total(candidate: Smoothing) -> float:
@@ -256,9 +296,3 @@ def _search(
             changes = (dict(zip(names, each, strict=True)) for each in product(*(values[name] for name in names)))
             best = max((best._replace(**change) for change in changes), key=total)  # type: ignore[attr-defined]
     return best
-
-
-def n_clusterings(n_clusters: int | None) -> int:
-    """At most how many times `choose_clusters` looks for clusters."""
-    n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
-    return n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)

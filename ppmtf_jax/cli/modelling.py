@@ -26,7 +26,7 @@ from ppmtf_jax.jobs.resumable_fit import fit_resumably
 from ppmtf_jax.jobs.steps import complete_traces, diagnose_fit, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
-from ppmtf_jax.synthesizers.completion import CompletionSettings
+from ppmtf_jax.synthesizers.gaps import CompletionSettings
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 

@@ -47,9 +47,9 @@ from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.completion import CompletionSettings, complete
 from ppmtf_jax.synthesizers.convergence import diagnose_model
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
+from ppmtf_jax.synthesizers.gaps import CompletionSettings, complete
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 

@@ -1,7 +1,7 @@
-"""From a seed trace to places that mean the same, and from these to a synthetic trace (Bindschaedler and Shokri 2016).
+"""Semantic seeds and their decoding into synthetic traces (Bindschaedler and Shokri 2016).
 
-A semantic seed allows some places at each instant of a trace. It is decoded by the Viterbi algorithm, with random
-factors, under a model of how everybody moves.
+A semantic seed is a set of allowed places for each instant of a trace. The Viterbi algorithm, with random factors,
+decodes it under a model of how all users move.
 """
 
 from __future__ import annotations
@@ -18,42 +18,23 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppmtf_jax.data.places import PlaceTable
 
 NEAREST_KM = 1.0
-# A cluster keeps at least so many of its places.
+# Places that a cluster keeps at least.
 LEAST_KEPT = 3
-# A step of a trellis is computed for as many places as the larger of its sides has, up to the next of these.
+# A step of the trellis is padded to the next of these numbers of places.
 TRELLIS_WIDTHS = (16, 128)
 
 
 def aggregate_transitions(
     transitions: Int[np.ndarray, "place next_place"], places: PlaceTable
 ) -> Float[np.ndarray, "place next_place"]:
-    """How everybody moves: half by the steps that were seen, and half by distance.
+    """Transition matrix of all users: the mean of observed transitions and of a function of distance.
 
-    The one half is P(a, b) = (N(a, b) + 1 / places) / (N(a) + 1), with N the counts of all users, the other
+    The first is P(a, b) = (N(a, b) + 1 / places) / (N(a) + 1), with N the counts of all users, the second is
     proportional to max(1 km, distance)^-2.
-
-    Examples
-    --------
-    >>> places = PlaceTable(np.arange(2), np.array([35.0, 35.1]), np.array([139.0, 139.0]))
-    >>> aggregate_transitions(np.array([[3, 0], [0, 0]]), places).round(3)
-    array([[0.933, 0.067],
-           [0.254, 0.746]])
     """
     seen = transitions + 1 / len(places)
     near = np.maximum(NEAREST_KM, _distance_km(places)) ** -2
     return (seen / seen.sum(axis=1, keepdims=True) + near / near.sum(axis=1, keepdims=True)) / 2
-
-
-def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
-    """The distribution that a positive transition matrix keeps.
-
-    Examples
-    --------
-    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(9)
-    array([0.75, 0.25])
-    """
-    # pi (P - 1) = 0 and sum(pi) = 1: the sum is added to every equation, which makes them independent.
-    return np.linalg.solve((transition - np.eye(len(transition))).T + 1, np.ones(len(transition)))
 
 
 def _distance_km(places: PlaceTable) -> Float[np.ndarray, "place place"]:
@@ -62,15 +43,9 @@ def _distance_km(places: PlaceTable) -> Float[np.ndarray, "place place"]:
 
 
 class SemanticClasses(NamedTuple):
-    """Clusters of places, and how many of their places leave and join.
+    """Clusters of places with a similar meaning, and how many of their places are kept and join another cluster.
 
-    Attributes
-    ----------
-    cluster : int array, shape (places,)
-    n_kept : int array, shape (clusters,)
-        How many places of a cluster are kept.
-    n_joining : int array, shape (distances, clusters)
-        How many of them join d instants before a change to or from the cluster, d = 1, 2, ...
+    `n_joining[d - 1]` of a cluster's places join at d instants from a change to or from the cluster.
     """
 
     cluster: Int[Array, " place"]
@@ -81,9 +56,9 @@ class SemanticClasses(NamedTuple):
     def of(
         cls, cluster: Int[np.ndarray, " place"], remove_place_prob: float, merge_prob: float, n_instants: int
     ) -> SemanticClasses:
-        """Of each cluster floor(remove_place_prob size) places leave where at least 3 stay.
+        """Remove floor(remove_place_prob size) places of each cluster that keeps at least 3.
 
-        Of those that stay, floor(merge_prob^(d^2) size) join.
+        Of the places kept, floor(merge_prob^(d^2) size) join.
 
         Examples
         --------
@@ -96,14 +71,14 @@ class SemanticClasses(NamedTuple):
         n_kept = np.where(size - n_removed >= LEAST_KEPT, size - n_removed, size)
         distance = np.arange(1, max(2, n_instants))
         n_joining = _floor(merge_prob ** (distance[:, None] ** 2.0) * n_kept)
-        # At greater distances none joins; JAX cannot index an empty array.
+        # At greater distances no place joins. One row stays, since JAX cannot index an empty array.
         n_distances = max(1, np.count_nonzero(n_joining.any(axis=1)))
         arrays = (cluster, n_kept, n_joining[:n_distances])
         return cls(*(jnp.asarray(array.astype(np.int32)) for array in arrays))
 
 
 def _floor(count: np.ndarray) -> np.ndarray:
-    """The next whole number below, where 3 less rounding is 3."""
+    """Floor, except that a number just below a whole number is rounded up."""
     return np.floor(count + 1e-9).astype(np.int32)
 
 
@@ -114,19 +89,18 @@ def semantic_seed(
     remove_true_prob: Float[Array, ""],
     as_published: Bool[Array, ""],
 ) -> Bool[Array, "instant place"]:
-    """Draw which places a synthetic trace may be at: those that mean the same as the places of a seed trace.
+    """Draw the places where a synthetic trace may be: those with a similar meaning as the places of a seed trace.
 
-    At each instant these are the places of the seed's cluster that are kept. Around changes some of both clusters join:
-    d instants before the seed's next change of cluster, from then until min(d, stay) instants after the change, where
-    the seed stays at the place to which it changed for so many further instants. Then the seed's own place is removed
-    at each instant with probability `remove_true_prob`. Where no place is left, all are allowed.
+    At each instant the kept places of the seed's cluster are allowed. Around a change of cluster, some places of both
+    clusters join: those of distance d join from d instants before the change until min(d, stay) instants after it, with
+    stay the further instants that the seed stays at its new place. Then the seed's own place is removed at each instant
+    with probability `remove_true_prob`. If no place is left, all are allowed.
 
     Parameters
     ----------
-    key : of all that is random: places kept, places that join, and own places removed
     as_published : bool
-        As in the published program, in two ways: d is counted to the seed's next change of place, and none joins where
-        that change stays within a cluster; the places that join are those of the lowest numbers, and not random ones.
+        As the published program does: d counts to the seed's next change of place, and no place joins if that change
+        stays within a cluster; the places that join have the lowest numbers, in place of random ones.
     """
     of_places, of_removal = jax.random.split(key)
     cluster, n_instants = classes.cluster[seed], len(seed)
@@ -137,7 +111,7 @@ def semantic_seed(
     distance, stay = change - instants, change_of_place[after] - 1 - change
     n_distances = len(classes.n_joining)
     joins = (change < n_instants) & (cluster[after] != cluster) & (distance <= n_distances)
-    # From each instant up to the end of what joins there.
+    # Instants from each instant to the end of its joining.
     ahead = jnp.arange(2 * n_distances + 1)
     within = joins[:, None] & (ahead <= (distance + jnp.minimum(stay, distance))[:, None])
     limit = jnp.zeros((n_instants, len(classes.n_kept)), jnp.int32)
@@ -153,7 +127,7 @@ def semantic_seed(
 
 
 def _next_change(value: Int[Array, " instant"]) -> Int[Array, " instant"]:
-    """For each instant the first later one with another value; the number of instants where there is none."""
+    """First later instant with another value, or the number of instants, for each instant."""
     n = len(value)
     changes = jnp.where(value[1:] != value[:-1], jnp.arange(1, n), n)
     return jnp.append(jax.lax.cummin(changes, reverse=True), n)
@@ -162,7 +136,7 @@ def _next_change(value: Int[Array, " instant"]) -> Int[Array, " instant"]:
 def _order_in_cluster(
     key: Key[Array, ""], classes: SemanticClasses, by_number: Bool[Array, ""]
 ) -> Int[Array, " place"]:
-    """The order of the places kept in each cluster, 0, 1, ...; the number of places for those that are not kept."""
+    """Order 0, 1, ... of the places kept in each cluster; the number of places for the others."""
     n_places = len(classes.cluster)
     drawn = _rank_in_cluster(jax.random.uniform(key, (n_places,)), classes.cluster)
     kept = drawn < classes.n_kept[classes.cluster]
@@ -171,7 +145,7 @@ def _order_in_cluster(
 
 
 def _rank_in_cluster(value: Float[Array, " place"], cluster: Int[Array, " place"]) -> Int[Array, " place"]:
-    """How many places of its cluster come before each place by value, and by number among equals."""
+    """Rank of each place within its cluster by value, then by number."""
     order = jnp.lexsort((value, cluster))
     ordered = cluster[order]
     first = jnp.searchsorted(ordered, ordered)
@@ -186,13 +160,11 @@ def decode(
     first: Float[Array, " place"],
     randomization: Float[Array, ""],
 ) -> Int[Array, " instant"]:
-    """Find the most probable of the allowed traces by Viterbi, with random factors.
+    """Find the most probable allowed trace by the Viterbi algorithm, with random factors.
 
-    Each first probability and each transition probability of each step is multiplied by a factor of its own, uniform
-    from 1 to `randomization`. With 1 it is the most probable trace.
-
-    One trace after the other also where it is vmapped: how many places a step looks at is that step's own, and a few
-    where all steps of all traces together would take all places.
+    Each first probability and each transition probability of each step is multiplied by its own factor, uniform from 1
+    to `randomization`. `vmap` runs one trace after the other: each step then computes only as many places as it allows,
+    while steps of all traces together would compute all places.
     """
     n_instants, n_places = allowed.shape
     keys = jax.random.split(key, n_instants)
@@ -200,13 +172,13 @@ def decode(
     widths = [width for width in TRELLIS_WIDTHS if width < n_places] + [n_places]
 
     def advance(width: int, key: Array, score: Array, before: Array, after: Array, n_after: Array) -> tuple:
-        """Scores of the candidates after a step, and where each comes from; those beyond the last have 0."""
+        """Scores of the candidates after a step, 0 for padding, and the candidate that each comes from."""
         factor = jax.random.uniform(key, (width, width), transition.dtype, 1, randomization)
         weight = score[:width, None] * transition[before[:width, None], after[:width]] * factor
         origin = jnp.argmax(weight, axis=0)
         best = jnp.where(jnp.arange(width) < n_after, weight.max(axis=0), 0)
         rest = (0, n_places - width)
-        # The greatest is made 1, so that no product becomes too small.
+        # Scale the greatest score to 1 against underflow.
         return jnp.pad(best / best.max(), rest), jnp.pad(origin.astype(jnp.int32), rest)
 
     def step(state: tuple[Array, Array, Array], now: tuple[Array, Array, Array]) -> tuple:
@@ -231,6 +203,6 @@ def decode(
 
 
 def _listed(allowed: Bool[Array, " place"]) -> tuple[Int[Array, " place"], Int[Array, ""]]:
-    """The numbers of allowed places, filled up with 0, and how many there are."""
+    """The allowed places, padded with 0, and their number."""
     listed = jnp.nonzero(allowed, size=len(allowed), fill_value=0)[0]
     return listed.astype(jnp.int32), allowed.sum().astype(jnp.int32)

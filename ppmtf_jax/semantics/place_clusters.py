@@ -1,4 +1,4 @@
-"""Clusters of places with a like meaning."""
+"""Clusters of places with a similar meaning."""
 
 from __future__ import annotations
 
@@ -12,49 +12,36 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.errors import InputError, Problem
 
 N_STARTS = 10
-# Rounds of moving every place once; some ten are enough.
+# Rounds in which every place may move once; about ten are enough.
 MAX_ROUNDS = 100
-# A move has to lower the criterion by more than rounding does, relative to the criterion.
+# A move must lower the criterion by this part of it, more than rounding does.
 LEAST_GAIN = 1e-6
 
 
 def cluster_places(
     similarity: Float[np.ndarray, "place other"], n_clusters: int, key: Key[Array, ""]
 ) -> Int[np.ndarray, " place"]:
-    """Cluster places, of clusters about equally large.
+    """Cluster places into `n_clusters` clusters of about equal size, numbered from 0, none of them empty.
 
     Minimizes the sum over clusters of size^2 times (similarity of its places to all places) / (similarity of its places
-    to each other): the criterion G1' of CLUTO, which the published program uses, plus the sum of size^2. From random
-    places, one for each cluster, which attract those that are most similar to them, single places are moved to where
-    the criterion falls most until none lowers it; the best of ten starts is taken. No cluster becomes empty.
+    to each other): the criterion G1' of CLUTO, which the published program uses, plus the sum of size^2. Each of ten
+    starts assigns places to the most similar of random seed places; then single places move to the cluster that lowers
+    the criterion most, until no move lowers it. The best start wins.
 
     Parameters
     ----------
     similarity : float array, shape (places, places)
         Symmetric and positive.
-    n_clusters : int
-    key : of the random starts
-
-    Returns
-    -------
-    int32 array, shape (places,)
-        Numbers of clusters, 0 to `n_clusters` - 1, each used.
 
     Raises
     ------
     InputError
         More clusters than places, or none.
-
-    Examples
-    --------
-    >>> similarity = np.kron(np.eye(3), np.ones((2, 2))) + 0.01
-    >>> cluster = cluster_places(similarity, 3, jax.random.key(0))
-    >>> np.testing.assert_array_equal(cluster[0::2], cluster[1::2])
     """
     n_places = len(similarity)
     if not 1 <= n_clusters <= n_places:
         raise InputError("sglt", [Problem(f"n_clusters from 1 to {n_places}, the number of places", repr(n_clusters))])
-    # In single precision, what is left of a sum when its largest term is taken away would be rounding.
+    # In single precision, subtracting the largest term of a sum would leave rounding errors.
     with jax.enable_x64(True):
         found, value = _best_of_starts(
             jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64), n_clusters
@@ -63,7 +50,7 @@ def cluster_places(
 
 
 def criterion(similarity: Float[Array, "place other"], cluster: Int[Array, " place"], n_clusters: int) -> Array:
-    """What `cluster_places` minimizes."""
+    """The criterion of `cluster_places`."""
     return _cost(*_sums(similarity, cluster, n_clusters)).sum()
 
 
@@ -109,7 +96,7 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
     def move_each(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         cluster, _, number = state
         order = jax.random.permutation(jax.random.fold_in(of_rounds, number), n_places)
-        # Sums are made anew in every round, so that rounding does not add up.
+        # Sums are computed again in every round, so that rounding errors do not add up.
         begin = (cluster, *_sums(similarity, cluster, n_clusters), jnp.zeros((), jnp.int32))
         end = jax.lax.fori_loop(0, n_places, lambda i, inner: move(order[i], inner), begin)
         return end[0], end[-1], number + 1
@@ -121,7 +108,7 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
 
 
 def _sums(similarity: Array, cluster: Array, n_clusters: int) -> tuple[Array, Array, Array]:
-    """Of each cluster its size, and its places' similarity to all places and to each other."""
+    """Size of each cluster, and the similarity of its places to all places and to each other."""
     member = jax.nn.one_hot(cluster, n_clusters, dtype=similarity.dtype)
     near = similarity @ member
     return member.sum(axis=0), near.sum(axis=0), (member * near).sum(axis=0)

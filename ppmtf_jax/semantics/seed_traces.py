@@ -12,15 +12,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 
 
 class SeedTraces(NamedTuple):
-    """One trace for each period of each user, complete.
-
-    Attributes
-    ----------
-    user : int array, shape (seeds,), sorted
-    place : int array, shape (seeds, instants)
-        Instants of one period.
-    n_users, n_places : int
-    """
+    """Complete traces of one period each, sorted by user."""
 
     user: Int[np.ndarray, " seed"]
     place: Int[np.ndarray, "seed instant"]
@@ -31,8 +23,7 @@ class SeedTraces(NamedTuple):
     def of(cls, train: Traces) -> SeedTraces:
         """Cut traces at the ends of periods.
 
-        A period in which a user has no event at all makes no seed, nor does what a grid has beyond its last whole
-        period.
+        Periods without any event, and a last incomplete period of the grid, are left out.
 
         Raises
         ------
@@ -64,13 +55,13 @@ class SeedTraces(NamedTuple):
         return np.bincount(self.user, minlength=self.n_users)
 
     def visits(self) -> Float[np.ndarray, "user place"]:
-        """How often each user is at each place in a period, on average."""
+        """Mean number of a user's events at each place in a period."""
         cell = self.user[:, None].astype(np.int64) * self.n_places + self.place
         count = np.bincount(cell.ravel(), minlength=self.n_users * self.n_places).reshape(self.n_users, self.n_places)
         return count / self.seeds_per_user[:, None]
 
     def transitions(self) -> Int[np.ndarray, "place next_place"]:
-        """How often anybody goes from place to place; from the last instant of a seed it goes to its first."""
+        """Transition counts of all users; the last instant of a seed is followed by its first."""
         cell = self.place.astype(np.int64) * self.n_places + np.roll(self.place, -1, axis=1)
         return np.bincount(cell.ravel(), minlength=self.n_places**2).reshape(self.n_places, self.n_places)
 

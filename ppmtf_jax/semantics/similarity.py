@@ -1,7 +1,7 @@
-"""Semantic similarity of users, and of places: who behaves alike if places are renamed (Bindschaedler and Shokri 2016).
+"""Semantic similarity of users and of places (Bindschaedler and Shokri 2016).
 
-Two users are alike if some renaming of places makes one's visits those of the other; the places that it renames into
-each other have a like meaning: home with home, work with work.
+Two users are similar if some renaming of places turns one's visits into the other's. Places that are renamed into each
+other have a similar meaning: home and home, work and work.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 
-# Of a place, in a period: what a place has that a user never visits.
+# Visits per period that every place gets in addition.
 SMOOTHING = 0.01
-# Similarity of any two places at least, so that none has similarity to nothing.
+# Least similarity of two places, so that every place is similar to some place.
 FLOOR = 1e-8
-# Pairs of users and ranks of places at a time: bounds the memory, at about 100 bytes for each.
+# Triples of two users and a rank in memory at a time, with about 100 bytes each.
 CELLS_AT_A_TIME = 2**20
 
 
-class Profiles(NamedTuple):
-    """Where users are, their most visited places first.
+class VisitProfiles(NamedTuple):
+    """Visit distributions of users, most visited places first.
 
     Attributes
     ----------
     place : int array, shape (users, ranks)
-        The visited places by falling share, the lower index first among equals; then places without visit.
+        Visited places by falling share (the lower index first among equals), then places without visits.
     share : float array, shape (users, ranks)
         Visit distribution pi at these places: (visits in a period + 0.01) / (instants + 0.01 places).
     rank : int array, shape (users, places)
-        The inverse of `place`; for places without visit at least the number of visited ones.
+        Inverse of `place`; of a place without visits, a number that no visited place has.
     n_visited : int array, shape (users,)
     background : float
-        The share of a place without visit.
+        Share of a place without visits.
     """
 
     place: Int[np.ndarray, "user rank"]
@@ -44,8 +44,8 @@ class Profiles(NamedTuple):
     background: float
 
     @classmethod
-    def of(cls, seeds: SeedTraces) -> Profiles:
-        """The profiles of users, over all their seeds."""
+    def of(cls, seeds: SeedTraces) -> VisitProfiles:
+        """The profiles of users over all their seeds."""
         visits = seeds.visits()
         mass = seeds.place.shape[1] + SMOOTHING * seeds.n_places
         order = np.argsort(-visits, axis=1, kind="stable").astype(np.int32)
@@ -61,25 +61,19 @@ class Profiles(NamedTuple):
         return self.rank.shape[1]
 
     def similarity(self, users: Int[np.ndarray, " user"]) -> Float[np.ndarray, "user other"]:
-        """Semantic similarity (10) of some users to all.
+        """Semantic similarity (10) of some users to all users, from 0 to 1.
 
-        The greatest sum over places r of min(pi_r(u), pi_sigma(r)(v)) over all permutations sigma of the places.
-
-        The published program solves an assignment problem for each pair of users, in O(places^3). But it is best to
-        send the r-th most visited place of u to the r-th most visited of v, whatever the numbers. Proof: min(x, y) is
-        the length of the t > 0 that neither x nor y is below. So the sum is the integral over t of the number of places
-        r with pi_r(u) >= t and pi_sigma(r)(v) >= t. No permutation makes this number greater than the lesser of the
-        number of places with pi(u) >= t and of those with pi(v) >= t; and the sorted one reaches it at every t at once.
-
-        Returns
-        -------
-        float array, shape (some users, users)
-            From 0 to 1; 1 with oneself.
+        It is the greatest sum over places r of min(pi_r(u), pi_sigma(r)(v)) over all permutations sigma of the places.
+        The published program solves an assignment problem for each pair of users, in O(places^3). But the best sigma
+        maps the r-th most visited place of u to the r-th most visited place of v. Proof: min(x, y) is the length of the
+        interval of t > 0 with x >= t and y >= t. So the sum is the integral over t of the number of places r with
+        pi_r(u) >= t and pi_sigma(r)(v) >= t. For no permutation is this number greater than the lesser of the numbers
+        of places with pi(u) >= t and with pi(v) >= t, and the sorted permutation reaches it at every t.
 
         Examples
         --------
         >>> seeds = SeedTraces(np.arange(2), np.array([[0, 0, 1], [2, 2, 2]]), n_users=2, n_places=3)
-        >>> Profiles.of(seeds).similarity(np.arange(2)).round(2)
+        >>> VisitProfiles.of(seeds).similarity(np.arange(2)).round(2)
         array([[1.  , 0.67],
                [0.67, 1.  ]])
         """
@@ -87,14 +81,13 @@ class Profiles(NamedTuple):
         return least.sum(axis=2) + self.background * (self.n_places - self.share.shape[1])
 
 
-def place_similarity(profiles: Profiles) -> Float[np.ndarray, "place other"]:
-    """Semantic similarity of places: the graph G of the paper, by the mappings between all pairs of users.
+def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
+    """Semantic similarity of places: the graph G of the paper, from the best mappings between all pairs of users.
 
-    Each pair of users, also that of a user with herself, adds to each pair of places that the best mapping between them
-    joins the smaller of the two shares, times the users' similarity; both ways. Many mappings are best, since most
-    places are visited by neither. That is taken which joins visited places by rank, as many as the user with fewer has,
-    and every other place with itself; where a place's own partner is taken, it is joined to one whose own is taken too,
-    by rank.
+    Each pair of users, and each user with herself, adds to each mapped pair of places the smaller of the two shares
+    times the users' similarity, in both directions. Many mappings are best, since both users visit few places. This one
+    maps visited places by rank, as many as the user with fewer of them has, and every other place to itself. A place
+    whose own partner is taken is mapped to a place whose partner is taken too, by rank.
 
     Returns
     -------
@@ -106,59 +99,48 @@ def place_similarity(profiles: Profiles) -> Float[np.ndarray, "place other"]:
     block = max(1, CELLS_AT_A_TIME // (n_users * profiles.place.shape[1]))
     for first in range(0, n_users, block):
         users = np.arange(first, min(first + block, n_users))
-        for place, other, weight in _joined_places(profiles, users):
+        for place, other, weight in _mapped_pairs(profiles, users):
             total += np.bincount(place * n_places + other, weight, minlength=len(total))
     graph = total.reshape(n_places, n_places)
     return np.maximum(graph + graph.T, FLOOR)
 
 
-def best_mapping(profiles: Profiles, user: int, other: int) -> Int[np.ndarray, " place"]:
-    """The mapping that `place_similarity` takes: for each place of `user` the place of `other`.
+def _mapped_pairs(
+    profiles: VisitProfiles, users: Int[np.ndarray, " user"]
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Pairs of places with weights, from the mappings between some users and all users not before them.
 
-    Examples
-    --------
-    >>> seeds = SeedTraces(np.arange(2), np.array([[0, 0, 1], [2, 2, 2]]), n_users=2, n_places=4)
-    >>> best_mapping(Profiles.of(seeds), 0, 1)
-    array([2, 1, 0, 3], dtype=int32)
+    The pairs of unvisited places are too many to list. So all places are first mapped to themselves, and those that are
+    mapped otherwise are subtracted again.
     """
-    n_joined = min(profiles.n_visited[user], profiles.n_visited[other])
-    places, others = profiles.place[user, :n_joined], profiles.place[other, :n_joined]
-    mapping = np.arange(profiles.n_places, dtype=np.int32)
-    mapping[places] = others
-    mapping[others[~np.isin(others, places)]] = places[~np.isin(places, others)]
-    return mapping
-
-
-def _joined_places(profiles: Profiles, users: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pairs of places, with weights, that the mappings between some users and those not before them join."""
     similarity = np.where(np.arange(len(profiles.place)) >= users[:, None], profiles.similarity(users), 0)
     similarity = similarity[..., None]
-    n_joined = np.minimum(profiles.n_visited[users, None], profiles.n_visited)[..., None]
-    joined = np.arange(profiles.place.shape[1]) < n_joined
+    n_by_rank = np.minimum(profiles.n_visited[users, None], profiles.n_visited)[..., None]
+    by_rank = np.arange(profiles.place.shape[1]) < n_by_rank
     place, other = np.broadcast_arrays(profiles.place[users, None], profiles.place)
-    least = np.minimum(profiles.share[users, None], profiles.share)
-    # Places whose own partner is taken, on either side: equally many.
+    # Places mapped by rank that are not mapped from, or not mapped to, on the other side: equally many on both.
     everybody = np.arange(len(profiles.place))[:, None]
-    place_left = joined & (profiles.rank[everybody, place] >= n_joined)
-    other_left = joined & (profiles.rank[users[:, None, None], other] >= n_joined)
-    background = profiles.background * similarity
-    # All places are joined with themselves, but for those that are joined with others.
+    place_left = by_rank & (profiles.rank[everybody, place] >= n_by_rank)
+    other_left = by_rank & (profiles.rank[users[:, None, None], other] >= n_by_rank)
+    of_visited = np.minimum(profiles.share[users, None], profiles.share) * similarity
+    of_unvisited = profiles.background * similarity
     every = np.arange(profiles.n_places)
-    return [
-        (every, every, np.full(len(every), background.sum())),
-        (place.ravel(), place.ravel(), -(background * joined).ravel()),
-        (other.ravel(), other.ravel(), -(background * other_left).ravel()),
-        (place.ravel(), other.ravel(), (least * similarity * joined).ravel()),
-        (
-            _first_to_front(other, other_left).ravel(),
-            _first_to_front(place, place_left).ravel(),
-            (background * np.sort(other_left, axis=2)[..., ::-1]).ravel(),
-        ),
+    others_first, places_first = _selected_first(other, other_left), _selected_first(place, place_left)
+    n_left_first = np.sort(other_left, axis=2)[..., ::-1]
+    pairs = [
+        # Every place to itself, without those that are mapped by rank, from either side.
+        (every, every, np.full(len(every), of_unvisited.sum())),
+        (place, place, -(of_unvisited * by_rank)),
+        (other, other, -(of_unvisited * other_left)),
+        # Visited places by rank, and the places left over on both sides.
+        (place, other, of_visited * by_rank),
+        (others_first, places_first, of_unvisited * n_left_first),
     ]
+    return [(first.ravel(), second.ravel(), weight.ravel()) for first, second, weight in pairs]
 
 
-def _first_to_front(
-    place: Int[np.ndarray, "user other rank"], chosen: Bool[np.ndarray, "user other rank"]
+def _selected_first(
+    place: Int[np.ndarray, "user other rank"], selected: Bool[np.ndarray, "user other rank"]
 ) -> Int[np.ndarray, "user other rank"]:
-    """The chosen places first, in their order."""
-    return np.take_along_axis(place, np.argsort(~chosen, axis=2, kind="stable"), axis=2)
+    """The selected places in their order, then the others."""
+    return np.take_along_axis(place, np.argsort(~selected, axis=2, kind="stable"), axis=2)

@@ -1,4 +1,4 @@
-"""Have the chains behind a factorization run long enough? `gibbs.diagnostics` for a fitted model."""
+"""Convergence of the Gibbs chains of a fitted model: `gibbs.diagnostics` with its settings and traces."""
 
 from __future__ import annotations
 
@@ -27,38 +27,28 @@ def diagnose_model(
     seed: int,
     progress: bool = False,
 ) -> Diagnosis:
-    """Run several new chains with a model's settings on its training traces, and see whether they agree.
+    """Run several new chains with a model's settings on its training traces, and test whether they agree.
 
-    The model's own draw is not looked at: a single chain cannot tell whether it has converged. A part of the counts is
-    held out from the chains, so they see a little less than the model saw.
+    The model's own draw is not used: a single chain cannot tell whether it has converged. Some of the counts are held
+    out from the chains, so they see a little less than the model saw.
 
     Parameters
     ----------
     model : FittedModel
         Of a system that is fitted by Gibbs sampling.
     train : Traces
-        Those that the model was fitted to; of the model it is known which users, places and slots these had.
+        The traces that the model was fitted to.
     n_sweeps : int, optional
-        Of each chain, at least 20; by default as many as the model's.
+        Sweeps of each chain, at least 20; by default as many as the model's.
     n_chains : int
         At least 2.
     seed : int
-        Of the chains, the zeros they observe and the held-out cells. Counts are trimmed as for the model.
+        Seed of the chains, the observed zeros and the held-out cells. Counts are trimmed as for the model.
 
     Raises
     ------
     InputError
         The system has no chains, or the traces are not those of the model.
-
-    Examples
-    --------
-    ::
-
-        train = toy_city(n_users=100, seed=0).traces
-        model = fit(train, "ppmtf", PPMTFSettings(rank=8, n_sweeps=100, zeros="weighted"))
-        diagnosis = diagnose_model(model, train, seed=1)
-        print(diagnosis.overview())
-        print(*diagnosis.advice)
     """
     if model.system not in COUPLINGS:
         way_out = (

@@ -1,15 +1,13 @@
-"""A trace model with what its indices mean, and the folder that holds one."""
+"""A trace model together with the users, places and times that its indices mean."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import zipfile
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -18,33 +16,23 @@ import pandas as pd
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
-from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
-from ppmtf_jax.runtime.arrays import read_arrays
 from ppmtf_jax.runtime.devices import seed_of_first_process
-from ppmtf_jax.runtime.files import write_text
-from ppmtf_jax.runtime.folders import Paths, marked, output_folder
+from ppmtf_jax.runtime.folders import Paths
 from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage
 from ppmtf_jax.settings import build_settings
-from ppmtf_jax.streams import Seed, Stage, check_seed, draw_seed, jax_stream, numpy_stream
+from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
-from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import Sizes, TraceModel, array_problems
+from ppmtf_jax.synthesizers.model_folder import read_model, write_model
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims
+from ppmtf_jax.trace_models.base import TraceModel
 from ppmtf_jax.trace_models.sampling import sample_traces
-
-MODEL_FORMAT = 3
-ABOUT_FILE, GRID_FILE, PARAMETERS_FILE = "model.json", "time_grid.json", "parameters.npz"
-USERS_FILE, PLACES_FILE = "users.parquet", "places.parquet"
-ABOUT = ("system", "settings", "seed", "seed_given", "learned_from", "users_per_place")
-MODEL_FILES = (ABOUT_FILE, GRID_FILE, USERS_FILE, PLACES_FILE, PARAMETERS_FILE)
-PACKAGE = __name__.partition(".")[0]
-WAY_OUT = "Fit the model again"
 
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A trace model together with what its indices mean. `fit` makes one; a model folder holds one.
+    """A trace model with the users, places and times of its indices. `fit` returns one; a model folder holds one.
 
     Parameters
     ----------
@@ -56,14 +44,14 @@ class FittedModel:
     user_ids : array, shape (users,)
     places : PlaceTable
     time_grid : TimeGrid
-        Grid of one synthetic trace: one period of the training grid.
+        Grid of a synthetic trace: one period of the training grid.
     trace_model : TraceModel
     seed_given : bool
-        Whether somebody chose the seed; otherwise it came from the operating system.
+        Whether a person chose the seed; otherwise it came from the operating system.
     learned_from : str
-        Digest of the training traces; empty where nobody knows.
+        Digest of the training traces; empty if unknown.
     users_per_place : int array, shape (places,), optional
-        How many training users have an event at each place; None where nobody knows.
+        Number of training users with an event at each place; None if unknown.
 
     Examples
     --------
@@ -91,7 +79,7 @@ class FittedModel:
     def of(
         cls, system: str, settings: dict[str, Any], seed: Seed, train: Traces, trace_model: TraceModel
     ) -> FittedModel:
-        """What was learned from traces, with what has to be known of these."""
+        """Model that was learned from traces."""
         return cls(
             system,
             settings,
@@ -107,7 +95,7 @@ class FittedModel:
 
     @property
     def lineage(self) -> Lineage:
-        """What the model is and was made from."""
+        """Digests of the model and of its training traces."""
         return ({TRAINING_TRACES: self.learned_from} if self.learned_from else {}) | {MODEL: self.checksum}
 
     @property
@@ -115,7 +103,7 @@ class FittedModel:
         return len(self.user_ids)
 
     def __repr__(self) -> str:
-        """What it is, in a few lines, of which none tells anything of a single user; at once, however many."""
+        """A few lines that reveal nothing about a single user; they do not take longer for many users."""
         grid = self.time_grid.summary()
         parts = {
             "settings": ", ".join(f"{name}={value!r}" for name, value in self.settings.items()) or "none",
@@ -129,12 +117,12 @@ class FittedModel:
         return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
 
     def claims(self) -> Claims:
-        """What a release of its traces has to say, beyond what holds for all, that it protects and does not protect.
+        """What its traces protect and do not protect, in addition to the statements of all releases.
 
         Raises
         ------
         InputError
-            The synthesizer is unknown here, or its settings are of another version.
+            The synthesizer is not registered, or its settings are of another version.
         """
         synthesizer = SYNTHESIZERS[self.system]
         settings = build_settings(synthesizer.settings, self.settings, self.system)
@@ -143,22 +131,18 @@ class FittedModel:
     def _shown_claims(self) -> Claims:
         try:
             return self.claims()
-        except InputError:  # no reason to show nothing of the model
+        except InputError:  # show the rest of the model all the same
             return Claims()
 
-    @property
-    def sizes(self) -> Sizes:
-        return Sizes(self.n_users, len(self.places), self.time_grid.n_slots, self.time_grid.n_instants)
-
     def summary(self) -> list[str]:
-        """What a person should know of the model, a sentence each, such as what was chosen and why."""
+        """Sentences for people about the model, such as the chosen settings."""
         return self.trace_model.summary()
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of all that decides what the model synthesizes, the same before it is saved and after it is loaded.
+        """SHA-256 of everything that determines the synthetic traces; saving and loading do not change it.
 
-        Traces carry it, so that none is tested against another model than the one that made it.
+        Traces carry it, so that they are tested against the model that made them.
         """
         digest = hashlib.sha256(json.dumps([self.system, self.settings, str(self.seed)]).encode())
         digest.update(self.time_grid.to_json().encode())
@@ -170,7 +154,7 @@ class FittedModel:
         return digest.hexdigest()
 
     def user_index(self, ids: np.ndarray) -> np.ndarray:
-        """Index of each user id; unknown users are an `InputError`."""
+        """Index of each user id; unknown ids raise an `InputError`."""
         index = pd.Index(self.user_ids).get_indexer(pd.Index(ids))
         if (index < 0).any():
             unknown = np.asarray(ids)[index < 0]
@@ -186,28 +170,26 @@ class FittedModel:
         batch_users: int = 4096,
         progress: bool = False,
     ) -> Traces:
-        """Draw synthetic traces of training users drawn at random with replacement, or so many of each user.
+        """Draw synthetic traces of random training users (with replacement), or a given number of traces of each user.
 
-        A trace depends on the seed, its user and its number alone, as in `synthesize`, which calls this: with one seed,
-        number 3 of a user is the same trace however many are drawn. The more traces, the more users, of the same ones
-        that fewer had. Several processes share the traces, and all get the same; see `join_processes`.
+        `synthesize` calls this. A trace depends on the seed, its user and its number alone: with one seed, number 3 of
+        a user is the same trace however many are drawn. A larger sample contains the traces of a smaller one. Several
+        processes share the traces, and all get the same; see `join_processes`.
 
         Parameters
         ----------
         n_traces : int, or int array of shape (users,)
-            In all; or of each user of the model.
+            Total number, or the number for each user of the model.
         seed : int or Seed, optional
-            Reproduces the traces. It is part of the secret, and comes from the operating system where none is given.
+            Reproduces the traces. It is part of the secret. By default it comes from the operating system.
         batch_users : int
             Users at a time, at least 1, which bounds the memory.
-        progress : bool
-            Show a progress bar where there is a terminal.
 
         Returns
         -------
         Traces
-            With the ids of those users who were drawn, in their order, and traces numbered from 0 of each; so they can
-            be tested and attacked like those of `synthesize`. They are not fit for release: test them.
+            With the ids of the drawn users, in their order, and each user's traces numbered from 0. Test them before
+            any release.
 
         Raises
         ------
@@ -246,7 +228,7 @@ class FittedModel:
         )
 
     def _traces_of_user(self, n_traces: int | np.ndarray, seed: int) -> np.ndarray:
-        """How many traces of each user, shape (users,)."""
+        """Number of traces of each user, shape (users,)."""
         number = np.asarray(n_traces)
         is_whole = np.issubdtype(number.dtype, np.integer) and number.shape in ((), (self.n_users,))
         if not is_whole or (number < 0).any() or not number.any():
@@ -260,39 +242,18 @@ class FittedModel:
         return np.bincount(drawn, minlength=self.n_users)
 
     def claim(self, traces: Traces, *, seed: int = 0) -> Traces:
-        """The same traces, said to be made by this model; for traces that were made elsewhere, as by official programs.
+        """Mark traces that were made elsewhere, such as by official programs, as made by this model.
 
-        The caller vouches for it: a privacy test of traces that are not the model's says nothing.
+        The caller vouches for them: a privacy test of traces that are not the model's is meaningless.
         """
         return replace(traces, origin=Origin(self.checksum, seed, True, self.learned_from))
 
     def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a model folder, which only its owner may read.
+        """Write a model folder that only its owner may read.
 
         It holds the parameters, which no privacy test covers, and the seed: keep it secret.
         """
-        about = {
-            "format": MODEL_FORMAT,
-            "system": self.system,
-            "module": self._module(),
-            "settings": self.settings,
-            "seed": self.seed,
-            "seed_given": self.seed_given,
-            "learned_from": self.learned_from,
-            "users_per_place": None if self.users_per_place is None else self.users_per_place.tolist(),
-        }
-        with output_folder(folder, MODEL, overwrite=overwrite, inputs=inputs) as partial:
-            write_text(partial / GRID_FILE, self.time_grid.to_json())
-            write_table(partial / USERS_FILE, pd.DataFrame({"user": self.user_ids}))
-            write_table(partial / PLACES_FILE, self.places.to_frame())
-            np.savez(partial / PARAMETERS_FILE, **self.trace_model.to_arrays())  # type: ignore[arg-type]
-            write_text(partial / ABOUT_FILE, json.dumps(about, indent=1) + "\n")
-
-    def _module(self) -> str:
-        """The module of the synthesizer, or the package where nothing of it is from elsewhere."""
-        kinds: list[type] = [SYNTHESIZERS[self.system].settings] if self.system in SYNTHESIZERS else []
-        modules = [kind.__module__ for kind in (*kinds, type(self.trace_model))]
-        return next((module for module in modules if module.partition(".")[0] != PACKAGE), PACKAGE)
+        write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> FittedModel:
@@ -301,101 +262,12 @@ class FittedModel:
         Raises
         ------
         InputError
-            It is no model folder or of another format; a file is missing, damaged or was changed; its parts do not
-            fit each other: shapes, types and finiteness of the parameters against the tables of users and places; or
-            nobody has registered its synthesizer: import the module that does, which is named, before you load it. It
-            is not imported unasked, for a folder could then run anything.
+            It is not a model folder, or has another format; a file is missing, damaged or changed; the parameters do
+            not fit the tables of users and places; or the synthesizer is not registered: import the module that the
+            message names before you load the model. It is not imported automatically, since a folder could then run
+            any code.
         """
-        folder = Path(folder)
-        absent = [name for name in MODEL_FILES if not (folder / name).is_file()]
-        if absent:
-            problem = Problem("a model folder", f"no {', '.join(absent)}", way_out="Make one with `ppmtf fit`")
-            raise InputError(str(folder), [problem])
-        marked(folder, MODEL, way_out=WAY_OUT)
-        about = _read_about(folder / ABOUT_FILE)
-        user_ids = _read_users(folder / USERS_FILE)
-        places = PlaceTable.from_frame(read_parquet(folder / PLACES_FILE), may_lack_coordinates=True)
-        time_grid = TimeGrid.load(folder / GRID_FILE)
-        sizes = Sizes(len(user_ids), len(places), time_grid.n_slots, time_grid.n_instants)
-        model = _synthesizer_of(about, folder / ABOUT_FILE).model
-        trace_model = _read_parameters(folder / PARAMETERS_FILE, model, sizes)
-        system, settings, seed, given = (about[name] for name in ("system", "settings", "seed", "seed_given"))
-        users_per_place = _read_users_per_place(about["users_per_place"], sizes, folder / ABOUT_FILE)
-        learned_from = str(about["learned_from"])
-        return cls(
-            system,
-            settings,
-            check_seed(seed),
-            user_ids,
-            places,
-            time_grid,
-            trace_model,
-            given,
-            learned_from,
-            users_per_place,
-        )
-
-
-def _read_about(file: Path) -> dict[str, Any]:
-    try:
-        about = json.loads(file.read_text(encoding="utf-8"))
-        found = about.get("format")
-    except (OSError, ValueError, AttributeError) as error:
-        raise InputError(str(file), [Problem("a readable model.json", str(error), way_out=WAY_OUT)]) from error
-    if found != MODEL_FORMAT:
-        raise InputError(str(file), [Problem(f"a model of format {MODEL_FORMAT}", f"format {found}", way_out=WAY_OUT)])
-    absent = [name for name in ABOUT if name not in about]
-    if absent:
-        raise InputError(str(file), [Problem("all of a model.json", f"no {', '.join(absent)}", way_out=WAY_OUT)])
-    return about
-
-
-def _synthesizer_of(about: dict[str, Any], file: Path) -> Synthesizer:
-    """The synthesizer of a model, whose module has to be imported where it is none of the package."""
-    system, module = about["system"], about.get("module", PACKAGE)
-    if system in SYNTHESIZERS:
-        return SYNTHESIZERS[system]
-    unnamed = {PACKAGE: "the module that registers it", "__main__": "the script or notebook that registers it"}
-    what = unnamed.get(module, f"module {module}, which registers it")
-    way_out = f"Import or run {what}, before the model is loaded"
-    known = ", ".join(SYNTHESIZERS)
-    raise InputError(str(file), [Problem(f"a synthesizer among {known}", repr(system), way_out=way_out)])
-
-
-def _read_users(file: Path) -> np.ndarray:
-    table = read_parquet(file)
-    if list(table) != ["user"] or not len(table):
-        raise InputError(str(file), [Problem("a column 'user' with at least one id", ", ".join(map(str, table)))])
-    repeated = table["user"].duplicated()
-    if repeated.any():
-        examples = first_examples(table.loc[repeated, "user"].tolist())
-        problem = Problem("every user once", "repeated ids", int(repeated.sum()), examples, WAY_OUT)
-        raise InputError(str(file), [problem])
-    return table["user"].to_numpy()
-
-
-def _read_users_per_place(numbers: object, sizes: Sizes, file: Path) -> np.ndarray | None:
-    if numbers is None:
-        return None
-    found = np.asarray(numbers)
-    if found.shape != (sizes.places,) or found.dtype.kind != "i" or found.min() < 0 or found.max() > sizes.users:
-        expected = f"users_per_place with {sizes.places} numbers of users, up to {sizes.users}"
-        raise InputError(str(file), [Problem(expected, "something else", way_out=WAY_OUT)])
-    return found
-
-
-def _read_parameters(path: Path, model: type[TraceModel], sizes: Sizes) -> TraceModel:
-    try:
-        expected = model.stored_arrays(sizes)
-        arrays = read_arrays(path, expected)
-        problems = array_problems(arrays, expected, sizes)
-        if problems:
-            raise InputError(str(path), problems)
-        return model.from_arrays(arrays)
-    except InputError:
-        raise
-    except (OSError, EOFError, ValueError, TypeError, KeyError, zipfile.BadZipFile, TokenError) as error:
-        raise InputError(str(path), [Problem(f"parameters of {model.__name__}", str(error))]) from error
+        return cls(**read_model(Path(folder)))
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
@@ -409,8 +281,7 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
     Raises
     ------
     InputError
-        Another grid or place table, users that the model does not know, or traces with missing events, whose
-        likelihood is not a product of steps.
+        Another grid or place table, users that the model does not know, or traces with missing events.
     """
     problems = []
     if traces.time_grid != model.time_grid:
@@ -428,7 +299,7 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
 
 
 def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
-    """Why a model cannot be applied to traces: they are of other places or instants than it was learned from."""
+    """Problems if a model was learned from another time grid or place table than that of the traces."""
     problems: list[Problem | str] = []
     if traces.time_grid.one_period() != model.time_grid:
         problems.append(Problem("traces on the time grid that the model was learned from", "another time grid"))
@@ -438,13 +309,7 @@ def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
 
 
 def check_origin(model: FittedModel, traces: Traces) -> Origin:
-    """The origin of traces that the model made.
-
-    Raises
-    ------
-    InputError
-        They are not synthetic, or another model made them.
-    """
+    """Origin of traces that the model made; other traces raise an `InputError`."""
     way_out = "Test what was synthesized from this very model; `model.claim(traces)` vouches for traces made elsewhere"
     if traces.origin is None:
         raise InputError("synthetic traces", [Problem("traces made by the model", "others", way_out=way_out)])

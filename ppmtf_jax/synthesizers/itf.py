@@ -1,4 +1,4 @@
-"""ITF: each count tensor factorized on its own (Murakami et al. 2021, App. E). PPMTF's unshared twin."""
+"""ITF: PPMTF with each count tensor factorized separately (Murakami et al. 2021, App. E)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, claims, fit_chains
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
+TITLE = "PPMTF's twin with nothing shared: each count tensor factorized on its own (App. E)"
+
 UNSHARED = Coupling(
     (("transitions", ("user", "place", "next_place")), ("visits", ("visit_user", "visit_place", "slot")))
 )
@@ -17,17 +19,8 @@ UNSHARED = Coupling(
 def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
-    """As PPMTF, with user and place factors of their own for the visits."""
+    """Like PPMTF, with separate user and place factors for the visits."""
     return fit_chains(train, UNSHARED, settings, seed, progress, checkpoints)
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "itf",
-        "PPMTF's twin with nothing shared: each count tensor factorized on its own (App. E)",
-        PPMTFSettings,
-        fit_trace_model,
-        MetropolisHastings,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("itf", TITLE, PPMTFSettings, fit_trace_model, MetropolisHastings, claims))

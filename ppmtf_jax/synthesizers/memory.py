@@ -1,40 +1,40 @@
-"""What synthesis takes, and the refusal of what would not fit."""
+"""Estimate of the memory of synthesis, checked before it begins."""
 
 from __future__ import annotations
 
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
-# What synthesis and test take whatever the number of events.
+# Constant part of synthesis and privacy test.
 SMALL_CONSTANT_BYTES = 200 * 2**20
-# User, trace, instant and place of the finished traces; while they are drawn the places, and copies where processes
-# exchange them.
+# Bytes per event: four int32 columns of the finished traces. Drawing needs less.
 SYNTHETIC_EVENT_BYTES = 4 * 4
-# Who is drawn when: five numbers of 64 bits.
+# Bookkeeping per trace: five int64.
 SYNTHETIC_TRACE_BYTES = 5 * 8
 
 
 def bytes_to_synthesize(n_traces: int, n_instants: int) -> int:
-    """Estimate of the peak of synthesizing so many traces, bytes."""
-    return SMALL_CONSTANT_BYTES + n_traces * _bytes_of_trace(n_instants)
+    """Estimated peak of synthesizing, bytes."""
+    return SMALL_CONSTANT_BYTES + n_traces * bytes_per_trace(n_instants)
+
+
+def bytes_per_trace(n_instants: int) -> int:
+    """Memory of a synthetic trace."""
+    return SYNTHETIC_TRACE_BYTES + SYNTHETIC_EVENT_BYTES * n_instants
 
 
 def require_memory_to_synthesize(n_users: int, traces_per_user: int, n_instants: int) -> None:
-    """Refuse to synthesize more traces than would fit, and say how many would; see `require_memory`."""
+    """Refuse more traces than fit into memory, and say how many per user fit; see `require_memory`."""
     per_user = _traces_that_fit(n_instants) // n_users
     way_out = f"Set traces_per_user={per_user}" if per_user >= 1 else "Take a model of fewer users"
     require_memory("synthesize", bytes_to_synthesize(n_users * traces_per_user, n_instants), way_out)
 
 
 def require_memory_to_sample(n_traces: int, n_instants: int) -> None:
-    """Refuse to sample more traces than would fit, and say how many would; see `require_memory`."""
+    """Refuse more traces than fit into memory, and say how many fit; see `require_memory`."""
     most = _traces_that_fit(n_instants)
     way_out = f"Ask for at most {most:,} traces" if most >= 1 else ""
     require_memory("sample", bytes_to_synthesize(n_traces, n_instants), way_out)
 
 
 def _traces_that_fit(n_instants: int) -> int:
-    return ((available_bytes() or 0) - SMALL_CONSTANT_BYTES) // _bytes_of_trace(n_instants)
-
-
-def _bytes_of_trace(n_instants: int) -> int:
-    return SYNTHETIC_TRACE_BYTES + SYNTHETIC_EVENT_BYTES * n_instants
+    return ((available_bytes() or 0) - SMALL_CONSTANT_BYTES) // bytes_per_trace(n_instants)

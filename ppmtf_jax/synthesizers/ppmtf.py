@@ -23,6 +23,8 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import FLOOR, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions, require_memory_for_population
 
+TITLE = "Both count tensors factorized together, one Markov chain per user (Murakami et al. 2021)"
+
 
 @dataclass(frozen=True)
 class PPMTFSettings(Settings):
@@ -37,20 +39,21 @@ class PPMTFSettings(Settings):
     n_sweeps : int
         Gibbs sweeps; the last draw is the model.
     zeros : "sampled" or "weighted"
-        `sampled`: `n_zeros` random zero cells per user and tensor are observed, as published. `weighted`: all are, at
-        a weight that makes them count as `n_zeros`; much faster for many users.
+        `sampled`: `n_zeros` random zero cells per user and tensor are observed, as published. `weighted`: all zero
+        cells are observed, with a weight that makes them count as `n_zeros`; much faster for many users.
     n_zeros : int
-        rho.
+        Number of zero cells, see `zeros` (rho).
     max_transitions, max_visits : int or None
         Positive cells kept per user (lambda).
     max_count : int or None
-        Counts are cut to it (r_max).
+        Larger counts are reduced to it (r_max).
     floor : float
         phi, see `MetropolisHastings`; at least 1e-12.
     proposal_mix : float
-        From proposing by the user's own transitions (0, as published) to by the population's (1). More traces pass the
-        privacy test, and of dense data transitions are kept better. But traces stay longer where they are, and of
-        sparse data the population's transitions are those of single users, which tells who was in the data.
+        Mixture of proposals: 0 takes the user's own transitions, as published, and 1 the population's. With the
+        population's, more traces pass the privacy test, and transitions in dense data are reproduced better. But traces
+        stay longer at a place, and in sparse data the population's transitions are those of single users, so they
+        reveal who was in the data.
     population_epsilon : float, optional
         Make the population's transitions differentially private, see `population_transitions`. The noise has no seed.
     """
@@ -68,7 +71,7 @@ class PPMTFSettings(Settings):
     population_epsilon: Positive | None = None
 
     def problems(self) -> list[Problem | str]:
-        """What a private proposal needs besides its epsilon."""
+        """Settings that a private proposal needs in addition to its epsilon."""
         if self.population_epsilon is None:
             return []
         problems: list[Problem | str] = []
@@ -81,18 +84,18 @@ class PPMTFSettings(Settings):
         return problems
 
     def trimming(self) -> Trimming:
-        """How counts are bounded."""
+        """Bounds of the counts."""
         return Trimming(self.max_transitions, self.max_visits, self.max_count)
 
     def gibbs(self) -> GibbsSettings:
-        """What the sampler needs to know."""
+        """Settings of the sampler."""
         return GibbsSettings(self.rank, self.noise_precision)
 
 
 def fit_trace_model(
     train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> MetropolisHastings:
-    """Count, factorize, and take the last draw as the model."""
+    """Factorize both tensors together."""
     return fit_chains(train, SHARED, settings, seed, progress, checkpoints)
 
 
@@ -104,7 +107,7 @@ def fit_chains(
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
 ) -> MetropolisHastings:
-    """The trace model of a coupling: the last draw of its factors, and the population of the same counts."""
+    """Count, factorize with a coupling of the tensors, and take the last draw as the model."""
     with spinner("counting", show=progress):
         counts = count_tensors(train, settings.trimming(), seed=seed)
         require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
@@ -132,7 +135,7 @@ def fit_chains(
 
 
 def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "place place"] | None:
-    """The population's transitions, where the proposal has any of them."""
+    """The population's transition matrix, if the proposal is mixed with it."""
     if not settings.proposal_mix:
         return None
     require_memory_for_population(counts.transitions.shape[1], private=settings.population_epsilon is not None)
@@ -141,7 +144,7 @@ def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "
 
 
 def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
-    """What a release of these traces has to say."""
+    """Claims of a release of these traces."""
     del model
     if not settings.proposal_mix:
         return Claims()
@@ -160,13 +163,4 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     return Claims(not_protected=(factors,))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "ppmtf",
-        "Both count tensors factorized together, one Markov chain per user (Murakami et al. 2021)",
-        PPMTFSettings,
-        fit_trace_model,
-        MetropolisHastings,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("ppmtf", TITLE, PPMTFSettings, fit_trace_model, MetropolisHastings, claims))

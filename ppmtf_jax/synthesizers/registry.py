@@ -1,4 +1,4 @@
-"""Every synthesizer by its name."""
+"""Registry of synthesizers."""
 
 from __future__ import annotations
 
@@ -16,27 +16,21 @@ from ppmtf_jax.trace_models.base import TraceModel
 
 
 class Claims(NamedTuple):
-    """What a release of a model's traces says in addition to what holds for all releases.
+    """Statements about a model's traces in a release, in addition to those that hold for all releases.
 
     Attributes
     ----------
     protected, not_protected : tuple of str
-        Texts without their first capital letter and last full stop, such as "where the input user was at noon".
+        Texts without first capital letter and final full stop, such as "where the input user was at noon".
     is_private : bool
-        Whether differential privacy covers each training user in all that the traces tell, except the number of users.
-        Then a release does not say that single users are unprotected, and it tells no exact numbers, such as how many
-        users were at a place.
+        Whether differential privacy protects each training user in everything that the traces reveal, except the
+        number of users. Then a release does not say that single users are unprotected, and it contains no exact
+        numbers, such as of users at a place.
     """
 
     protected: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
     is_private: bool = False
-
-
-def no_claims(model: TraceModel, settings: Any) -> Claims:
-    """Nothing to add to what every privacy statement says."""
-    del model, settings
-    return Claims()
 
 
 @dataclass(frozen=True)
@@ -46,21 +40,15 @@ class Synthesizer:
     Parameters
     ----------
     name : str
-        What users call it: "ppmtf".
+        Name for users, such as "ppmtf".
     title : str
-        What it is, in one line.
+        Description in one line.
     settings : frozen dataclass type
-    fit : function of (training traces, settings, seed, progress, checkpoints), giving the trace model
+    fit : function of (training traces, settings, seed, progress, checkpoints) that returns the trace model
     model : type
-        Of the trace model.
-    claims : function of (trace model, settings), giving `Claims`
-        What a release says in addition to what holds for all releases. Its numbers, such as of users in a cluster, are
-        those of the model, because they can differ from what the settings asked for.
-
-    Raises
-    ------
-    InputError
-        The settings are no dataclass.
+        Class of the trace model.
+    claims : function of (trace model, settings) that returns `Claims`
+        Its numbers, such as of users in a cluster, come from the model, since they can differ from the settings.
     """
 
     name: str
@@ -68,23 +56,17 @@ class Synthesizer:
     settings: type
     fit: Callable[[Traces, Any, int, bool, Checkpoints | None], TraceModel]
     model: type[TraceModel]
-    claims: Callable[[Any, Any], Claims] = no_claims
+    claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
 
 
 DEFAULT_SYSTEM = "bridge"
-"""What `fit` learns where nothing is said: see benchmarks/README.md for why."""
+"""Default of `fit`; benchmarks/README.md gives the reasons."""
 
 SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers")
 
 
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
-    """Refuse what a synthesizer's `fit` gave if it could not be synthesized from, or not be loaded once it is saved.
-
-    Raises
-    ------
-    InputError
-        It is of another class than was registered, or JAX does not know the class.
-    """
+    """Refuse a fitted model that has another class than registered, or a class that JAX does not know."""
     problems: list[Problem | str] = []
     expected = synthesizer.model
     if not isinstance(trace_model, expected):

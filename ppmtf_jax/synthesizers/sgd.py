@@ -1,4 +1,4 @@
-"""SGD for traces: one transition matrix per slot for everybody, first events copied (Murakami et al. 2021, App. C)."""
+"""SGD: one transition matrix per slot for all users, first events copied (Murakami et al. 2021, App. C)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import CountOrZero, Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.shared_chain import ABSENT, SharedChain
+
+TITLE = "Synthetic data generation: one transition matrix per slot for everybody, first events copied (App. C)"
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,12 @@ def fit_trace_model(
     row = train.slot[event].astype(np.int64) * n_places + place
     seen, count = np.unique(row * n_places + next_place, return_counts=True)
     row, next_place = np.divmod(seen, n_places)
-    # JAX cannot index an empty array: a last entry that no row reaches.
+    # JAX cannot index an empty array: add a last entry that no row reaches.
     next_place = np.append(next_place, n_places)
     in_first_slot = train.slot == period.slot_of_instant[0]
     first_count = np.bincount(train.place[in_first_slot], minlength=n_places)
     if not first_count.any():
-        # Nobody was seen in the first slot: the population of the whole day stands in for it.
+        # Without events in the first slot, take the population of all slots.
         first_count = np.bincount(train.place, minlength=n_places)
     return SharedChain(
         jnp.asarray(np.searchsorted(row, np.arange(n_slots * n_places + 1)).astype(np.int32)),
@@ -59,7 +61,7 @@ def _running_sum(count: np.ndarray) -> np.ndarray:
 
 
 def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
-    """Each user's place at the first instants of a period, the earliest where there are several; -1 where none."""
+    """Each user's place at the first instants of a period, from her earliest period with an event then; -1 if none."""
     copied = np.full((train.n_users, n_copied), ABSENT, np.int32)
     instant = train.instant % n_instants
     early = np.flatnonzero(instant < n_copied)[::-1]
@@ -68,7 +70,7 @@ def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
 
 
 def claims(model: SharedChain, settings: SGDSettings) -> Claims:
-    """What a release of these traces has to say."""
+    """Claims of a release of these traces."""
     del model
     if not settings.n_copied:
         return Claims()
@@ -80,13 +82,4 @@ def claims(model: SharedChain, settings: SGDSettings) -> Claims:
     )
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "sgd",
-        "Synthetic data generation: one transition matrix per slot for everybody, first events copied (App. C)",
-        SGDSettings,
-        fit_trace_model,
-        SharedChain,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("sgd", TITLE, SGDSettings, fit_trace_model, SharedChain, claims))

@@ -1,16 +1,16 @@
-"""SGLT: synthetic traces from seed traces, by places with a like meaning (Bindschaedler and Shokri 2016).
+"""SGLT: synthetic traces from seed traces, by places with a similar meaning (Bindschaedler and Shokri 2016).
 
-A synthetic trace is made of one trace of its input user: each place is replaced by the places that mean the same, as
-work means the same wherever it is, and among these the way is taken that people are most likely to go. The places that
-mean the same are learned of all users' traces.
+A synthetic trace is made from one trace of its input user. Each of its places is replaced by all places with a similar
+meaning, such as other work places for a work place, and Viterbi decoding finds a likely trace through these. Which
+places are similar is learned from the traces of all users.
 
-Its traces have no likelihood that could be computed, so that the plausible-deniability test does not know them; its own
-test is `privacy.semantic_test`.
+The likelihood of its traces cannot be computed, so the plausible-deniability test does not apply; its own test is
+`privacy.semantic_test`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import jax
@@ -24,25 +24,23 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
-from ppmtf_jax.semantics.decoding import (
-    SemanticClasses,
-    aggregate_transitions,
-    decode,
-    semantic_seed,
-    stationary_distribution,
-)
+from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 from ppmtf_jax.semantics.place_clusters import cluster_places
 from ppmtf_jax.semantics.seed_traces import SeedTraces
-from ppmtf_jax.semantics.similarity import Profiles, place_similarity
+from ppmtf_jax.semantics.similarity import VisitProfiles, place_similarity
 from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import Sizes, StoredArray, TraceModel
+from ppmtf_jax.trace_models.base import StoredArray
+from ppmtf_jax.trace_models.stationary import stationary_distribution
+from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
-# Places in a cluster on average where nothing else is asked for: as published, 400 places in 100 clusters.
+TITLE = "SGLT: a user's trace moved to other places with a similar meaning, decoded by Viterbi (section 4.2)"
+# Places per cluster by default: 400 places had 100 clusters in the publication.
 PLACES_IN_CLUSTER = 4
-# Of each pair of places while a model is fitted, and of each user and place.
+# Memory of a fit per pair of places, and per user and place.
 PLACE_PAIR_BYTES, USER_PLACE_BYTES = 9 * 8, 4 * 8
+TINY = float(np.finfo(np.float32).tiny)
 
 
 @dataclass(frozen=True)
@@ -52,19 +50,20 @@ class SGLTSettings(Settings):
     Parameters
     ----------
     n_clusters : int, optional
-        How many clusters of places with a like meaning (c); by default a quarter of the places. Fewer protect better.
+        Number of clusters of places with a similar meaning (c); by default a quarter of the places. Fewer protect
+        better.
     remove_place_prob : float
-        Share of a cluster's places that a synthetic trace cannot be at (par_c), where at least 3 places stay.
+        Share of a cluster's places that a synthetic trace cannot visit (par_c), if at least 3 places remain.
     merge_prob : float
-        Places of both clusters join around a change between them, d instants away the share merge_prob^(d^2) (par_m).
+        Around a change of cluster, the share merge_prob^(d^2) of both clusters' places joins at distance d (par_m).
     remove_true_prob : float
-        Probability that a synthetic trace cannot be at an instant where its input user was (par_l). The lower, the more
-        of a trace is hers.
+        Probability that a synthetic trace cannot be where its input user was at the same instant (par_l). The lower it
+        is, the more a trace copies of her.
     randomization : float
-        How much an unlikely way can be preferred to the most likely one, at least 1 (par_v).
+        Greatest random factor of a step's probability, at least 1; 1 gives the most likely trace (par_v).
     joining : "random" or "published"
-        Which places of a cluster join, and when: random ones around a change of cluster; or, as in the published
-        program, those of the lowest numbers, and only around a change of place that is one of cluster as well.
+        Which places of a cluster join, and when: random places around each change of cluster; or, as in the published
+        program, the places of the lowest numbers, if the next change of place is also a change of cluster.
     """
 
     n_clusters: Count | None = None
@@ -77,8 +76,8 @@ class SGLTSettings(Settings):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class SGLT(TraceModel):
-    """Seed traces, clusters of places, and how everybody moves.
+class SGLT(ModelOfFields):
+    """Seed traces, clusters of places, and how all users move.
 
     Parameters
     ----------
@@ -86,48 +85,34 @@ class SGLT(TraceModel):
         Where each user's rows begin in `seed`.
     seed : int array, shape (seeds, instants)
         Places of the seed traces.
-    cluster : int array, shape (places,)
-    n_kept, n_joining : int arrays, shapes (clusters,) and (distances, clusters)
+    cluster, n_kept, n_joining : int arrays
         See `semantics.decoding.SemanticClasses`.
     transition, first : float arrays, shapes (places, places) and (places,)
-        How everybody moves, and is distributed.
+        Transition matrix of all users, and its stationary distribution.
     remove_true_prob, randomization : float arrays, shape ()
     joins_as_published : int array, shape ()
-        1 where places join as in the published program.
+        1 if places join as in the published program.
     """
 
-    seed_start: Int[Array, " user1"]
-    seed: Int[Array, "seed instant"]
-    cluster: Int[Array, " place"]
-    n_kept: Int[Array, " cluster"]
-    n_joining: Int[Array, "distance cluster"]
-    transition: Float[Array, "place next_place"]
-    first: Float[Array, " place"]
-    remove_true_prob: Float[Array, ""]
-    randomization: Float[Array, ""]
-    joins_as_published: Int[Array, ""]
-
-    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
-        """Transform one of the user's seed traces, each as probable as the others."""
-        of_choice, of_semantics, of_decoding = jax.random.split(key, 3)
-        row = jax.random.randint(of_choice, (), self.seed_start[user], self.seed_start[user + 1])
-        allowed = self.allowed_places(of_semantics, self.seed[row, :n_instants])
-        return decode(of_decoding, allowed, self.transition, self.first, self.randomization)
-
-    def allowed_places(self, key: Key[Array, ""], seed: Int[Array, " instant"]) -> Bool[Array, "instant place"]:
-        """Draw the places that a synthetic trace of a seed may be at; see `semantics.decoding.semantic_seed`."""
-        classes = SemanticClasses(self.cluster, self.n_kept, self.n_joining)
-        return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_as_published == 1)
-
-    def summary(self) -> list[str]:
-        size = np.bincount(np.asarray(self.cluster))
-        alone = int((size == 1).sum())
-        return [
-            f"{len(size)} clusters of {size.min()} to {size.max()} places with a like meaning, {alone} of one place"
-        ]
-
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self)}
+    seed_start: Int[Array, " user1"] = field(
+        metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
+    )
+    seed: Int[Array, "seed instant"] = field(
+        metadata=stored(lambda n: StoredArray(("seeds", n.instants), "int", 0, n.places - 1))
+    )
+    cluster: Int[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), "int", 0, n.places - 1)))
+    n_kept: Int[Array, " cluster"] = field(metadata=stored(lambda n: StoredArray(("clusters",), "int", 1, n.places)))
+    n_joining: Int[Array, "distance cluster"] = field(
+        metadata=stored(lambda n: StoredArray(("distances", "clusters"), "int", 0, n.places))
+    )
+    # Without zeros, every trace of allowed places is possible.
+    transition: Float[Array, "place next_place"] = field(
+        metadata=stored(lambda n: StoredArray((n.places, n.places), low=TINY, high=1))
+    )
+    first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=TINY, high=1)))
+    remove_true_prob: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
+    randomization: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=1)))
+    joins_as_published: Int[Array, ""] = field(metadata=stored(lambda n: StoredArray((), "int", 0, 1)))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SGLT:
@@ -136,32 +121,34 @@ class SGLT(TraceModel):
         starts = arrays["seed_start"]
         if starts[0] != 0 or (np.diff(starts) < 1).any() or starts[-1] != len(arrays["seed"]):
             raise ValueError("seeds that do not belong to one user each")
-        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
+        return super().from_arrays(arrays)
 
-    @classmethod
-    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        places, tiny = sizes.places, np.finfo(np.float32).tiny
-        return {
-            "seed_start": StoredArray((sizes.users + 1,), "int", 0, rises=True),
-            "seed": StoredArray(("seeds", sizes.instants), "int", 0, places - 1),
-            "cluster": StoredArray((places,), "int", 0, places - 1),
-            "n_kept": StoredArray(("clusters",), "int", 1, places),
-            "n_joining": StoredArray(("distances", "clusters"), "int", 0, places),
-            # Without zeros, so that every trace of allowed places is possible.
-            "transition": StoredArray((places, places), low=float(tiny), high=1),
-            "first": StoredArray((places,), low=float(tiny), high=1),
-            "remove_true_prob": StoredArray((), low=0, high=1),
-            "randomization": StoredArray((), low=1),
-            "joins_as_published": StoredArray((), "int", 0, 1),
-        }
+    def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
+        """Transform one of the user's seed traces, drawn at random."""
+        of_choice, of_semantics, of_decoding = jax.random.split(key, 3)
+        row = jax.random.randint(of_choice, (), self.seed_start[user], self.seed_start[user + 1])
+        allowed = self.allowed_places(of_semantics, self.seed[row, :n_instants])
+        return decode(of_decoding, allowed, self.transition, self.first, self.randomization)
+
+    def allowed_places(self, key: Key[Array, ""], seed: Int[Array, " instant"]) -> Bool[Array, "instant place"]:
+        """Draw the places where a synthetic trace of a seed may be; see `semantics.decoding.semantic_seed`."""
+        classes = SemanticClasses(self.cluster, self.n_kept, self.n_joining)
+        return semantic_seed(key, seed, classes, self.remove_true_prob, self.joins_as_published == 1)
+
+    def summary(self) -> list[str]:
+        size = np.bincount(np.asarray(self.cluster))
+        alone = int((size == 1).sum())
+        return [
+            f"{len(size)} clusters of {size.min()} to {size.max()} places with a similar meaning, {alone} of one place"
+        ]
 
 
 def fit_trace_model(
     train: Traces, settings: SGLTSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> SGLT:
-    """Learn which places mean the same.
+    """Learn which places have a similar meaning.
 
-    Each period in which a user has an event at every instant is one seed trace; her profile is of all of them.
+    Each period in which a user has an event at every instant is one seed trace.
 
     Raises
     ------
@@ -173,16 +160,16 @@ def fit_trace_model(
     n_clusters = settings.n_clusters or max(1, train.n_places // PLACES_IN_CLUSTER)
     problems: list[Problem | str] = []
     if train.n_users < 2:
-        way_out = "Which places mean the same is learned of how users differ"
+        way_out = "Which places have a similar meaning is learned from how users differ"
         problems.append(Problem("at least two users", f"{train.n_users}", way_out=way_out))
     if n_clusters > train.n_places:
         problems.append(Problem(f"n_clusters up to {train.n_places}, the number of places", f"{n_clusters}"))
     if problems:
         raise InputError("sglt", problems)
-    require_memory_to_fit(train.n_users, train.n_places)
-    similarity = place_similarity(Profiles.of(seeds))
+    _require_memory_to_fit(train.n_users, train.n_places)
+    similarity = place_similarity(VisitProfiles.of(seeds))
     cluster = cluster_places(similarity, n_clusters, jax_stream(seed, Stage.FIT))
-    # Processors of several kinds may round, and then cluster, in several ways.
+    # Processes on different processors may round, and then cluster, differently.
     return fit_to_clusters(train, of_first_process(cluster), settings)
 
 
@@ -192,7 +179,7 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
     Raises
     ------
     InputError
-        Not every place has a cluster, or these are not numbered 0, 1, ... without gaps; or periods with missing events.
+        Not every place has a cluster, clusters are not numbered 0, 1, ... without gaps, or periods miss events.
     """
     if len(cluster) != train.n_places or not np.array_equal(np.unique(cluster), np.arange(cluster.max() + 1)):
         found = f"{len(cluster)} numbers from {cluster.min()} to {cluster.max()}"
@@ -215,15 +202,15 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
     )
 
 
-def require_memory_to_fit(n_users: int, n_places: int) -> None:
-    """Refuse a fit of SGLT that would not fit into the memory, and say how many places would; see `require_memory`."""
+def _require_memory_to_fit(n_users: int, n_places: int) -> None:
+    """Refuse a fit that does not fit into memory, and say how many places would fit; see `require_memory`."""
     needed = PLACE_PAIR_BYTES * n_places**2 + USER_PLACE_BYTES * n_users * n_places
     room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + USER_PLACE_BYTES * n_users / n_places)) ** 0.5)
     require_memory("fit", needed, f"Take fewer places, about {room}")
 
 
 def claims(model: SGLT, settings: SGLTSettings) -> Claims:
-    """What a release of these traces has to say."""
+    """Claims of a release of these traces."""
     del model
     notes = ["when the input user goes from one kind of place to another: a trace does so at about the same instants"]
     if settings.remove_true_prob < 1:
@@ -232,13 +219,4 @@ def claims(model: SGLT, settings: SGLTSettings) -> Claims:
     return Claims(not_protected=tuple(notes))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "sglt",
-        "SGLT: a user's trace moved to other places with a like meaning, decoded by Viterbi (section 4.2)",
-        SGLTSettings,
-        fit_trace_model,
-        SGLT,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("sglt", TITLE, SGLTSettings, fit_trace_model, SGLT, claims))

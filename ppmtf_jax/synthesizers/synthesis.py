@@ -1,4 +1,4 @@
-"""The two verbs: learn a model from traces, and synthesize traces from it."""
+"""Fit a model to traces, and synthesize traces from it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class SynthesisSettings(Settings, subject="synthesize"):
     Parameters
     ----------
     traces_per_user : int, optional
-        How many from each user; 1 where neither number is given.
+        Number of traces of each user; 1 by default.
     n_traces : int, optional
-        So many in all, of users drawn at random with replacement. Their number then does not tell how many users there
-        were, as a multiple of the users does.
+        Total number of traces, of users drawn at random with replacement. Unlike `traces_per_user`, it does not reveal
+        the number of users.
     """
 
     traces_per_user: Count | None = None
@@ -60,23 +60,23 @@ def fit(
     train : Traces or DataFrame
         A DataFrame of check-ins is read with the default settings of `read_checkins`.
     system : str
-        Name of a synthesizer: see `synthesizers.registry.SYNTHESIZERS`.
-    settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; None for its defaults
+        Name of a synthesizer, see `synthesizers.registry.SYNTHESIZERS`.
+    settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
     seed : int or Seed, optional
-        Reproduces the fit. It is part of the secret, and comes from the operating system where none is given.
+        Reproduces the fit. It is part of the secret. By default it comes from the operating system.
     progress : bool
-        Show a progress bar where there is a terminal.
+        Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
-        For a long fit: where to write its state, and to go on from. Give the seed too: a fit with another one is
-        another fit. `jobs.resume.fit_resumably` keeps a drawn seed.
+        Where a long fit writes its state, and resumes from. Give the seed too: a fit with another seed is another fit.
+        `jobs.resume.fit_resumably` keeps a drawn seed.
     **named_settings
         Settings by name, in place of `settings`.
 
     Raises
     ------
     InputError
-        The system or a setting is unknown, and the nearest known name is said; settings are impossible; or a
-        synthesizer that was added does not do what it has to, see `Synthesizer`.
+        An unknown system or setting (with the nearest known name), impossible settings, or a registered synthesizer
+        that breaks the contract of `Synthesizer`.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def fit(
     >>> synthesize(model, traces_per_user=2, seed=1).n_users
     20
 
-    Settings of another model can be used again:
+    Use the settings of another model again:
 
     >>> fit(toy_city(n_users=9, seed=1).traces, model.system, model.settings).settings
     {'n_copied': 1}
@@ -110,27 +110,27 @@ def synthesize(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Synthesize traces from every user of a model, or of some, one event at every instant of the model's grid.
+    """Synthesize traces from each user of a model, or from random users, with one event at every instant of its grid.
 
-    A trace depends on the seed, its user and its number alone: neither on `batch_users`, which bounds the memory, nor
-    on how many traces are made. Several processes share the traces, and all get the same; see `join_processes`.
+    A trace depends on the seed, its user and its number alone, not on `batch_users` or on the number of traces. Several
+    processes share the traces, and all get the same; see `join_processes`.
 
     Parameters
     ----------
     settings : SynthesisSettings or dict, optional
     seed : int or Seed, optional
-        Reproduces the traces. It is part of the secret, and comes from the operating system where none is given.
+        Reproduces the traces. It is part of the secret. By default it comes from the operating system.
     batch_users : int
-        Users at a time, at least 1.
+        Users at a time, at least 1, which bounds the memory.
     progress : bool
-        Show a progress bar where there is a terminal.
+        Show a progress bar on a terminal.
     **named_settings
         Settings by name, in place of `settings`: `synthesize(model, traces_per_user=2)`.
 
     Returns
     -------
     Traces
-        With the input users' ids, and traces of each numbered from 0. They are not fit for release: test them.
+        With the input users' ids, and each user's traces numbered from 0. Test them before any release.
     """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
     if chosen.n_traces is not None:

@@ -1,4 +1,4 @@
-"""TPM: one transition matrix for everybody under user-level differential privacy, from its stationary distribution.
+"""TPM: one transition matrix for all users under user-level differential privacy.
 
 The second synthesizer of section 5.3 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location
 Traces Including Co-locations"): Laplace noise on every transition count, first places from the stationary distribution.
@@ -6,7 +6,7 @@ Traces Including Co-locations"): Laplace noise on every transition count, first 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 import jax
@@ -23,9 +23,13 @@ from ppmtf_jax.settings import Count, Positive, Settings
 from ppmtf_jax.streams import Seed, Stage, UserStreams
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
 from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more
 from ppmtf_jax.trace_models.sampling import sample_index
+from ppmtf_jax.trace_models.stationary import stationary_distribution
+from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+
+TITLE = "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)"
 
 
 @dataclass(frozen=True)
@@ -35,11 +39,11 @@ class TPMSettings(Settings):
     Parameters
     ----------
     epsilon : float
-        Privacy budget of the model, for all that is ever made from it. Smaller protects better.
+        Privacy budget of the model and of everything made from it. Smaller protects better.
     max_transitions : int
-        Most transitions of a user that count; which ones is random. The noise is as much larger.
+        Greatest number of transitions per user that count, chosen at random. The noise is proportional to it.
     noise : "secure" or "seeded"
-        Seeded noise repeats with the seed, for experiments. Then the model protects nobody.
+        Seeded noise repeats with the seed, for experiments; the model then protects nobody.
     """
 
     epsilon: Positive = 1.0
@@ -49,22 +53,23 @@ class TPMSettings(Settings):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class TransitionMatrix(ScoredTraceModel):
-    """One chain for everybody and all instants.
+class TransitionMatrix(ModelOfFields, ScoredTraceModel):
+    """One homogeneous Markov chain for all users.
 
     Parameters
     ----------
     first : float array, shape (places,)
         Probabilities of the first place.
     transition : float array, shape (places, places)
-        Probability of each next place.
     noise_share : float array, shape ()
-        How much of the counts, once negative ones are gone, noise alone would make, from 0 to 1.
+        Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
     """
 
-    first: Float[Array, " place"]
-    transition: Float[Array, "place next_place"]
-    noise_share: Float[Array, ""]
+    first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=0, high=1)))
+    transition: Float[Array, "place next_place"] = field(
+        metadata=stored(lambda n: StoredArray((n.places, n.places), low=0, high=1))
+    )
+    noise_share: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
         return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.first)
@@ -74,18 +79,13 @@ class TransitionMatrix(ScoredTraceModel):
     ) -> Int[Array, ""]:
         return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.transition[place])
 
-    def summary(self) -> list[str]:
-        return [f"noise alone would make {float(self.noise_share):.0%} of the transitions that were learned"]
-
     def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """Everybody."""
         return np.zeros(n_users, int)
 
     def phases(self, n_instants: int) -> Int[np.ndarray, " instant"]:
         return np.zeros(n_instants, int)
 
     def tables(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
-        """Nothing distinguishes them."""
         return jnp.zeros_like(users)
 
     def log_first(self, tables: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
@@ -96,33 +96,14 @@ class TransitionMatrix(ScoredTraceModel):
     ) -> Float[Array, ""]:
         return jnp.log(self.transition[place, next_place])
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> TransitionMatrix:
-        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
-
-    @classmethod
-    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        return {
-            "first": StoredArray((sizes.places,), low=0, high=1),
-            "transition": StoredArray((sizes.places, sizes.places), low=0, high=1),
-            "noise_share": StoredArray((), low=0, high=1),
-        }
+    def summary(self) -> list[str]:
+        return [f"noise alone would make {float(self.noise_share):.0%} of the transitions that were learned"]
 
 
 def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, seed: Seed) -> FittedModel:
-    """What `fit` gives, with noise from a source that several mechanisms share, as an `Accountant` hands it out.
+    """Like `fit`, with a noise source that several mechanisms share, such as one of an `Accountant`.
 
-    The settings of the model say whether that was secure noise.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, seed = toy_city(n_users=20, seed=0).traces, Seed(0, given=True)
-    >>> fit_with_noise(train, TPMSettings(), SeededNoise(3), seed=seed).settings["noise"]
-    'seeded'
+    The settings of the model record whether the noise was secure.
     """
     used = replace(settings, noise="secure" if noise.is_private else "seeded")
     return FittedModel.of("tpm", asdict(used), seed, train, _noisy_chain(train, used, noise, seed.value))
@@ -133,24 +114,23 @@ def fit_trace_model(
 ) -> TransitionMatrix:
     """Count transitions of all users, at most `max_transitions` of each, and add noise to every count.
 
-    Negative counts become 0. Then each place has one step more than was counted, spread like all steps
-    (`one_step_more`): a place that nobody left goes where people go, every move is possible, and there is one
-    stationary distribution.
+    Negative counts become 0. Then each place gets one additional step, spread like all steps (`one_step_more`). So
+    every move is possible, and there is one stationary distribution.
 
     Notes
     -----
-    The model is epsilon-differentially private at the level of users, and so is all that is made from it.
+    The model is epsilon-differentially private at the level of users, and so is everything computed from it.
 
-    Neighbours: two data sets of which one has one user more, with all her traces; places and time grid are public.
+    Neighbours: two data sets that differ by one additional user with all her traces; places and time grid are public.
 
     Mechanism: discrete Laplace noise of scale max_transitions / epsilon on each of the places x places counts, from
-    `SecureNoise`, which has no seed: the same seed does not give the same model. All the rest is computed of the noisy
-    counts alone. With seeded noise none of this holds.
+    `SecureNoise`, which has no seed: the same seed does not give the same model. Everything else is computed from the
+    noisy counts alone. Seeded noise gives no guarantee.
 
-    Sensitivity of the counts: max_transitions in L1. Proof: they are the sum over users of counts of their own. Which
-    transitions of a user count is a function of the seed, her id and her own events (`UserStreams`), so that for every
-    seed those of all others are the same with her as without her. The counts change by her own alone, which are not
-    negative and add up to at most max_transitions. As this holds for every seed, it does not matter who knows it.
+    Sensitivity of the counts: max_transitions in L1. Proof: the counts are the sum over users of each user's own
+    counts. Which transitions of a user count is a function of the seed, her id and her own events (`UserStreams`), so
+    for every seed the additional user does not change those of the others. The sum changes by her own counts alone,
+    which are not negative and add up to at most max_transitions. As this holds for every seed, the seed may be known.
     """
     del checkpoints, progress
     noise = SecureNoise() if settings.noise == "secure" else SeededNoise(seed)
@@ -171,39 +151,25 @@ def _noisy_chain(train: Traces, settings: TPMSettings, noise: NoiseSource, seed:
 
 
 def trimmed_transition_counts(traces: Traces, max_transitions: int, seed: int) -> Int[np.ndarray, "place next_place"]:
-    """How often each place follows another, at most `max_transitions` steps of each user, drawn from her own stream."""
+    """Transition counts with at most `max_transitions` random steps of each user, drawn from her own stream."""
     event, user, place, next_place = traces.transitions()
     when = np.stack([traces.trace[event], traces.instant[event]], axis=1)
     drawn = UserStreams.of(seed, Stage.TRIMMED_TRANSITIONS, traces.user_ids).at(user, when)
     order = np.lexsort((drawn, user))
-    # Users are in order already: this only shuffles the steps of each.
+    # Events are sorted by user: this shuffles the steps within each user.
     number = np.arange(len(user)) - np.searchsorted(user, user)
     kept = order[number < max_transitions]
     cell = place[kept].astype(np.int64) * traces.n_places + next_place[kept]
     return np.bincount(cell, minlength=traces.n_places**2).reshape(traces.n_places, -1)
 
 
-def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
-    """The distribution that a step leaves as it is, of a chain in which every move is possible.
-
-    Examples
-    --------
-    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(12).tolist()
-    [0.75, 0.25]
-    """
-    # p (I - P) = 0 has one solution up to a factor; added ones fix it, and make the system regular.
-    n_places = len(transition)
-    found = np.linalg.solve(np.eye(n_places) - transition.T + 1, np.ones(n_places))
-    return np.maximum(found, 0) / np.maximum(found, 0).sum()
-
-
 def _mean_positive_part(scale: float) -> float:
-    """Mean of max(Z, 0) of discrete Laplace noise Z: e^(-1/scale) / (1 - e^(-2/scale))."""
+    """Mean of max(Z, 0) for discrete Laplace noise Z: e^(-1/scale) / (1 - e^(-2/scale))."""
     return float(np.exp(-1 / scale) / -np.expm1(-2 / scale))
 
 
 def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
-    """What a release of these traces has to say."""
+    """Claims of a release of these traces."""
     del model
     if settings.noise != "secure":
         seeded = "anybody's transitions: NOT PRIVATE. The noise of their counts comes from a seed, for experiments only"
@@ -223,13 +189,4 @@ def claims(model: TransitionMatrix, settings: TPMSettings) -> Claims:
     )
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "tpm",
-        "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)",
-        TPMSettings,
-        fit_trace_model,
-        TransitionMatrix,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("tpm", TITLE, TPMSettings, fit_trace_model, TransitionMatrix, claims))

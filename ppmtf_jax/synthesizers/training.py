@@ -1,11 +1,8 @@
-"""Training: the data itself, given away. The upper end of utility, and the lower end of privacy.
-
-To compare with: what a synthesizer that knows everything and protects nobody achieves.
-"""
+"""Training: the training data itself, as the upper end of utility and the lower end of privacy."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +13,18 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import Sizes, StoredArray, TraceModel
+from ppmtf_jax.trace_models.base import StoredArray
+from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+
+TITLE = "The training data itself, given away: protects nobody, for comparison only"
 
 ABSENT = -1
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class OwnPeriods(TraceModel):
-    """Each user's own recorded periods, of which a trace is one, drawn at random.
+class OwnPeriods(ModelOfFields):
+    """Each user's own recorded periods; a trace is one of them, drawn at random.
 
     Parameters
     ----------
@@ -32,12 +32,23 @@ class OwnPeriods(TraceModel):
         Where each user's periods begin in `place`.
     place : int array, shape (periods, instants)
     carried : float array, shape ()
-        Share of the events in which nothing was recorded, and the place of another event stands.
+        Share of the events without a record, which have the place of a neighbouring event.
     """
 
-    period_start: Int[Array, " user1"]
-    place: Int[Array, "period instant"]
-    carried: Float[Array, ""]
+    period_start: Int[Array, " user1"] = field(
+        metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
+    )
+    place: Int[Array, "period instant"] = field(
+        metadata=stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
+    )
+    carried: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> OwnPeriods:
+        start = arrays["period_start"]
+        if start[0] != 0 or start[-1] != len(arrays["place"]) or not np.diff(start).all():
+            raise ValueError("users without a period, or periods of nobody")
+        return super().from_arrays(arrays)
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         period = jax.random.randint(key, (), self.period_start[user], self.period_start[user + 1])
@@ -52,24 +63,6 @@ class OwnPeriods(TraceModel):
             )
         return lines
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {each.name: np.asarray(getattr(self, each.name)) for each in fields(self)}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> OwnPeriods:
-        start = arrays["period_start"]
-        if start[0] != 0 or start[-1] != len(arrays["place"]) or not np.diff(start).all():
-            raise ValueError("users without a period, or periods of nobody")
-        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
-
-    @classmethod
-    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        return {
-            "period_start": StoredArray((sizes.users + 1,), "int", 0, rises=True),
-            "place": StoredArray(("periods", sizes.instants), "int", 0, sizes.places - 1),
-            "carried": StoredArray((), low=0, high=1),
-        }
-
 
 @dataclass(frozen=True)
 class TrainingSettings(Settings):
@@ -79,12 +72,12 @@ class TrainingSettings(Settings):
 def fit_trace_model(
     train: Traces, settings: TrainingSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> OwnPeriods:
-    """Keep each user's most complete periods.
+    """Keep the most complete periods of each user.
 
-    A period, such as a day, of a trace is hers if it has an event. Of these the ones with most events stay, so that as
-    little as can be is made up: where every period is complete all of them do, equally probable, and what is drawn has
-    the statistics of the training data (each user counting the same). Where hers have gaps, the place of the event
-    before is carried on, and before the first event its own is carried back.
+    A period, such as a day, of a trace counts if it has an event. Of a user's periods, those with the most events are
+    kept: if all are complete, all are kept, and drawn traces have the statistics of the training data, with every user
+    counting the same. In gaps the place of the event before is carried on; before the first event, its place is carried
+    back.
     """
     del settings, seed, progress, checkpoints
     length, trace_of_event = train.time_grid.period, train.trace_of_event()
@@ -104,7 +97,7 @@ def fit_trace_model(
 
 
 def _carried_on(place: Int[np.ndarray, "period instant"]) -> Int[np.ndarray, "period instant"]:
-    """Gaps with the place before them, or, where there is none, the first one after them."""
+    """Fill each gap with the last place before it, or else with the first place after it."""
     known = place != ABSENT
     last_known = np.maximum.accumulate(np.where(known, np.arange(place.shape[1]), ABSENT), axis=1)
     at = np.where(last_known == ABSENT, known.argmax(axis=1)[:, None], last_known)
@@ -112,19 +105,10 @@ def _carried_on(place: Int[np.ndarray, "period instant"]) -> Int[np.ndarray, "pe
 
 
 def claims(model: OwnPeriods, settings: TrainingSettings) -> Claims:
-    """What a release of these traces has to say."""
+    """Claims of a release of these traces."""
     del model, settings
     everything = "EVERYTHING. These are the users' own traces as recorded, with nothing changed to protect anyone"
     return Claims(not_protected=(everything,))
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "training",
-        "The training data itself, given away: protects nobody, for comparison only",
-        TrainingSettings,
-        fit_trace_model,
-        OwnPeriods,
-        claims,
-    )
-)
+SYNTHESIZERS.register(Synthesizer("training", TITLE, TrainingSettings, fit_trace_model, OwnPeriods, claims))

@@ -1,4 +1,4 @@
-"""Uniform: every event at a place drawn uniformly. What a synthesizer that knows nothing achieves."""
+"""Uniform: every event at a uniformly drawn place, as the lower end of utility."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+
+TITLE = "Every event at a uniformly drawn place: knows nothing"
 
 
 @jax.tree_util.register_dataclass
@@ -32,11 +34,10 @@ class Uniform(ScoredTraceModel):
         return self.sample_first(key, user)
 
     def tables(self, users: Int[Array, " user"]) -> Float[Array, " user"]:
-        """The log-probability of every place."""
+        """Log-probability of every place."""
         return jnp.full(users.shape, -jnp.log(float(self.n_places)))
 
     def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """Everybody."""
         return np.zeros(n_users, int)
 
     def log_first(self, tables: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
@@ -71,8 +72,4 @@ def fit_trace_model(
     return Uniform(train.n_places)
 
 
-SYNTHESIZERS.register(
-    Synthesizer(
-        "uniform", "Every event at a place drawn uniformly: knows nothing", UniformSettings, fit_trace_model, Uniform
-    )
-)
+SYNTHESIZERS.register(Synthesizer("uniform", TITLE, UniformSettings, fit_trace_model, Uniform))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing, Steps
+from ppmtf_jax.bridge.moves import MoveCounts, Movement, MoveSmoothing
 from ppmtf_jax.bridge.space import Space, space_of
-from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -45,7 +46,7 @@ def people(n_users: int = N_USERS, seed: int = 0) -> Traces:
 
 
 def movement_of(train: Traces, space: Space | None = None, moves: MoveSmoothing = MOVES) -> Movement:
-    visits = Visits.of(train)
+    visits = VisitCounts.of(train)
     shares = population(visits, POPULATION, train.time_grid)
-    counts = MoveCounts.of(Steps.of(train), shares, space or space_of(train.places), train.time_grid, min_users=2)
+    counts = MoveCounts.of(Transitions.of(train), shares, space or space_of(train.places), train.time_grid, min_users=2)
     return Movement.of(counts, moves)

@@ -12,7 +12,7 @@ from ppmtf_jax.bridge.chains import TOLERANCE, Chains, fit_chains
 from ppmtf_jax.bridge.moves import Movement, Stays
 from ppmtf_jax.bridge.space import Space, space_of
 from ppmtf_jax.datasets.toy_city import toy_city
-from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people, place_table
+from tests.bridge.examples import GRID, N_PLACES, PERIOD, movement_of, people
 
 N_CLUSTERS = 3
 SLOTS = GRID.slot_of_instant[:PERIOD]
@@ -54,7 +54,7 @@ def probabilities(chains: Chains, movement: Movement, pair: int) -> np.ndarray:
     weight = chains.leaving[after][:, None] * chains.between[cell][:, cell] * chains.arriving[after]
     weight[seen.place, seen.next_place] += chains.seen[after]
     np.fill_diagonal(weight, chains.stay[pair])
-    weight = weight * chains.pull[pair][:, None]
+    weight = weight * chains.scaling[pair][:, None]
     np.testing.assert_allclose(np.log(weight.sum(axis=2)), chains.log_total[pair], rtol=1e-3, atol=1e-4)
     return weight / weight.sum(axis=2, keepdims=True)
 
@@ -68,7 +68,7 @@ def test_every_step_arrives_at_the_next_marginal(chains, movement, marginals):
         apart = np.abs(arrived - marginals[:, after]).sum(axis=1) / 2
         assert apart.max() < 1e-3
         # Without the pull a step would lead elsewhere.
-        free = step / chains.pull[pair][:, None]
+        free = step / chains.scaling[pair][:, None]
         free /= free.sum(axis=2, keepdims=True)
         arrived = np.einsum("ka,kab->kb", marginals[:, before], free)
         assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 > 0.05
@@ -89,7 +89,7 @@ def test_no_joint_distribution_with_these_marginals_is_nearer_to_the_kernel(chai
     after_slot = chains.slots[:, 1]
     for pair, (before, after) in enumerate(chains.slots):
         step = probabilities(chains, movement, pair)
-        kernel = step / chains.pull[pair][:, None]
+        kernel = step / chains.scaling[pair][:, None]
         # Rows of K are known up to factors, which proportional fitting takes in.
         for cluster in range(N_CLUSTERS):
             joint = kernel[cluster].astype(np.float64)
@@ -118,18 +118,6 @@ def test_coarse_cells_keep_the_marginals(train, marginals, share):
     for pair, (before, after) in enumerate(chains.slots):
         arrived = np.einsum("ka,kab->kb", marginals[:, before], probabilities(chains, coarse, pair))
         assert np.abs(arrived - marginals[:, after]).sum(axis=1).max() / 2 < 2e-3
-
-
-def test_a_period_of_one_instant_has_a_chain_that_nobody_asks(marginals, share, movement):
-    assert fit_chains(marginals, share, movement, SLOTS[:1]).slots.tolist() == [[0, 0]]
-
-
-def test_places_of_no_distance_are_all_as_near(train, marginals, share):
-    at_one_point = place_table()
-    at_one_point.latitude[:], at_one_point.longitude[:] = 35.0, 139.0
-    movement = movement_of(train, space_of(at_one_point))
-    assert len(movement.counts.covered) == 1
-    assert fit_chains(marginals, share, movement, SLOTS).marginal_error < 1e-3
 
 
 def test_a_city_is_fitted_to_the_end():

@@ -8,11 +8,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ppmtf_jax.bridge import moves, visits
-from ppmtf_jax.bridge.contributions import NO_RULE, PLACE_USERS, RULES, STEP_USERS, bounded, stretches, sums, told
-from ppmtf_jax.bridge.moves import SeenMoves, StayCounts, Steps, fit_gravity, stay_rates
+from ppmtf_jax.bridge import contributions, gravity, moves, visits
+from ppmtf_jax.bridge.contributions import (
+    NO_RULE,
+    PLACE_USERS,
+    RULES,
+    STEP_USERS,
+    bounded,
+    bounded_sums,
+    stretches,
+    used_share,
+)
+from ppmtf_jax.bridge.gravity import covered_distances, fit_gravity
+from ppmtf_jax.bridge.moves import SeenMoves, StayCounts, stay_rates
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.visits import BoundedCounts, PopulationSmoothing, Visits, population
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.bridge.visits import BoundedCounts, PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.time_grid import TimeGrid
 from tests.bridge.examples import place_table, traces_of
 
@@ -65,7 +76,7 @@ def test_one_more_user_moves_a_sum_by_no_more_than_the_bound(least, bug):
 
     def told_of(user: np.ndarray, weight: np.ndarray) -> float:
         found, users = (plain if bug else bounded)(user, np.zeros_like(user), 1, weight)
-        return float(found.sum() * told(users, least)[0])
+        return float(found.sum() * used_share(users, least)[0])
 
     for _ in range(150):
         user = rng.integers(8, size=rng.integers(1, 30))
@@ -85,20 +96,20 @@ def city(rng: np.random.Generator, n_users: int = 8) -> np.ndarray:
 def numbers(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
     """All counts that are told, before any smoothing."""
     traces = traces_of(places, present, place_table(N_PLACES), HOURS)
-    counts, steps = BoundedCounts.of(Visits.of(traces), 1.0, HOURS), Steps.of(traces)
+    counts, steps = BoundedCounts.of(VisitCounts.of(traces), 1.0, HOURS), Transitions.of(traces)
     stays, seen = StayCounts.of(steps, 3, stretches(HOURS)), SeenMoves.of(steps.moves, 3, stretches(HOURS))
     pairs = np.zeros((HOURS.n_slots + 1, N_PLACES, N_PLACES))
     pairs[:-1, seen.place, seen.next_place], pairs[-1, seen.place, seen.next_place] = seen.count, seen.overall
     bins = steps.moves.place % 3
     return {
-        "visits in a slot": counts.in_slot * told(counts.users_in_slot, PLACE_USERS),
-        "visits": counts.at_place * told(counts.users_at_place, PLACE_USERS),
+        "visits in a slot": counts.in_slot * used_share(counts.users_in_slot, PLACE_USERS),
+        "visits": counts.at_place * used_share(counts.users_at_place, PLACE_USERS),
         "steps in a slot": stays.in_slot,
         "steps from a place": stays.overall.sum(axis=1),
         "steps in a stretch": stays.in_stretch,
         "moves in a stretch": pairs[:-1],
         "moves": pairs[-1],
-        "distances": moves._covered(steps.moves, bins, 3),
+        "distances": covered_distances(steps.moves, bins, 3),
     }
 
 
@@ -127,8 +138,8 @@ def heaviest(places: np.ndarray, present: np.ndarray) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("bug", [False, True], ids=["", "planted bug"])
 def test_a_user_who_is_extreme_moves_no_number_by_more_than_the_bound(bug, monkeypatch):
     if bug:
-        monkeypatch.setattr(visits, "bounded", plain)
-        monkeypatch.setattr(moves, "bounded", plain)
+        for module in (contributions, visits, moves):
+            monkeypatch.setattr(module, "bounded", plain)
     rng, beyond = np.random.default_rng(0), set()
     for _ in range(3):
         places, present = city(rng), rng.random((8, HOURS.n_instants)) < 0.3
@@ -165,7 +176,7 @@ def test_the_hours_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
     night = []
     for with_her in (True, False):
         traces = traces_of(*people_at_x(with_her), place_table(N_PLACES), HOURS)
-        at_x = population(Visits.of(traces), smoothing, HOURS)[:, PLACE_X]
+        at_x = population(VisitCounts.of(traces), smoothing, HOURS)[:, PLACE_X]
         # Outside of the stretch of noon. Of u users at each of four homes u - 1 are told, and shares are divided by the
         # sum: of 37 when she is at home, and else of 36.
         elsewhere = np.delete(at_x, [*NIGHT, NOON, NOON + 1])
@@ -179,13 +190,13 @@ def test_the_hours_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
 def test_the_stays_of_who_is_alone_at_a_place_do_not_show(bug, monkeypatch):
     """Five users step away from the place, and only she stays: by the rule of before her stays counted."""
     if bug:
-        monkeypatch.setattr(moves, "_told_at_places", all_steps)
+        monkeypatch.setattr(moves, "_used_at_places", all_steps)
     for with_her in (True, False):
         places, present = people_at_x(with_her)
         # All others move at every other instant, half of them at a time, so that staying is as frequent as not.
         user, instant = np.indices(places.shape)
         places = np.where((places < PLACE_X) & ((instant + user) // 2 % 2 == 1), (places + 1) % PLACE_X, places)
-        steps = Steps.of(traces_of(places, present, place_table(N_PLACES), HOURS))
+        steps = Transitions.of(traces_of(places, present, place_table(N_PLACES), HOURS))
         rates = stay_rates(StayCounts.of(steps, STEP_USERS, stretches(HOURS)), 5.0, np.eye(24))
         lift = (rates.at_place[:, PLACE_X] / rates.in_slot)[[*NIGHT, 20, 21, 22]]
         # By the rule of before, her staying through the night; without her, nothing.
@@ -215,24 +226,24 @@ def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users,
     places = np.tile(np.arange(HOURS.n_instants) % 2 * 2, (9, 1))
     # These alone are ever at place 1 and leave it.
     places[:n_users] = np.arange(HOURS.n_instants) // 2 % 2 + 1
-    steps = Steps.of(traces_of(places, np.ones(places.shape, bool), place_table(N_PLACES), HOURS)).moves
-    summed = []
+    steps = Transitions.of(traces_of(places, np.ones(places.shape, bool), place_table(N_PLACES), HOURS)).moves
+    left = {}
 
-    def spy(group, weight, n_groups):
-        summed.append((group, sums(group, weight, n_groups)))
-        return summed[-1][1]
+    def spy(user, group, n_groups):
+        found = bounded_sums(user, group, n_groups)
+        left.update({1: found[1]} if group is steps.place else {})
+        return found
 
-    monkeypatch.setattr(moves, "sums", spy)
+    monkeypatch.setattr(gravity, "bounded_sums", spy)
     table = place_table(N_PLACES)
     fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
-    [left] = [found for group, found in summed if group is steps.place]
     assert (left[1] > 0) == counts
     assert "when the model learns how far people go, steps away from a place count from 2 users on" in RULES[1]
 
 
-def all_steps(steps: Steps, *_) -> np.ndarray:
+def all_steps(steps: Transitions, *_) -> np.ndarray:
     """By the rule of before, under which all steps from a place counted from five users of any step on."""
-    return np.bincount(steps.row, minlength=24 * N_PLACES).reshape(24, N_PLACES).astype(float)
+    return np.bincount(steps.in_slot_and_place(), minlength=24 * N_PLACES).reshape(24, N_PLACES).astype(float)
 
 
 def test_the_documentation_has_the_rules_in_the_words_of_the_code():

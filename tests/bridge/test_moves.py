@@ -8,22 +8,20 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.bridge.contributions import bounded, stretches
+from ppmtf_jax.bridge.gravity import fit_gravity
 from ppmtf_jax.bridge.moves import (
     LEAST_STAY,
     MOST_STAY,
-    MoveCounts,
     Movement,
     MoveSmoothing,
     SeenMoves,
     StayCounts,
-    Steps,
-    fit_gravity,
     stay_rates,
 )
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.visits import Visits, population, slot_kernel
-from ppmtf_jax.data.time_grid import TimeGrid
-from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people, place_table
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.bridge.visits import VisitCounts, population, slot_kernel
+from tests.bridge.examples import GRID, MOVES, N_PLACES, POPULATION, movement_of, people
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +48,8 @@ def told_by_loop(rows: dict, min_users: int) -> dict:
 
 def dense_probabilities(train, smoothing: MoveSmoothing, min_users: int) -> np.ndarray:
     """P(next | place, slot) by loops, with the gravity and the stays that the library found."""
-    steps, space, stretch = Steps.of(train), space_of(train.places), stretches(GRID)
-    shares = population(Visits.of(train), POPULATION, GRID)
+    steps, space, stretch = Transitions.of(train), space_of(train.places), stretches(GRID)
+    shares = population(VisitCounts.of(train), POPULATION, GRID)
     kernel = slot_kernel(GRID, smoothing.slot_bandwidth)
     factor = fit_gravity(steps.moves, shares, space).between
     stays = stay_rates(StayCounts.of(steps, min_users, stretch), smoothing.stay_mass, kernel).at_place
@@ -86,13 +84,13 @@ def dense_probabilities(train, smoothing: MoveSmoothing, min_users: int) -> np.n
 def test_probabilities_of_steps_are_the_formula(train, movement):
     dense = dense_probabilities(train, MOVES, min_users=2)
     np.testing.assert_allclose(dense.sum(axis=2), 1)
-    steps = Steps.of(train)
+    steps = Transitions.of(train)
     expected = np.log(dense[steps.slot, steps.place, steps.next_place])
     np.testing.assert_allclose(movement.log_probabilities(steps), expected, rtol=1e-5)
 
 
 def test_pairs_that_few_users_made_do_not_count(train):
-    moves, stretch = Steps.of(train).moves, stretches(GRID)
+    moves, stretch = Transitions.of(train).moves, stretches(GRID)
     assert len(SeenMoves.of(moves, 2, stretch).place) > len(SeenMoves.of(moves, 5, stretch).place) > 0
     alone = moves.of_users(np.array([0]))
     assert not len(SeenMoves.of(alone, 2, stretch).place)
@@ -100,8 +98,8 @@ def test_pairs_that_few_users_made_do_not_count(train):
 
 def test_gravity_covers_the_distances_that_people_cover(train):
     """Of those who leave each place as often as people do, as many arrive in each bin of distance."""
-    moves, space = Steps.of(train).moves, space_of(train.places)
-    shares = population(Visits.of(train), POPULATION, GRID)
+    moves, space = Transitions.of(train).moves, space_of(train.places)
+    shares = population(VisitCounts.of(train), POPULATION, GRID)
     gravity = fit_gravity(moves, shares, space, n_bins=6)
     flow = gravity.between * shares.mean(axis=0)
     np.fill_diagonal(flow, 0)
@@ -117,12 +115,12 @@ def test_gravity_covers_the_distances_that_people_cover(train):
     assert np.abs(flat - covered / covered.sum()).max() > 0.05
 
 
-def one_step_each(place: np.ndarray, next_place: np.ndarray) -> Steps:
-    """Steps of as many users at one time."""
-    return Steps(np.arange(len(place)), np.zeros(len(place), int), place, next_place, n_slots=1, n_places=3)
+def one_step_each(place: np.ndarray, next_place: np.ndarray) -> Transitions:
+    """Transitions of as many users at one time."""
+    return Transitions(np.arange(len(place)), np.zeros(len(place), int), place, next_place, n_slots=1, n_places=3)
 
 
-def rates_of(steps: Steps, mass: float, min_users: int):
+def rates_of(steps: Transitions, mass: float, min_users: int):
     return stay_rates(StayCounts.of(steps, min_users, np.zeros(1, int)), mass, np.eye(1))
 
 
@@ -133,7 +131,7 @@ def test_stays_are_those_of_slot_and_place_as_far_as_they_are_known():
     rates = rates_of(steps, 1e-9, 1)
     # A single step is nobody's next one: of place 0 three stays count, and of place 1 three steps away.
     np.testing.assert_allclose(rates.at_place[0, :2], [MOST_STAY, LEAST_STAY])
-    twice = Steps(*(np.tile(each, 2) for each in (steps.user, steps.slot, place, steps.next_place)), 1, 3)
+    twice = Transitions(*(np.tile(each, 2) for each in (steps.user, steps.slot, place, steps.next_place)), 1, 3)
     twice.user[8:] += 8
     np.testing.assert_allclose(rates_of(twice, 1e-9, 1).at_place[0, :2], [3 / 4, 1 / 4])
     shrunk = rates_of(twice, 1e9, 1)
@@ -160,16 +158,6 @@ def test_without_moves_people_go_where_people_are():
     shares = movement.counts.population[0].copy()
     shares[0] = 0
     places = np.arange(1, N_PLACES)
-    steps = Steps(places * 0, places * 0, places * 0, places, GRID.n_slots, N_PLACES)
+    steps = Transitions(places * 0, places * 0, places * 0, places, GRID.n_slots, N_PLACES)
     found = np.exp(movement.log_probabilities(steps)) / (1 - movement.stays.at_place[0, 0])
     np.testing.assert_allclose(found, shares[1:] / shares.sum(), rtol=1e-5)
-
-
-def test_one_place_has_nowhere_to_go():
-    table = place_table(1)
-    space = space_of(table)
-    steps = Steps(np.zeros(2, int), np.zeros(2, int), np.zeros(2, int), np.zeros(2, int), 1, 1)
-    grid = TimeGrid.cyclic("2024-01-01", 3600, 2, slot_s=7200)
-    movement = Movement.of(MoveCounts.of(steps, np.ones((1, 1)), space, grid), MOVES)
-    assert movement.weights.gravity.tolist() == [[0]]
-    assert np.isfinite(movement.log_probabilities(steps)).all()

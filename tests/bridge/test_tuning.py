@@ -9,13 +9,14 @@ import pytest
 
 from ppmtf_jax.bridge import tuning
 from ppmtf_jax.bridge.chains import fit_chains
-from ppmtf_jax.bridge.moves import Movement, Steps
+from ppmtf_jax.bridge.moves import Movement
 from ppmtf_jax.bridge.space import space_of
-from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, fewest_within_error
-from ppmtf_jax.bridge.visits import Visits, population, random_folds
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.bridge.tuning import choose_clusters, choose_moves, choose_population, first_within_error
+from ppmtf_jax.bridge.visits import VisitCounts, population
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.synthesizers import bridge
-from ppmtf_jax.synthesizers.bridge import CHOSEN
+from ppmtf_jax.synthesizers.bridge_model import CHOSEN
 from ppmtf_jax.synthesizers.synthesis import fit
 from tests.bridge.examples import GRID, POPULATION, people
 
@@ -26,11 +27,11 @@ def train():
 
 
 @pytest.fixture(scope="module")
-def visits(train) -> Visits:
-    return Visits.of(train)
+def visits(train) -> VisitCounts:
+    return VisitCounts.of(train)
 
 
-def chosen_clusters(visits: Visits, train, **options):
+def chosen_clusters(visits: VisitCounts, train, **options):
     given = {"min_users": 5, "n_clusters": None, "spread_km": 3.0, "advance": lambda _: None}
     random = np.random.default_rng(0)
     return choose_clusters(visits, POPULATION, space_of(train.places), GRID, random=random, **(given | options))
@@ -51,9 +52,7 @@ def test_a_number_of_clusters_that_is_given_is_kept(train, visits):
     smoothing, gains = chosen_clusters(visits, train, n_clusters=3)
     assert smoothing.n_clusters == 3
     assert list(gains) == [3]
-
-
-def test_fewer_users_than_two_clusters_need_are_not_searched(train, visits):
+    # Fewer users than two clusters need are one cluster.
     smoothing, gains = chosen_clusters(visits, train, min_users=41)
     assert (smoothing.n_clusters, gains) == (1, {})
 
@@ -62,7 +61,7 @@ def test_what_one_user_did_is_never_told_of_the_population():
     """Users are each at a place of her own all day; nobody is anywhere else."""
     own = np.arange(40, dtype=np.int32).repeat(3)
     slot, count = np.tile(np.arange(3, dtype=np.int32), 40), np.full(120, 20, np.float32)
-    regulars = Visits(own, slot, own, count, 40, 3, 42)
+    regulars = VisitCounts(own, slot, own, count, 40, 3, 42)
     chosen = choose_population(regulars, GRID, np.random.default_rng(0))
     shares = population(regulars, chosen, GRID)
     # Places 40 and 41 are those that nobody visits.
@@ -70,7 +69,7 @@ def test_what_one_user_did_is_never_told_of_the_population():
     # With another user at each of them they count.
     order = np.argsort(np.concatenate([own, (own + 1) % 40]), kind="stable")
     user, twice = np.concatenate([own, (own + 1) % 40])[order], np.tile(np.arange(120), 2)[order]
-    both = Visits(user, slot[twice], own[twice], count[twice], 40, 3, 42)
+    both = VisitCounts(user, slot[twice], own[twice], count[twice], 40, 3, 42)
     assert population(both, chosen, GRID)[0, 0] > 1.5 * population(both, chosen, GRID)[0, 40]
 
 
@@ -81,23 +80,17 @@ def test_settings_are_chosen_by_what_others_did(train, visits, bug, monkeypatch)
         monkeypatch.setattr(np, "setdiff1d", lambda everybody, held_out: everybody)
     random = np.random.default_rng(0)
     masses = choose_population(visits, GRID, random).place_mass
-    moves = choose_moves(Steps.of(train), visits, POPULATION, space_of(train.places), GRID, random)
+    moves = choose_moves(Transitions.of(train), visits, POPULATION, space_of(train.places), GRID, random)
     assert (masses > 10) != bug
     assert (moves.slot_mass >= 1000 and moves.stay_mass >= 200) != bug
     assert all(value in values for value, values in zip(moves, tuning.MOVE_GRID, strict=True))
     assert moves != tuning.MOVE_START
 
 
-def test_without_steps_moves_are_smoothed_as_the_search_starts(train, visits):
-    nobody = Steps.of(train).of_users(np.zeros(0, np.int64))
-    found = choose_moves(nobody, visits, POPULATION, space_of(train.places), GRID, np.random.default_rng(0))
-    assert found == tuning.MOVE_START
-
-
 def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeypatch):
     chosen = tuning.MoveSmoothing(300.0, 5000.0, 1000.0, 4.0)
     used = []
-    monkeypatch.setattr(bridge, "choose_moves", lambda *_: chosen)
+    monkeypatch.setattr(tuning, "choose_moves", lambda *_: chosen)
     monkeypatch.setattr(bridge, "fit_chains", lambda *given, **_: used.append(given[2]) or fit_chains(*given))
     model = fit(train, "bridge", n_clusters=1, seed=0).trace_model
     assert tuple(np.asarray(model.chosen)[[name.startswith("moves") for name in CHOSEN]]) == chosen
@@ -109,7 +102,7 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
 def test_steps_and_visits_of_some_users_are_numbered_alike(train, visits):
     """Where settings are chosen on some users, both are split into the same folds."""
     some = np.array([3, 10, 77])
-    steps = Steps.of(train)
+    steps = Transitions.of(train)
     found = steps.of_users(some)
     assert sorted(set(found.user)) == sorted(set(visits.of_users(some).user)) == [0, 1, 2]
     for number, user in enumerate(some):
@@ -121,13 +114,9 @@ def test_the_fewest_within_one_error_of_the_best():
     best = rng.normal(1, 1, 400)
     # Differences of mean 0.02 and 0.5, each with an error of about 0.05.
     near, far = best - rng.normal(0.02, 1, 400), best - rng.normal(0.5, 1, 400)
-    assert fewest_within_error([far, near, best]) == 1
-    assert fewest_within_error([best, near]) == 0
-    assert fewest_within_error([far, best]) == 1
-
-
-def test_nobody_is_in_two_folds_of_few_users():
-    assert sorted(map(len, random_folds(3, 10, np.random.default_rng(0)))) == [1, 1, 1]
+    assert first_within_error([far, near, best]) == 1
+    assert first_within_error([best, near]) == 0
+    assert first_within_error([far, best]) == 1
 
 
 def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monkeypatch):
@@ -135,9 +124,9 @@ def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monk
     given = {"min_users": 5, "n_clusters": 8, "spread_km": 0.0, "advance": lambda _: None}
 
     def mass() -> float:
-        visits, space, random = Visits.of(traces), space_of(traces.places), np.random.default_rng(0)
+        visits, space, random = VisitCounts.of(traces), space_of(traces.places), np.random.default_rng(0)
         return choose_clusters(visits, POPULATION, space, traces.time_grid, random=random, **given)[0].population_mass
 
     found = mass()
-    monkeypatch.setattr(tuning, "ANYBODYS", 0.0)
+    monkeypatch.setattr(tuning, "POPULATION_SHARE", 0.0)
     assert found < mass()

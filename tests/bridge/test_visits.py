@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.bridge.visits import PopulationSmoothing, Visits, population, random_folds, slot_kernel
+from ppmtf_jax.bridge.tuning import random_folds
+from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from tests.bridge.examples import place_table
@@ -22,7 +23,7 @@ def traces():
 
 
 def test_counts_by_user_slot_and_place(traces):
-    visits = Visits.of(traces)
+    visits = VisitCounts.of(traces)
     cells = set(zip(visits.user, visits.slot, visits.place, visits.count, strict=True))
     assert cells == {(0, 0, 0, 2), (0, 1, 0, 1), (0, 1, 1, 1), (1, 0, 1, 1), (1, 1, 1, 1)}
     second = visits.of_users(np.array([1]))
@@ -30,7 +31,7 @@ def test_counts_by_user_slot_and_place(traces):
 
 
 def test_tempered_counts_weigh_a_regular_less(traces):
-    visits = Visits.of(traces)
+    visits = VisitCounts.of(traces)
     weight = visits.tempered(0.5)
     # Users' events at a place, 3, 1 and 2, weigh sqrt(3), 1 and sqrt(2).
     expected = {(0, 0, 0): 2 / 3 * np.sqrt(3), (0, 1, 0): np.sqrt(3) / 3, (0, 1, 1): 1}
@@ -42,7 +43,7 @@ def test_tempered_counts_weigh_a_regular_less(traces):
 
 def test_population_is_the_formula(traces):
     smoothing = PopulationSmoothing(1.0, 2, 0.0, 0.5, 0.3)
-    shares = population(Visits.of(traces), smoothing, GRID)
+    shares = population(VisitCounts.of(traces), smoothing, GRID)
     # Of place 0, where one user was, nothing is told. At place 1 user 0 was once, and user 1, who was twice, weighs as
     # much as she: half of an event in each slot. Both slots are within two hours. Of two users' counts half is told.
     told = np.array([[0, 0.5, 0], [0, 1.5, 0]]) / 2
@@ -60,6 +61,7 @@ def test_slots_are_near_each_other_across_the_end_only_where_they_come_round():
 
 
 def test_folds_share_out_all_users():
-    folds = list(random_folds(10, 4, np.random.default_rng(0)))
+    folds = [own for _, own in random_folds(10, 4, np.random.default_rng(0))]
     assert sorted(np.concatenate(folds).tolist()) == list(range(10))
     assert {len(fold) for fold in folds} == {2, 3}
+    assert [len(own) for _, own in random_folds(3, 10, np.random.default_rng(0))] == [1, 1, 1]

@@ -11,13 +11,7 @@ import pytest
 from scipy import stats
 
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.semantics.decoding import (
-    SemanticClasses,
-    aggregate_transitions,
-    decode,
-    semantic_seed,
-    stationary_distribution,
-)
+from ppmtf_jax.semantics.decoding import SemanticClasses, aggregate_transitions, decode, semantic_seed
 
 KEY = jax.random.key(3)
 # Compiled once for all tests.
@@ -58,15 +52,6 @@ def test_places_at_one_point_are_equally_near():
     np.testing.assert_allclose(found, 1 / 3)
 
 
-@pytest.mark.parametrize("n_places", [1, 2, 30])
-def test_the_stationary_distribution_is_kept(n_places):
-    transition = random_chain(n_places)[0].astype(float)
-    transition /= transition.sum(axis=1, keepdims=True)
-    found = stationary_distribution(transition)
-    np.testing.assert_allclose(found @ transition, found, atol=1e-12)
-    assert found.sum() == pytest.approx(1)
-
-
 # Semantic seeds
 
 
@@ -97,8 +82,8 @@ def drawn(classes, seed, remove_true_prob=0.0, published=True, n=1):
 
 
 @pytest.mark.parametrize("published", [True, False])
-@pytest.mark.parametrize("merge_prob", [0.0, 0.5, 0.75, 0.95, 1.0])
-@pytest.mark.parametrize("n_instants", [1, 2, 12])
+@pytest.mark.parametrize("merge_prob", [0.0, 0.75, 1.0])
+@pytest.mark.parametrize("n_instants", [1, 12])
 def test_places_join_as_in_a_loop(merge_prob, n_instants, published):
     """As published the same places, and otherwise as many of each cluster."""
     rng = np.random.default_rng(0)
@@ -200,7 +185,7 @@ def decoded(key, allowed, transition, first, randomization=1.0):
 
 
 @pytest.mark.parametrize(("n_places", "sizes"), [(4, (2, 3, 1, 4)), (40, (3, 40, 2, 5)), (150, (2, 20, 30, 150, 1))])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_without_randomness_it_is_the_most_probable_trace(n_places, sizes, seed):
     """Steps of all widths of the trellis."""
     transition, first = random_chain(n_places, seed)

@@ -39,21 +39,15 @@ from tests.trace_models.examples import (
     USERS,
     fitted,
     random_chains,
-    random_training,
 )
 
 
-@pytest.fixture(scope="module")
-def train() -> Traces:
-    return random_training()
+@pytest.fixture
+def train(random_train) -> Traces:
+    return random_train
 
 
-@pytest.fixture(scope="module")
-def chains() -> FittedModel:
-    return fitted("ppmtf", random_chains())
-
-
-@pytest.mark.parametrize("system", ["ppmtf", "itf", "sgd", "uniform"])
+@pytest.mark.parametrize("system", ["ppmtf", "itf", "sgd", "uniform", "tpm", "training"])
 def test_a_model_folder_is_read_back_identically(tmp_path, train, system):
     if system in ("ppmtf", "itf"):
         model = fitted(system, random_chains(shared=system == "ppmtf"))
@@ -80,6 +74,7 @@ def test_a_model_folder_is_replaced_only_on_request(tmp_path, train):
     with pytest.raises(InputError, match="model"):
         model.save(tmp_path / "model")
     model.save(tmp_path / "model", overwrite=True)
+    assert stat.S_IMODE((tmp_path / "model").stat().st_mode) == 0o700
     assert FittedModel.load(tmp_path / "model").n_users == USERS
 
 
@@ -96,30 +91,18 @@ def mark_anew(folder: Path) -> None:
     (folder / MARKER).write_text(json.dumps(marker))
 
 
-def test_a_model_is_readable_by_its_owner_alone(folder):
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"user": np.full((USERS, 3), np.nan)}, rf"finite numbers in 'user'; .*\({USERS * 3} rows\), first: nan"),
-        ({"place": np.full((PLACES, 3), np.inf)}, "finite numbers in 'place'"),
-        ({"slot": np.full((3, 3), 1e30)}, "'slot' from -1e\\+06 to 1e\\+06; found others .*1e\\+30"),
         ({"user": np.zeros((USERS - 1, 3))}, rf"'user' of shape \({USERS}, 3\); found \({USERS - 1}, 3\)"),
-        ({"place": np.zeros((PLACES, 2))}, r"'place' of shape \(6, 3\); found \(6, 2\)"),
         ({"slot": np.zeros((3, 4))}, "factors of the visits of different rank"),
-        ({"slot": np.zeros((4, 3))}, r"'slot' of shape \(3, 3\)"),
         ({"slot_of_instant": np.array([0, 1, 1, 3])}, "'slot_of_instant' from 0 to 2"),
-        ({"slot_of_instant": np.array([0.0, 1, 1, 2])}, "'slot_of_instant' of int numbers; found float64"),
-        ({"user": np.zeros((USERS, 3), complex)}, "'user' of float numbers; found complex128"),
         ({"user": np.zeros((USERS, 3), int)}, "'user' of float numbers; found int64"),
-        ({"floor": np.asarray(1e-13)}, "'floor' from 1e-12 to 1"),
-        ({"population": np.full((PLACES, PLACES), -0.1)}, "'population' from 0 to 1"),
         ({"more": np.zeros(3)}, "expected arrays floor, .*found floor, more"),
         ({"floor": None}, "expected arrays floor, "),
     ],
-)  # fmt: skip
+)
 def test_parameters_that_do_not_fit_are_refused(tmp_path, change, message):
     """What JAX would clamp or spread without a word, though the files are as they were written."""
     fitted("ppmtf", random_chains()).save(tmp_path / "model")
@@ -155,7 +138,6 @@ def claims(shape: str, rest: bytes = b"") -> bytes:
 MEGABYTES = 8
 ZEROS = stored(np.zeros(MEGABYTES * 2**17))
 HARM = {
-    "another name": ({"more.npy": ZEROS}, "expected arrays floor, .*; found more"),
     "another name, compressed": ({"more.npy": ZEROS}, "found more"),
     "one name twice": ({"user": ZEROS, "user.npy": ZEROS}, "expected arrays floor"),
     "compressed": ({"user.npy": ZEROS}, "arrays as NumPy stores them, uncompressed; found 'user'"),
@@ -164,10 +146,7 @@ HARM = {
         "8000000000.* bytes of 'user', as its header says",
     ),
     "less than there is": ({"user.npy": claims("(1,)", ZEROS)}, "bytes of 'user', as its header says; found"),
-    "below nothing": ({"user.npy": claims("(-1000000000000,)")}, "as its header says|parameters of"),
-    "no shape": ({"user.npy": claims("(" * 90)}, "parameters of"),
     "deep shape": ({"user.npy": claims("[" * 5000)}, "parameters of"),
-    "no array": ({"user.npy": b"mine"}, "parameters of"),
 }
 
 
@@ -206,9 +185,7 @@ def test_a_table_of_more_rows_than_fit_is_refused_before_it_is_read(tmp_path, mo
     ("change", "message"),
     [
         ({"copied": np.full((USERS, 1), PLACES)}, "'copied' from -1 to 5"),
-        ({"copied": np.zeros((USERS + 1, 1), int)}, rf"'copied' of shape \({USERS}, 1\)"),
         ({"first_count_before": np.arange(PLACES + 1)[::-1]}, "numbers in 'first_count_before' that do not fall"),
-        ({"first_count_before": np.arange(PLACES + 1) - 3}, "'first_count_before' from 0 to inf"),
         ({"row_start": np.full(3 * PLACES + 1, 10**6)}, "rows that end beyond the last transition"),
     ],
 )
@@ -220,14 +197,6 @@ def test_counts_that_do_not_fit_are_refused(tmp_path, train, change, message):
     mark_anew(tmp_path / "model")
     with pytest.raises(InputError, match=message):
         FittedModel.load(tmp_path / "model")
-
-
-def test_negative_factors_are_ordinary(tmp_path):
-    """They are draws from a Gaussian; what they reconstruct is floored."""
-    model = fitted("ppmtf", random_chains())
-    assert (np.asarray(model.trace_model.user) < 0).any()
-    model.save(tmp_path / "model")
-    assert FittedModel.load(tmp_path / "model").checksum == model.checksum
 
 
 @pytest.mark.parametrize(
@@ -258,7 +227,7 @@ def test_a_checksum_is_that_of_everything_that_decides(chains):
         changed(user_ids=IDS[::-1]),
         changed(places=PlaceTable(TABLE.ids[::-1], TABLE.latitude, TABLE.longitude)),
         changed(time_grid=TimeGrid("2024-01-02T00:00:00", 60, GRID.slot_of_instant)),
-        changed(trace_model=replace(factors, user=factors.user.at[3, 1].add(1e-3))),
+        changed(trace_model=replace(factors, next_place=factors.next_place.at[3, 1].add(1e-3))),
     ]
     assert len({chains.checksum, *others}) == len(others) + 1
     assert changed() == chains.checksum
@@ -315,16 +284,9 @@ def test_another_format_or_system_is_refused(folder, change, message):
 
 
 @pytest.mark.parametrize("name", ["model.json", "time_grid.json", "users.parquet", "places.parquet", "parameters.npz"])
-@pytest.mark.parametrize("content", [b"", b"damaged", b"{}"])
-def test_damaged_files_are_refused(folder, name, content):
-    (folder / name).write_bytes(content)
+def test_damaged_files_are_refused(folder, name):
+    (folder / name).write_bytes(b"{}")
     with pytest.raises(InputError, match=r"model|users|places|time.grid"):
-        FittedModel.load(folder)
-
-
-def test_parameters_of_another_system_are_refused(folder, train):
-    np.savez(folder / "parameters.npz", n_places=np.asarray(3))
-    with pytest.raises(InputError, match="parameters"):
         FittedModel.load(folder)
 
 

@@ -134,18 +134,8 @@ def test_defaults_are_the_published_ones():
     "wrong",
     [
         {"rank": 0},
-        {"noise_precision": 0.0},
-        {"n_sweeps": 0},
-        {"n_zeros": 0},
-        {"max_transitions": 0},
-        {"max_visits": 0},
-        {"max_count": 0},
-        {"floor": 0.0},
         {"floor": 1e-13},
         {"floor": 1.0},
-        {"proposal_mix": -0.1},
-        {"proposal_mix": 1.1},
-        {"population_epsilon": 0.0},
         {"population_epsilon": 1.0},  # without proposal_mix nothing would be private
         {"max_count": None, "population_epsilon": 1.0},
     ],

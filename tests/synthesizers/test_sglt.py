@@ -42,19 +42,9 @@ def places_of(traces: Traces, traces_per_user: int) -> np.ndarray:
 # Bad input
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"n_clusters": 0}, "n_clusters as a whole number of at least 1 or 'none'; found 0"),
-        ({"remove_place_prob": 1.1}, "remove_place_prob as a number from 0 to 1; found 1.1"),
-        ({"merge_prob": -0.1}, "merge_prob as a number from 0 to 1; found -0.1"),
-        ({"remove_true_prob": float("nan")}, "remove_true_prob as a number from 0 to 1; found nan"),
-        ({"randomization": 0.5}, "randomization as a finite number of at least 1; found 0.5"),
-    ],
-)
-def test_impossible_settings_are_refused(settings, message):
-    with pytest.raises(InputError, match=message):
-        SGLTSettings(**settings)
+def test_impossible_settings_are_refused():
+    with pytest.raises(InputError, match=r"(?s)n_clusters.*merge_prob.*remove_true_prob.*randomization"):
+        SGLTSettings(n_clusters=0, merge_prob=-0.1, remove_true_prob=float("nan"), randomization=0.5)
 
 
 def test_more_clusters_than_places_are_refused(train):

@@ -15,13 +15,10 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.settings import Settings
-from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, complete_places
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.synthesizers.sgd import SGDSettings
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.synthesizers.uniform import UniformSettings
-from ppmtf_jax.trace_models.base import MarkovModel, ScoredTraceModel, StoredArray, TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, TraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.trace_models.examples import (
     GRID,
@@ -30,20 +27,12 @@ from tests.trace_models.examples import (
     PLACES,
     TABLE,
     USERS,
-    fitted,
-    random_chains,
-    random_training,
 )
 
 
-@pytest.fixture(scope="module")
-def train() -> Traces:
-    return random_training()
-
-
-@pytest.fixture(scope="module")
-def chains() -> FittedModel:
-    return fitted("ppmtf", random_chains())
+@pytest.fixture
+def train(random_train) -> Traces:
+    return random_train
 
 
 # Generating
@@ -154,15 +143,6 @@ def test_traces_depend_neither_on_the_batch_nor_on_their_number(chains):
     assert not np.array_equal(synthesize(chains, traces_per_user=3, seed=3).place, whole.place)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [({"traces_per_user": 0}, "traces_per_user as a whole number of at least 1"), ({"batch_users": 0}, "at least one")],
-)
-def test_at_least_one_trace_and_user_at_a_time(chains, wrong, message):
-    with pytest.raises(InputError, match=message):
-        synthesize(chains, **wrong)
-
-
 # Sampling
 
 
@@ -230,12 +210,14 @@ def test_a_sample_is_tested_like_what_is_synthesized(train, tmp_path):
 
 @pytest.mark.parametrize(
     "wrong",
-    [0, -1, True, np.zeros(USERS, int), np.ones(USERS - 1, int), np.ones(USERS), np.full(USERS, -1)],
+    [0, True, np.zeros(USERS, int), np.ones(USERS - 1, int), np.ones(USERS), np.full(USERS, -1)],
     ids=str,
 )
 def test_at_least_one_trace_is_sampled(chains, wrong):
     with pytest.raises(InputError, match=f"a number of traces of at least 1, or {USERS} of at least 0"):
         chains.sample(wrong)
+    with pytest.raises(InputError, match="at least one user"):
+        synthesize(chains, batch_users=0)
 
 
 # Seeds and origins
@@ -260,15 +242,6 @@ def test_no_secret_is_shown(train):
     shown = f"{model!r} {synthetic!r} {verdicts!r}"
     assert not any(user in f"{model!r} {synthetic!r}" for user in IDS)
     assert not any(str(seed) in shown for seed in (model.seed, synthetic.origin.seed, verdicts.seed.value))
-
-
-def test_fit_and_synthesis_share_no_key():
-    """With one seed for both, trace 0 of user 0 used the keys of chain 0's sweeps."""
-    keys = {str(jax.random.key_data(jax_stream(3, stage)).tolist()) for stage in Stage}
-    assert len(keys) == len(Stage)
-    own = jax.random.key_data(jax.random.fold_in(jax.random.fold_in(jax_stream(3, Stage.SYNTHESIS), 0), 0))
-    sweeps = [jax.random.key_data(jax.random.fold_in(jax_stream(3, Stage.FIT), n)) for n in range(200)]
-    assert not any((own == sweep).all() for sweep in sweeps)
 
 
 @pytest.mark.usefixtures("walk")
@@ -296,69 +269,12 @@ def test_traces_know_the_model_that_made_them(train, tmp_path):
         Traces.load(tmp_path / "synthetic")
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, eq=False)
-class Unscored(MarkovModel):
-    """A model that can be sampled, and says nothing of probabilities."""
-
-    n_places: jax.Array
-
-    def sample_first(self, key, user):
-        return jax.random.randint(key, (), 0, self.n_places)
-
-    def sample_next(self, key, user, instant, place):
-        return self.sample_first(key, user)
-
-    def to_arrays(self):
-        return {"n_places": np.asarray(self.n_places)}
-
-    @classmethod
-    def from_arrays(cls, arrays):
-        return cls(jnp.asarray(arrays["n_places"]))
-
-    @classmethod
-    def stored_arrays(cls, sizes):
-        return {"n_places": StoredArray((), "int", sizes.places, sizes.places)}
-
-
-def test_a_model_without_likelihoods_synthesizes_and_is_not_tested():
-    model = fitted("unscored", Unscored(jnp.asarray(PLACES)))
-    synthetic = synthesize(model, seed=1)
-    assert len(np.unique(synthetic.place)) == PLACES
-    with pytest.raises(InputError, match="a model whose traces have a likelihood; found unscored"):
-        plausible_deniability_test(model, synthetic)
-
-
 # Asking for what is not there
 
 
 def test_unknown_system_lists_the_known(train):
     with pytest.raises(InputError, match=r"ppmtf.*sgd.*uniform.*'magic'"):
         fit(train, "magic")
-
-
-def test_settings_of_another_system(train):
-    with pytest.raises(InputError, match=r"SGDSettings or a dict for sgd.*UniformSettings"):
-        fit(train, "sgd", UniformSettings())
-
-
-def test_settings_are_an_object_a_dict_or_named(train):
-    models = [
-        fit(train, "sgd", SGDSettings(n_copied=2), seed=0),
-        fit(train, "sgd", {"n_copied": 2}, seed=0),
-        fit(train, "sgd", seed=0, n_copied=2),
-    ]
-    assert len({model.checksum for model in models}) == 1
-    assert models[0].checksum != fit(train, "sgd", {}, seed=0).checksum
-    with pytest.raises(InputError, match="as a dict or by name; found a dict and n_copied"):
-        fit(train, "sgd", {"n_copied": 2}, n_copied=2)
-
-
-@pytest.mark.parametrize("as_dict", [False, True])
-def test_an_unknown_setting_is_told_with_the_nearest(train, as_dict):
-    wrong = {"n_copies": 2}
-    with pytest.raises(InputError, match=r"sgd: expected settings among n_copied; found 'n_copies'. .*n_copied\?"):
-        fit(train, "sgd", wrong) if as_dict else fit(train, "sgd", **wrong)
 
 
 # Synthesizers that do not fit
@@ -388,7 +304,6 @@ class Plain(TraceModel):
     [
         (Plain, Plain(), "expected a trace model that is a JAX pytree.*class Plain with @jax.tree_util"),
         (Walk, Plain(), "expected a Walk, as registered, from its fit; found Plain"),
-        (Walk, None, "expected a Walk, as registered, from its fit; found NoneType"),
     ],
 )
 def test_what_could_not_be_sampled_or_loaded_is_refused_after_the_fit(train, registered, given, message):

@@ -8,8 +8,8 @@ import pytest
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.synthesizers.completion import complete
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.gaps import complete
 from ppmtf_jax.synthesizers.synthesis import fit
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 from tests.support import places_in_line, random_traces, to_traces
@@ -53,11 +53,6 @@ def test_a_period_without_events_stays_without(model):
     assert whole.place[[1, 5]].tolist() == [2, 3]
 
 
-def test_whole_traces_stay_as_they_are(train, model):
-    whole = complete(model, train, seed=0)
-    assert rows(complete(model, whole, how="random", seed=1)) == rows(whole)
-
-
 def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model):
     first, again, other = (complete(model, train, how="random", seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.place, again.place)
@@ -67,10 +62,6 @@ def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model
     same_gaps = to_traces([(0, trace, day * PERIOD, 0) for trace in range(10) for day in range(3)], PLACES, GRID)
     drawn = complete(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
     assert len(set(map(tuple, drawn.tolist()))) > 10
-
-
-def test_most_probable_completions_have_no_seed(train, model):
-    np.testing.assert_array_equal(complete(model, train, seed=0).place, complete(model, train, seed=1).place)
 
 
 def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(model):
@@ -97,11 +88,9 @@ def test_moves_that_nobody_made_are_refused_with_user_trace_and_instant(train):
             complete(fit(stays, "sgd"), strange, how=how)
 
 
-@pytest.mark.parametrize("system", ["sgd", "uniform", "bridge"])
-def test_users_with_single_events_only(system):
+def test_users_with_single_events_only():
     lonely = to_traces([(u, 0, u, 2) for u in range(4)], PLACES, GRID)
-    settings = {"min_cluster_users": 1} if system == "bridge" else {}
-    whole = complete(fit(lonely, system, seed=0, **settings), lonely, how="random", seed=0)
+    whole = complete(fit(lonely, "sgd", seed=0), lonely, how="random", seed=0)
     assert rows(lonely) <= rows(whole)
     assert whole.n_events == 4 * PERIOD
 

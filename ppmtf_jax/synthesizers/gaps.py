@@ -1,4 +1,4 @@
-"""Filling the gaps of real traces: where users probably were, or may have been, when nothing was recorded of them."""
+"""Fill the gaps of real traces: places where users probably were, or may have been, at instants without an event."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_
 
 @dataclass(frozen=True)
 class CompletionSettings(Settings, subject="completion"):
-    """How the gaps of traces are filled.
+    """Filling of gaps.
 
     Parameters
     ----------
     how : "most-probable" or "random"
-        The most probable whole trace, or one drawn at random. The former has no rare places, and is like nobody's.
+        The most probable complete trace, or a random one. The most probable trace has no rare places, unlike real
+        traces.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -46,36 +47,34 @@ def complete(
     """Fill the gaps of traces, each under the chain that the model has for its user.
 
     Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
-    what was known stays as it was. A period without any event stays without: nothing would be completed there, but
-    made up. As in `synthesize`, the chain begins anew with each period, so that what happens at midnight says nothing
-    of the model.
+    known events stay as they are. A period without any event stays empty, since nothing is known about it. As in
+    `synthesize`, the chain begins anew with each period, so steps across midnight do not count.
 
     Parameters
     ----------
     model : FittedModel
         Of a system whose traces have a likelihood, learned from these users.
     traces : Traces
-        On the time grid and over the places that the model was learned from.
+        On the model's time grid and places.
     settings : CompletionSettings, optional
     seed : int or Seed, optional
-        Reproduces random completions, each of which depends on the seed, its user, trace number and period, and on no
-        other trace. It comes from the operating system where none is given.
+        Reproduces random completions. Each depends on the seed, its user, trace number and period, and on no other
+        trace. By default it comes from the operating system.
     progress : bool
-        Show a progress bar where there is a terminal.
+        Show a progress bar on a terminal.
     **named_settings
         Settings by name, in place of `settings`: `complete(model, traces, how="random")`.
 
     Returns
     -------
     Traces
-        They hold real events of real people, and are as private as the traces that were given.
+        They hold real events of real people, and are as private as the given traces.
 
     Raises
     ------
     InputError
-        Another grid, place table or users; a model without likelihoods; known events that are impossible under it, as
-        moves that nobody made are for sgd; or the memory would not suffice (`trace_models.completion` says what it
-        costs).
+        Another grid, place table or users; a model without likelihoods; known events that are impossible under the
+        model, such as moves that nobody made under sgd; or too little memory (see `trace_models.completion`).
 
     Examples
     --------
@@ -101,28 +100,18 @@ def complete(
     there = rows.instant < traces.time_grid.n_instants
     user, trace = (np.repeat(column, there.sum(axis=1)) for column in (rows.user, rows.trace))
     columns = {"user": user, "trace": trace, "instant": rows.instant[there], "place": completion.places[there]}
-    # Whatever made the events that were given, these are others.
+    # Completed traces are not those that a model made.
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
 
 
 class _Periods(NamedTuple):
-    """The periods in which traces have events, in the order of the events.
+    """Periods with events, in their order. `instant` can be beyond the grid's end; `known` is -1 in gaps."""
 
-    Attributes
-    ----------
-    user, trace, period : (periods,)
-        Indices of the user and of the period, and the trace's number.
-    instant : (periods, instants of a period)
-        Of the grid, beyond its end where that lies within the period.
-    known : (periods, instants of a period)
-        Places, -1 where none is known.
-    """
-
-    user: np.ndarray
-    trace: np.ndarray
-    period: np.ndarray
-    instant: np.ndarray
-    known: np.ndarray
+    user: Int[np.ndarray, " period"]
+    trace: Int[np.ndarray, " period"]
+    period: Int[np.ndarray, " period"]
+    instant: Int[np.ndarray, "period instant"]
+    known: Int[np.ndarray, "period instant"]
 
     @classmethod
     def of(cls, traces: Traces) -> _Periods:
@@ -152,7 +141,7 @@ def _complete_periods(
     n_places: int,
     progress: bool,
 ) -> Completion:
-    """Complete each period; one in which the grid ends only as far as that, and apart from the others."""
+    """Complete each period; a last period that the grid cuts off is completed up to the grid's end."""
     n_instants = (rows.instant < grid.n_instants).sum(axis=1)
     places, impossible_at = np.full_like(rows.known, ABSENT), np.full(len(users), ABSENT, np.int32)
     for length in np.unique(n_instants).tolist():
@@ -180,7 +169,7 @@ def _refuse_impossible(rows: _Periods, impossible_at: Int[np.ndarray, " period"]
 
 @jax.jit
 def _keys(key: Key[Array, ""], names: Int[Array, "period 3"]) -> Key[Array, " period"]:
-    """A key for each user, trace number and period."""
+    """Key of each (user, trace number, period)."""
 
     def of_name(name: Array) -> Array:
         of_user = jax.random.fold_in(key, name[0])

@@ -1,0 +1,96 @@
+"""Gravity: flows between places from the population and a function of distance."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ppmtf_jax.bridge.contributions import bounded, bounded_sums
+from ppmtf_jax.bridge.space import Space
+from ppmtf_jax.bridge.transitions import Transitions
+
+N_BINS = 24
+# Rounds of proportional fitting; after them, the factors of distance change by less than a thousandth.
+N_ROUNDS = 30
+
+
+class Gravity(NamedTuple):
+    """Dependence of the flow between two places on their distance.
+
+    Attributes
+    ----------
+    bin : int array, shape (cells, cells)
+        Bin of distance.
+    factor : float array, shape (bins,)
+    attraction : float array, shape (slots, places)
+        Normalizing sum over all other places b of p(s, b) f(a, b).
+    """
+
+    bin: Int[np.ndarray, "cell cell"]
+    factor: Float[np.ndarray, " bin"]
+    attraction: Float[np.ndarray, "slot place"]
+
+    @property
+    def between(self) -> Float[np.ndarray, "cell cell"]:
+        """The factor of each pair of cells."""
+        return self.factor[self.bin]
+
+
+def fit_gravity(
+    moves: Transitions, population: Float[np.ndarray, "slot place"], space: Space, n_bins: int = N_BINS
+) -> Gravity:
+    """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a, with f constant in bins that hold equally many of the moves.
+
+    Proportional fitting: if people leave each place as often as in the data, they cover the distances of the data, plus
+    half a move in each bin.
+    """
+    km = space.km[space.cell[moves.place], space.cell[moves.next_place]]
+    edges = _quantiles(km, bounded(moves.user, np.zeros(len(km), np.int64), 1)[0], np.arange(1, n_bins) / n_bins)
+    # An edge may be the distance of many moves: they belong to the bin below.
+    which = np.searchsorted(edges, space.km)
+    n_used = len(edges) + 1
+    covered = covered_distances(moves, np.searchsorted(edges, km), n_used)
+    n_cells = len(space.km)
+    leaving = np.bincount(space.cell, bounded_sums(moves.user, moves.place, moves.n_places), n_cells)
+    shares = population.mean(axis=0)
+    mass = np.bincount(space.cell, shares, n_cells)
+    # Share of a cell that one of its places is, on average over the cell's people.
+    own = np.bincount(space.cell, shares**2, n_cells) / np.maximum(mass, 1e-300) ** 2
+    factor = np.ones(n_used)
+    for _ in range(N_ROUNDS if len(km) else 0):
+        flow = factor[which] * mass
+        np.fill_diagonal(flow, np.diag(flow) * (1 - own))
+        flow *= (leaving / np.maximum(flow.sum(axis=1), 1e-300))[:, None]
+        expected = np.bincount(which.ravel(), flow.ravel(), n_used)
+        # A bin without pairs of places cannot be covered.
+        factor *= np.divide(covered, expected, out=np.ones(n_used), where=expected > 1e-9)
+        factor /= factor.mean()
+    return Gravity(which, factor, _attraction(population, factor[which], space))
+
+
+def covered_distances(
+    moves: Transitions, bin_of_move: Int[np.ndarray, " move"], n_bins: int
+) -> Float[np.ndarray, " bin"]:
+    """Bounded number of moves in each bin of distance, plus one half."""
+    return bounded_sums(moves.user, bin_of_move, n_bins) + 0.5
+
+
+def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile: np.ndarray) -> np.ndarray:
+    """The distinct quantiles of weighted values; none if all weights are 0."""
+    order = np.argsort(value, kind="stable")
+    reached = np.cumsum(weight[order])
+    if not len(value) or reached[-1] == 0:
+        return np.zeros(0)
+    return np.unique(value[order][np.searchsorted(reached, quantile * reached[-1])])
+
+
+def _attraction(
+    population: Float[np.ndarray, "slot place"], between: Float[np.ndarray, "cell cell"], space: Space
+) -> Float[np.ndarray, "slot place"]:
+    mass = np.stack([np.bincount(space.cell, row, len(space.km)) for row in population])
+    of_cell = (mass @ between.T)[:, space.cell]
+    rest = of_cell - population * np.diag(between)[space.cell]
+    # If there is only one place, the rest is rounding.
+    return np.where(rest > 1e-9 * of_cell, rest, 0)

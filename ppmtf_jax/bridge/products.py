@@ -1,0 +1,70 @@
+"""Matrix products whose results do not depend on the number of threads.
+
+Each sum runs through its terms in a fixed order, in one thread, and blocks have a fixed size. So rows and columns are
+shared among threads, and users among processes, and every bit stays the same.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy import sparse
+from threadpoolctl import ThreadpoolController
+
+from ppmtf_jax.runtime.threads import map_in_threads
+
+ENTRIES_AT_A_TIME, COLUMNS_AT_A_TIME = 8192, 128
+
+
+def one_thread() -> AbstractContextManager:
+    """Limit NumPy and scikit-learn to one thread: with more, products would round differently."""
+    return _thread_pools().limit(limits=1)
+
+
+@cache
+def _thread_pools() -> ThreadpoolController:
+    # Finding the libraries takes longer than a small clustering; it finds only libraries that are imported already.
+    import sklearn.cluster  # noqa: F401
+
+    return ThreadpoolController()
+
+
+def row_begins(row: Int[np.ndarray, " entry"], n_rows: int) -> Int[np.ndarray, " begin"]:
+    """Index of the first of the sorted entries of each row, and the number of entries at the end."""
+    return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int32)
+
+
+def sparse_product(
+    value: Float[np.ndarray, " entry"],
+    column: Int[np.ndarray, " entry"],
+    begin: Int[np.ndarray, " begin"],
+    dense: Float[np.ndarray, "column cluster"],
+) -> Float[np.ndarray, "row cluster"]:
+    """Sparse matrix, given as in `scipy.sparse.csr_array`, times a dense one; threads share the rows."""
+
+    def sums(rows: tuple[int, int]) -> Float[np.ndarray, "some cluster"]:
+        own = begin[rows[0] : rows[1] + 1]
+        entries = slice(own[0], own[-1])
+        shape = (len(own) - 1, len(dense))
+        return sparse.csr_array((value[entries], column[entries], own - own[0]), shape=shape) @ dense
+
+    edges = np.searchsorted(begin, np.arange(0, begin[-1], ENTRIES_AT_A_TIME))
+    return np.concatenate(list(map_in_threads(sums, pairwise(np.unique([0, *edges, len(begin) - 1]).tolist()))))
+
+
+def dense_product(
+    matrix: Float[np.ndarray, "row column"], wide: Float[np.ndarray, "column many"]
+) -> Float[np.ndarray, "row many"]:
+    """Matrix times a wide one; threads share the columns."""
+    blocks = [slice(first, first + COLUMNS_AT_A_TIME) for first in range(0, wide.shape[1], COLUMNS_AT_A_TIME)]
+    return np.concatenate(list(map_in_threads(lambda block: matrix @ wide[:, block], blocks)), axis=1)
+
+
+def indicator(group: Int[np.ndarray, " member"], n_groups: int) -> sparse.csr_array:
+    """Matrix of members x groups with 1 where a member belongs to a group."""
+    n = len(group)
+    return sparse.csr_array((np.ones(n, np.float32), (np.arange(n), group)), shape=(n, n_groups))

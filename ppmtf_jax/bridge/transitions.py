@@ -1,0 +1,61 @@
+"""Transitions of users between consecutive instants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ppmtf_jax.data.traces import Traces
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Transitions between consecutive instants; `slot` is the slot of arrival."""
+
+    user: Int[np.ndarray, " step"]
+    slot: Int[np.ndarray, " step"]
+    place: Int[np.ndarray, " step"]
+    next_place: Int[np.ndarray, " step"]
+    n_slots: int
+    n_places: int
+
+    @classmethod
+    def of(cls, traces: Traces) -> Transitions:
+        """The transitions of traces, see `Traces.transitions`."""
+        event, user, place, next_place = traces.transitions()
+        return cls(user, traces.slot[event], place, next_place, traces.time_grid.n_slots, traces.n_places)
+
+    def of_users(self, users: Int[np.ndarray, " user"]) -> Transitions:
+        """Transitions of the users with these sorted indices, who are numbered 0, 1, ... in that order."""
+        found = self.where(np.isin(self.user, users))
+        return replace(found, user=np.searchsorted(users, found.user))
+
+    @property
+    def stays(self) -> Transitions:
+        """Transitions from a place to itself."""
+        return self.where(self.place == self.next_place)
+
+    @property
+    def moves(self) -> Transitions:
+        """Transitions to another place."""
+        return self.where(self.place != self.next_place)
+
+    @property
+    def pair(self) -> Int[np.ndarray, " step"]:
+        """Place times places plus next place."""
+        return self.place.astype(np.int64) * self.n_places + self.next_place
+
+    def in_slot_and_place(self, group_of_slot: Int[np.ndarray, " slot"] | None = None) -> Int[np.ndarray, " step"]:
+        """Slot of arrival, or its group, times places plus place."""
+        slot = self.slot if group_of_slot is None else group_of_slot[self.slot]
+        return slot.astype(np.int64) * self.n_places + self.place
+
+    def __len__(self) -> int:
+        return len(self.user)
+
+    def where(self, keep: Bool[np.ndarray, " step"]) -> Transitions:
+        """The transitions for which `keep` is true."""
+        user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
+        return replace(self, user=user, slot=slot, place=place, next_place=next_place)

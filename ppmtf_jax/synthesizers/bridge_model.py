@@ -1,0 +1,231 @@
+"""Trace model of the cluster bridge: one Markov chain for each cluster of users."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from ppmtf_jax.bridge.chains import TOLERANCE, Chains
+from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
+from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
+from ppmtf_jax.bridge.tuning import BridgeChoice
+from ppmtf_jax.bridge.visits import PopulationSmoothing
+from ppmtf_jax.data.description import counted
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
+from ppmtf_jax.trace_models.sampling import sample_index
+from ppmtf_jax.trace_models.sparse_rows import find_in_row
+from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+
+CHOSEN = tuple(
+    f"{part} {name}".replace("_", " ")
+    for part, kind in (("population", PopulationSmoothing), ("moves", MoveSmoothing), ("clusters", ClusterSmoothing))
+    for name in kind._fields
+)
+"""Names of the numbers in `ClusterBridge.chosen`."""
+
+
+def _weights(*shape: str) -> StoredArray:
+    return StoredArray(shape, low=0)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class ClusterBridge(ModelOfFields, ScoredTraceModel):
+    """One Markov chain for each cluster of users, inhomogeneous in time; see `bridge.chains`.
+
+    From place a, another place b has the weight (seen(a, b) + leaving(a) between(a, b) arriving(b)) scaling(b), and
+    staying has the weight stay(a) scaling(a). There is no array of the size places x places.
+
+    Parameters
+    ----------
+    n_present : int array, shape (clusters,)
+        Users with events in each cluster.
+    first : float array, shape (clusters, places)
+        Probabilities of the first place.
+    pair_of_instant, slot_of_instant : int arrays, shape (instants,)
+        Pair of slots of the step to an instant, and slot of the instant.
+    cell, move_start, next_place : int arrays
+        Cell of each place, see `bridge.space.Space`. The moves seen from a place begin at `move_start` in `next_place`,
+        whose last entry belongs to no place, since JAX cannot index an empty array.
+    seen, stay, pull, log_total, leaving, arriving, between, marginal_error : float arrays
+        See `bridge.chains.Chains`; `pull` is its `scaling`, under the name that model folders have.
+    chosen : float array, shape (settings,)
+        The chosen settings, see `CHOSEN`.
+    tried, gain : int and float arrays, shape (numbers of clusters,)
+        See `bridge.tuning.BridgeChoice`.
+    longest : int
+        Greatest number of moves seen from one place.
+    """
+
+    cluster: Int[Array, " user"] = field(metadata=stored(lambda n: StoredArray((n.users,), "int", 0)))
+    n_present: Int[Array, " cluster"] = field(metadata=stored(lambda n: StoredArray(("clusters",), "int", 0)))
+    first: Float[Array, "cluster place"] = field(metadata=stored(lambda n: _weights("clusters", "places")))
+    pair_of_instant: Int[Array, " instant"] = field(metadata=stored(lambda n: StoredArray((n.instants,), "int", 0)))
+    slot_of_instant: Int[Array, " instant"] = field(
+        metadata=stored(lambda n: StoredArray((n.instants,), "int", 0, n.slots - 1))
+    )
+    cell: Int[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), "int", 0)))
+    move_start: Int[Array, " place1"] = field(
+        metadata=stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
+    )
+    next_place: Int[Array, " move1"] = field(metadata=stored(lambda n: StoredArray(("moves",), "int", 0, n.places)))
+    seen: Float[Array, "slot move1"] = field(metadata=stored(lambda n: _weights("slots", "moves")))
+    stay: Float[Array, "pair place"] = field(metadata=stored(lambda n: _weights("pairs", "places")))
+    pull: Float[Array, "pair cluster place"] = field(metadata=stored(lambda n: _weights("pairs", "clusters", "places")))
+    log_total: Float[Array, "pair cluster place"] = field(
+        metadata=stored(lambda n: StoredArray(("pairs", "clusters", "places")))
+    )
+    leaving: Float[Array, "slot place"] = field(metadata=stored(lambda n: _weights("slots", "places")))
+    arriving: Float[Array, "slot place"] = field(metadata=stored(lambda n: _weights("slots", "places")))
+    between: Float[Array, "cell cell"] = field(metadata=stored(lambda n: _weights("cells", "cells")))
+    chosen: Float[Array, " setting"] = field(metadata=stored(lambda n: StoredArray((len(CHOSEN),))))
+    tried: Int[Array, " number"] = field(metadata=stored(lambda n: StoredArray(("numbers",), "int", 1)))
+    gain: Float[Array, " number"] = field(metadata=stored(lambda n: StoredArray(("numbers",))))
+    marginal_error: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0)))
+    longest: int = field(metadata={"static": True})
+
+    @classmethod
+    def of(
+        cls,
+        clusters: Clusters,
+        n_present: Int[np.ndarray, " cluster"],
+        chains: Chains,
+        counts: MoveCounts,
+        slots: Int[np.ndarray, " instant"],
+        choice: BridgeChoice,
+    ) -> ClusterBridge:
+        """Assemble the model; `slots` are those of one period."""
+        pairs = [tuple(pair) for pair in chains.slots.tolist()]
+        before = np.concatenate([slots[:1], slots[:-1]])
+        # No step leads to the first instant: any pair will do.
+        steps = zip(before.tolist(), slots.tolist(), strict=True)
+        of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in steps]
+        n_places = clusters.visits.shape[2]
+        arrays = {
+            "cluster": clusters.of_user.astype(np.int32),
+            "n_present": n_present.astype(np.int32),
+            "first": clusters.visits[:, slots[0]],
+            "pair_of_instant": np.array(of_instant, np.int32),
+            "slot_of_instant": slots,
+            "cell": counts.space.cell,
+            "move_start": np.searchsorted(counts.seen.place, np.arange(n_places + 1)).astype(np.int32),
+            "next_place": np.append(counts.seen.next_place, n_places).astype(np.int32),
+            "seen": np.pad(chains.seen, [(0, 0), (0, 1)]),
+            "pull": chains.scaling,
+            "tried": np.array(list(choice.gains), np.int32),
+            "gain": np.array(list(choice.gains.values()), np.float32),
+            "marginal_error": np.array(chains.marginal_error, np.float32),
+            "chosen": np.array([*choice.population, *choice.moves, *choice.clusters], np.float32),
+        }
+        same = {name: getattr(chains, name) for name in ("stay", "log_total", "leaving", "arriving", "between")}
+        return cls.from_arrays(arrays | same)
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> ClusterBridge:
+        cluster, pairs, cells = len(arrays["first"]), len(arrays["stay"]), len(arrays["between"])
+        for name, n_known in (("cluster", cluster), ("pair_of_instant", pairs), ("cell", cells)):
+            if arrays[name].max() >= n_known:
+                raise ValueError(f"{name} beyond the last")
+        if arrays["move_start"][-1] >= len(arrays["next_place"]):
+            raise ValueError("moves that end beyond the last")
+        longest = max(1, int(np.diff(arrays["move_start"]).max()))
+        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()}, longest=longest)
+
+    @property
+    def n_places(self) -> int:
+        return self.first.shape[1]
+
+    def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
+        return sample_index(jax.random.uniform(key), self.first[self.cluster[user]])
+
+    def sample_next(
+        self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
+    ) -> Int[Array, ""]:
+        pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]
+        scaling = self.pull[pair, self.cluster[user]]
+        near = self.between[self.cell[place]][self.cell]
+        anywhere = self.leaving[slot, place] * near * self.arriving[slot] * scaling
+        anywhere = anywhere.at[place].set(self.stay[pair, place] * scaling[place])
+        begin, end = self.move_start[place], self.move_start[place + 1]
+        # JAX moves a slice that would pass the end to the left, where it begins with moves of other places.
+        at = jnp.minimum(begin, len(self.next_place) - self.longest) + jnp.arange(self.longest)
+        next_place = self.next_place[at]
+        seen = jnp.where((at >= begin) & (at < end), self.seen[slot, at] * scaling[next_place], 0)
+        drawn = sample_index(jax.random.uniform(key), jnp.concatenate([anywhere, seen]))
+        moved = next_place[jnp.maximum(drawn - self.n_places, 0)]
+        return jnp.where(drawn < self.n_places, drawn, moved).astype(jnp.int32)
+
+    def classes(self, n_users: int) -> np.ndarray:
+        """The clusters: every trace is equally probable for all users of a cluster."""
+        return np.asarray(self.cluster)[:n_users]
+
+    def phases(self, n_instants: int) -> np.ndarray:
+        return np.asarray(self.pair_of_instant)[:n_instants]
+
+    def tables(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
+        """The users' clusters."""
+        return self.cluster[users]
+
+    def log_first(self, tables: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+        return jnp.log(self.first[tables, place])
+
+    def log_next(
+        self, tables: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+    ) -> Float[Array, ""]:
+        weight = self._log_weight(instant, place, next_place)
+        return weight + self._log_scaling(tables, instant, place, next_place)
+
+    def log_moves(
+        self,
+        tables: Int[Array, " user"],
+        instants: Int[Array, " step"],
+        places: Int[Array, " step"],
+        next_places: Int[Array, " step"],
+    ) -> Float[Array, "step user"]:
+        """Computes the weights, which all clusters share, once."""
+        weight = jax.vmap(self._log_weight)(instants, places, next_places)
+        over_users = jax.vmap(self._log_scaling, (0, None, None, None))
+        return weight[:, None] + jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, places, next_places)
+
+    def _log_weight(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
+        pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]
+        near = self.between[self.cell[place], self.cell[next_place]]
+        gravity = self.leaving[slot, place] * near * self.arriving[slot, next_place]
+        at, found = find_in_row(self.next_place, self.move_start[place], self.move_start[place + 1], next_place)
+        moved = gravity + jnp.where(found, self.seen[slot, at], 0)
+        return jnp.log(jnp.where(place == next_place, self.stay[pair, place], moved))
+
+    def _log_scaling(self, cluster: Array, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
+        pair = self.pair_of_instant[instant]
+        return jnp.log(self.pull[pair, cluster, next_place]) - self.log_total[pair, cluster, place]
+
+    def summary(self) -> list[str]:
+        sizes = np.sort(np.asarray(self.n_present))
+        least = int(sizes[0])
+        users = f"the smallest has {counted(least, 'user')}, the largest {sizes[-1]:,}"
+        if len(sizes) == 1:
+            users = f"all {counted(least, 'user')}"
+        lines = [
+            f"{counted(len(sizes), 'cluster')} of users who are at similar places at similar hours: {users}",
+            f"With all users as verifiers, every trace passes the privacy test up to k = {least}",
+        ]
+        tried, gain = np.asarray(self.tried), np.asarray(self.gain)
+        if len(tried):
+            chosen = int(np.asarray(self.chosen)[CHOSEN.index("clusters n clusters")])
+            ratio = np.exp(gain[tried == chosen][0])
+            lines.append(
+                f"The number of clusters was tested on held-out training users: their visits were {ratio:.1f} times as "
+                "probable as with one cluster"
+            )
+        if self.marginal_error > TOLERANCE:
+            share = 100 * float(self.marginal_error)
+            lines.append(
+                f"The chains are not fitted to the end: at some time, {share:.2g} % of a cluster's people are "
+                "synthesized at other places than they should be"
+            )
+        return lines
