@@ -213,7 +213,12 @@ def test_settings_are_checked_at_once() -> None:
         EvaluationSettings(settings=wrong)
     text = str(caught.value)
     assert "5 problems" in text
-    for part in ("found 'tm_edm'", "tm_emd: expected n_bins as a whole number of at least 1; found 0", "found 'bins'", "vf_tv as a table"):
+    for part in (
+        "found 'tm_edm'",
+        "tm_emd: expected n_bins as a whole number",
+        "found 'bins'",
+        "vf_tv as a table",
+    ):
         assert part in text
     assert "membership: expected no settings; found 'floor'" in text
 
