@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,6 +17,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+
+LONG_S = 3600.0
+"""Work that takes longer is announced in a line of its own."""
 
 
 @contextmanager
@@ -32,7 +36,7 @@ def progress_bar(
     ...     advance(5)
     """
     if not _shown(show):
-        yield lambda _: None
+        yield _estimate(title, total - done) if show else lambda _: None
         return
     columns = (
         TextColumn("{task.description}"),
@@ -45,7 +49,13 @@ def progress_bar(
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         # The first steps wait for the compiler, at times for half a minute: it should not look as if they hung.
         task = bar.add_task(title, total=total, completed=done, note=waits_for)
-        yield lambda steps: bar.update(task, advance=steps, note="left")
+        estimate = _estimate(title, total - done)
+
+        def advance(steps: int) -> None:
+            bar.update(task, advance=steps, note="left")
+            estimate(steps)
+
+        yield advance
 
 
 @contextmanager
@@ -71,12 +81,32 @@ def in_words(seconds: float) -> str:
 
     Examples
     --------
-    >>> in_words(8.4), in_words(200.0), in_words(9000.0)
-    ('8 s', '3 min', '2.5 h')
+    >>> in_words(8.4), in_words(200.0), in_words(9000.0), in_words(1e6), in_words(1e8)
+    ('8 s', '3 min', '2.5 h', '12 days', '3.2 years')
     """
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    if hours < 72:
+        return f"{hours:.1f} h"
+    return f"{hours / 24:.0f} days" if hours < 24 * 365 else f"{hours / 24 / 365:.1f} years"
+
+
+def _estimate(title: str, n_left: int) -> Callable[[int], None]:
+    """A function that is told of finished steps, and says once how long the others take, if that is long."""
+    finished: list[tuple[float, int]] = []
+
+    def advance(steps: int) -> None:
+        finished.append((time.monotonic(), steps))
+        # The first steps wait for the compiler, so the second ones are timed.
+        if len(finished) == 2:
+            left = (finished[1][0] - finished[0][0]) / steps * (n_left - finished[0][1] - steps)
+            if left > LONG_S:
+                Console(stderr=True).print(f"{title}: about {in_words(left)} left. Ctrl-C stops the work.")
+
+    return advance
 
 
 def _shown(show: bool) -> bool:
