@@ -9,11 +9,14 @@ import typer
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.options import (
+    Json,
     Model,
     Out,
     Overwrite,
     Quiet,
     Seed,
+    TestOption,
+    TrainOption,
     example,
     shares_work,
     with_settings,
@@ -31,7 +34,6 @@ from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import parse_assignments
 
 Synthetic = Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Traces made by `ppmtf synthesize`.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -127,8 +129,8 @@ def release(
 @with_settings(EvaluationSettings, without=("settings",))
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
-    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")],
-    test: Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")],
+    train: TrainOption,
+    test: TestOption,
     settings: EvaluationSettings,
     key: Annotated[
         Path | None, typer.Option("--key", metavar="KEY", help="Key of the release; the attacks need it.")

@@ -1,4 +1,4 @@
-"""What a whole job is told: a TOML file with a table for each step."""
+"""The configuration of a job: a TOML file with a table for each step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
-# Tables whose settings do not depend on a choice of theirs. [import] and [fit] have those of their source and system.
+# The settings of [import] and [fit] depend on their source and system.
 TABLES = {
     "synthesize": SynthesisSettings,
     "test": PrivacyTestSettings,
@@ -30,23 +30,16 @@ TABLES = {
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A whole job.
+    """A whole job: what to import, how to fit and test, and where to write.
 
     Parameters
     ----------
-    out : Path
-        Folder for everything that the job makes.
-    source : str
-        Name of the data set.
     importing : the data set's settings
     fitting : the synthesizer's settings
-    system : str
-        Name of the synthesizer.
     seed : int or None
         None: drawn from the operating system before the first step, and kept with the private files.
-    synthesizing, testing, releasing, evaluating : settings of the other steps
     compared : dict of str to settings
-        Other synthesizers, by name, that are measured beside it: fitted to the same data, their traces tested alike.
+        Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
     """
 
     out: Path

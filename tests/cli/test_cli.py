@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ppmtf_jax.cli import group, releasing, whole
+from ppmtf_jax.cli import group, listing, releasing
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
@@ -233,7 +233,7 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
 
 def test_list_gives_descriptions_room_on_a_narrow_terminal(monkeypatch):
     for width, n_words, headed in ((80, 8, False), (140, 12, True)):
-        monkeypatch.setattr(whole.console, "width", width)
+        monkeypatch.setattr(listing.console, "width", width)
         said = works("list")
         assert max(map(len, said.splitlines())) <= width
         assert (re.search("Better +A good value", said) is not None) == headed

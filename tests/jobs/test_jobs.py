@@ -80,7 +80,7 @@ print(changes)
 
 
 def configured(
-    folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "", attacks: Literal["true", "false"] = "false"
+    folder: Path, fit: str = UNIFORM, k: int | str = 2, more: str = "", attacks: Literal["true", "false"] = "false"
 ) -> JobConfig:
     """A job; without attacks, which take longest of so small a one."""
     (folder / "job.toml").write_text(more + JOB.format(fit=fit, k=k, attacks=attacks), encoding="utf-8")
