@@ -85,7 +85,7 @@ class Settings:
                 continue  # so that pydantic need not be loaded for defaults
             hint = accepted_types(type(self))[each.name]
             try:
-                value = _converted(value, hint)
+                value = converted(value, hint)
             except ValueError:
                 found = "nothing" if value is MISSING else repr(_without_numpy(value))
                 problems.append(Problem(f"{each.name} as {_describe(hint)}", found))
@@ -204,7 +204,8 @@ def _default(of: Field[Any]) -> Any:
     return of.default if of.default_factory is MISSING else of.default_factory()
 
 
-def _converted(value: Any, hint: Any) -> Any:
+def converted(value: Any, hint: Any) -> Any:
+    """The value as its annotation asks for it; a value that does not fit is a `ValueError`."""
     if isinstance(value, str) and value and Path in types_of(hint) and str not in types_of(hint):
         value = Path(value)
     value = _without_numpy(value)
