@@ -44,7 +44,7 @@ format: $(VENV)/.installed-dev ## format, and repair what can be
 
 sync: $(VENV)/.installed-notebook ## bring notebooks up to date with their scripts, and the tables of docs/lists.md
 	$(BIN)/jupytext --sync notebooks/*.py
-	@$(BIN)/python -c "from pathlib import Path; from ppmtf_jax.cli.whole import markdown_tables; \
+	@$(BIN)/python -c "from pathlib import Path; from ppmtf_jax.cli.listing import markdown_tables; \
 	    page = Path('docs/lists.md'); before, begin, rest = page.read_text('utf-8').partition('<!-- list -->'); \
 	    tables = '\n\n' + markdown_tables() + '\n\n'; end = '<!-- /list -->'; \
 	    page.write_text(before + begin + tables + end + rest.partition(end)[2], 'utf-8')"

@@ -1,9 +1,4 @@
-"""The two errors that this library raises on purpose.
-
-`InputError` is for what a user can cause and mend: it lists every problem found at once, each with what was
-expected, what was found, how many rows are concerned, the first offenders and the way out. `NumericalError` is for a
-computation that left the finite numbers.
-"""
+"""The errors of this library: `InputError` for what a user can mend, `NumericalError` for a computation."""
 
 from __future__ import annotations
 
@@ -60,18 +55,14 @@ class Message(str):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with an input.
+    """One thing that is wrong with an input: what was expected and found, in how many rows, and what to do about it.
 
     Parameters
     ----------
-    expected, found : str
-        What should have been there, and what was.
     n_rows : int
-        How many rows are concerned; 0 where the problem is not one of rows.
+        0 if the problem is not about rows.
     examples : tuple of str
-        The first offenders.
-    way_out : str
-        What the user can do about it.
+        The first wrong values.
     """
 
     expected: str
@@ -121,7 +112,7 @@ class InputError(PpmtfError, ValueError):
         return Message.of_lines([head, *(Message("  - ", line) for line in lines)])
 
     def __reduce__(self) -> tuple[type, tuple[str, tuple[Problem | str, ...]]]:
-        """Pickled by its parts, not by its message, so that it comes back from another process."""
+        """Pickle the parts and not the message, so that the error comes back from another process."""
         return type(self), (self.subject, self.problems)
 
 

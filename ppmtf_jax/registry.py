@@ -1,7 +1,7 @@
 """Registries: data sets, synthesizers, metrics and attacks, each found by its name.
 
-An entry is an object with a name. The module that defines it registers it, and the modules of a folder are imported
-once somebody looks into the folder's registry: adding an entry touches one new file.
+The module that defines an entry registers it. All modules of a folder are imported at the first look into the folder's
+registry, so that adding an entry takes one new file.
 """
 
 from __future__ import annotations
@@ -28,29 +28,23 @@ Entry = TypeVar("Entry", bound=Named)
 
 
 class Registry(Mapping[str, Entry]):
-    """Entries by name; those that are to come first, then the others in the order of their names.
+    """Entries by name: first those of `first`, then the others in alphabetical order.
 
     Parameters
     ----------
     what : str
         What an entry is, for messages: "synthesizer".
     package : str
-        The package whose modules register entries; they are imported at the first look.
-    first : sequence of str
-        Names of entries, in an order that a reader expects. Whoever adds one need not name it here.
+        The package whose modules register entries.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> animals = Registry("animal", "ppmtf_jax.noise")
-    >>> cat = animals.register(SimpleNamespace(name="cat", legs=4))
-    >>> animals["cat"].legs, list(animals)
-    (4, ['cat'])
     >>> pets = Registry("pet", "ppmtf_jax.noise", first=["dog"])
     >>> for name in ("cat", "dog", "ant"):
     ...     _ = pets.register(SimpleNamespace(name=name))
-    >>> list(pets)
-    ['dog', 'ant', 'cat']
+    >>> list(pets), pets["cat"].name
+    (['dog', 'ant', 'cat'], 'cat')
     """
 
     def __init__(self, what: str, package: str, first: Sequence[str] = ()):
@@ -79,7 +73,7 @@ class Registry(Mapping[str, Entry]):
         return entry
 
     def remove(self, name: str) -> None:
-        """Forget an entry that was registered at run time."""
+        """Remove an entry."""
         del self._entries[self[name].name]
 
     def __getitem__(self, name: str) -> Entry:
@@ -97,9 +91,8 @@ class Registry(Mapping[str, Entry]):
 
     def __iter__(self) -> Iterator[str]:
         self._discover()
-        return iter(
-            [*(name for name in self.first if name in self._entries), *sorted({*self._entries} - {*self.first})]
-        )
+        first = [name for name in self.first if name in self._entries]
+        return iter([*first, *sorted({*self._entries} - {*first})])
 
     def __len__(self) -> int:
         self._discover()
@@ -113,6 +106,6 @@ class Registry(Mapping[str, Entry]):
             for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
                 importlib.import_module(f"{self.package}.{module.name}")
         except BaseException:
-            # As where somebody took the name of an entry: all later looks say so too, instead of missing some.
+            # Such as a name that is taken: later looks fail too, instead of missing entries.
             self._discovered = False
             raise

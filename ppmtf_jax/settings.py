@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses whose annotations say what they accept, from Python, TOML and the command line alike.
 
-Subclasses of `Settings` are. Their fields are checked and converted by pydantic when an object is built, and all
-problems come as one `InputError`. Nothing is converted that could hide a mistake: 3.5 and "5" are no whole numbers.
+Pydantic checks and converts the fields when an object is built. All problems come as one `InputError`. Nothing is
+converted that could hide a mistake: 3.5 and "5" are no whole numbers.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Settings:
                 continue  # so that pydantic need not be loaded for defaults
             hint = accepted_types(type(self))[each.name]
             try:
-                value = _converted(value, hint)
+                value = converted(value, hint)
             except ValueError:
                 found = "nothing" if value is MISSING else repr(_without_numpy(value))
                 problems.append(Problem(Message(Setting(each.name), f" as {_describe(hint)}"), found))
@@ -102,19 +102,7 @@ class Settings:
 
 
 def build_settings(kind: type[AnySettings], values: Mapping[str, Any], subject: str) -> AnySettings:
-    """Build settings from a mapping, in which "none" stands for None, as in TOML.
-
-    Raises
-    ------
-    InputError
-        Listing at once unknown names, missing settings, and what the settings refuse.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.synthesizers.sgd import SGDSettings
-    >>> build_settings(SGDSettings, {"n_copied": 2}, "fit")
-    SGDSettings(n_copied=2)
-    """
+    """Build settings from a mapping, in which "none" is None, as in TOML; all that is wrong is one `InputError`."""
     hints = accepted_types(kind)
     problems: list[Problem | str] = [_unknown_setting(name, list(hints)) for name in values if name not in hints]
     # A setting that is missing is given as MISSING, so that it is told beside the others.
@@ -132,19 +120,7 @@ def build_settings(kind: type[AnySettings], values: Mapping[str, Any], subject: 
 def chosen_settings(
     kind: type[AnySettings], settings: AnySettings | Mapping[str, Any] | None, named: Mapping[str, Any], subject: str
 ) -> AnySettings:
-    """The settings that a caller chose: an object or a mapping, settings by name, or neither, for the defaults.
-
-    Raises
-    ------
-    InputError
-        Both are given, the object is of another kind, or what `build_settings` refuses.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.synthesizers.sgd import SGDSettings
-    >>> chosen_settings(SGDSettings, None, {"n_copied": 2}, "fit")
-    SGDSettings(n_copied=2)
-    """
+    """The settings that a caller gave as an object, as a mapping or by name; if none of these, the defaults."""
     by_name = isinstance(settings, Mapping)
     problems: list[Problem | str] = []
     if settings is not None and not by_name and not isinstance(settings, kind):
@@ -169,14 +145,7 @@ def accepted_types(kind: type) -> dict[str, Any]:
 
 
 def describe_settings(kind: type) -> str:
-    """The settings with their defaults, and the other words that they accept.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.data.tensors import Trimming
-    >>> describe_settings(Trimming)
-    'max_transitions=100 (or none), max_visits=100 (or none), max_count=10 (or none)'
-    """
+    """The settings, their defaults and other words: "n_sweeps=100, zeros=sampled (or weighted)"."""
     hints = accepted_types(kind)
     described = []
     for each in fields(kind):
@@ -191,14 +160,7 @@ def describe_settings(kind: type) -> str:
 
 
 def help_of_fields(kind: type) -> dict[str, str]:
-    """The text of each field in the section "Parameters" of the docstrings of a class and its bases, on one line.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.data.tensors import Trimming
-    >>> list(help_of_fields(Trimming))
-    ['max_transitions', 'max_visits', 'max_count']
-    """
+    """The help of each field: its text in the section "Parameters" of the class and its bases, on one line."""
     found: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         docstring = inspect.cleandoc(base.__dict__.get("__doc__") or "")
@@ -213,44 +175,19 @@ def help_of_fields(kind: type) -> dict[str, str]:
 
 
 def parse_assignments(assignments: Iterable[str], subject: str) -> dict[str, Any]:
-    """Parse `name=value` texts; values as in TOML, and what is not TOML is text.
-
-    Examples
-    --------
-    >>> parse_assignments(["rank=32", "zeros=weighted", "max-count=none"], "fit")
-    {'rank': 32, 'zeros': 'weighted', 'max_count': None}
-    """
+    """Parse `name=value` texts, values as in TOML; a value that is not TOML is text, and none is None."""
     return {name: _parse_value(text) for name, text in split_assignments(assignments, subject)}
 
 
 def parse_choice(text: str, registry: Mapping[str, Any]) -> tuple[Any, Any]:
-    """An entry of a registry, and its settings, from its name and settings as name=value with spaces between.
-
-    Raises
-    ------
-    InputError
-        There is no such entry or setting.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
-    >>> entry, settings = parse_choice("sgd n_copied=2", SYNTHESIZERS)
-    >>> entry.name, settings
-    ('sgd', SGDSettings(n_copied=2))
-    """
+    """The entry of a registry and its settings, from a text such as "sgd n_copied=2"."""
     name, *assignments = text.split() or [""]
     entry = registry[name]
     return entry, build_settings(entry.settings, parse_assignments(assignments, text), text)
 
 
 def split_assignments(assignments: Iterable[str], subject: str) -> list[tuple[str, str]]:
-    """Split `name=value` texts, with "_" for "-" in names; all other texts and repeated names are told at once.
-
-    Examples
-    --------
-    >>> split_assignments(["user=uid", "time=when"], "columns")
-    [('user', 'uid'), ('time', 'when')]
-    """
+    """Split `name=value` texts, with "_" for "-" in names; wrong texts and repeated names are one `InputError`."""
     split = [[part.strip() for part in assignment.partition("=")] for assignment in assignments]
     problems = [Problem("name=value", repr("".join(parts))) for parts in split if not all(parts)]
     pairs = [(name.replace("-", "_"), text) for name, _, text in split]
@@ -267,7 +204,8 @@ def _default(of: Field[Any]) -> Any:
     return of.default if of.default_factory is MISSING else of.default_factory()
 
 
-def _converted(value: Any, hint: Any) -> Any:
+def converted(value: Any, hint: Any) -> Any:
+    """The value as its annotation asks for it; a value that does not fit is a `ValueError`."""
     if isinstance(value, str) and value and Path in types_of(hint) and str not in types_of(hint):
         value = Path(value)
     value = _without_numpy(value)

@@ -1,11 +1,10 @@
-"""Random streams: one for each stage, and where a user's draw must not depend on the others, one for each user.
+"""Random streams: one for each stage, and one for each user where a draw must not depend on other users.
 
-All come from one seed. The seed is part of the secret: whoever knows it, and the program, can repeat what was drawn. So
-it has 128 bits and comes from the operating system unless the caller gives one. A stage's stream is keyed by a hash of
-the seed and of the stage's name, so no two stages share a draw whatever the seed.
+All streams come from one seed. The seed is secret: with the seed and the program anybody can repeat all draws. So it
+has 128 bits, from the operating system unless the caller gives one. The key of a stage's stream is a hash of the seed
+and the stage's name, so that no two stages share a draw.
 
-Noise for differential privacy comes from none of these, but from `noise`: it has no seed. What has one there, for
-experiments, says that it is not private.
+Noise for differential privacy has no seed: it comes from `noise`. Seeded noise there is for experiments, and says so.
 """
 
 from __future__ import annotations
@@ -79,22 +78,7 @@ class Seed(NamedTuple):
 
 
 def draw_seed(seed: int | Seed | None) -> Seed:
-    """The given seed, or a secret one from the operating system.
-
-    A `Seed`, which an earlier call drew, stays what it is.
-
-    Raises
-    ------
-    InputError
-        It is no whole number of at most 128 bits.
-
-    Examples
-    --------
-    >>> draw_seed(7)
-    Seed(given=True)
-    >>> draw_seed(None).given
-    False
-    """
+    """The given seed, or a secret one from the operating system; a `Seed` of an earlier call stays the same."""
     if isinstance(seed, Seed):
         return Seed(check_seed(seed.value), seed.given)
     if seed is None:
@@ -103,13 +87,7 @@ def draw_seed(seed: int | Seed | None) -> Seed:
 
 
 def check_seed(seed: Any) -> int:
-    """Refuse what is no seed.
-
-    Examples
-    --------
-    >>> check_seed(7)
-    7
-    """
+    """A seed as a Python number; anything but a whole number of at most 128 bits is an `InputError`."""
     if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 2**SEED_BITS:
         raise InputError("seed", [Problem(f"a whole number from 0 to 2^{SEED_BITS} - 1", repr(seed))])
     return int(seed)
@@ -134,7 +112,7 @@ def jax_stream(seed: int, stage: Stage, *numbers: int) -> Key[Array, ""]:
 
 
 def fingerprint(seed: int, stage: Stage) -> str:
-    """A number that tells what was drawn with one seed from what was drawn with another, but not the seed."""
+    """A text that differs between seeds and does not reveal the seed."""
     return hashlib.sha256(b"fingerprint" + _digest(seed, stage, ())).hexdigest()[:16]
 
 
@@ -145,13 +123,9 @@ def _digest(seed: int, stage: Stage, numbers: tuple[int, ...]) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class UserStreams:
-    """A random stream for each user, which depends on the seed, the stage and her id, and on nothing of the others.
+    """A random stream for each user that depends on the seed, the stage and her id alone.
 
-    So adding or removing a user changes no other user's draws: what proofs of user-level sensitivity need.
-
-    Parameters
-    ----------
-    keys : uint32 array, shape (users, 2)
+    Adding or removing a user changes no other user's draws. Proofs of user-level sensitivity need that.
 
     Examples
     --------
@@ -165,8 +139,8 @@ class UserStreams:
 
     @classmethod
     def of(cls, seed: int, stage: Stage, user_ids: np.ndarray) -> UserStreams:
-        """The streams of some users, by what their ids are when printed; 7, "7", 7.0 and "07" are one id."""
-        # A column that gets one more id, of another type, changes the type of all, and how they are written.
+        """The streams of users, keyed by their printed ids; 7, "7", 7.0 and "07" are one id."""
+        # One more id of another type changes the type of the whole column, and how its ids are printed.
         hashed = pd.util.hash_array(np.array([_as_text(each) for each in user_ids.tolist()], object), categorize=False)
         halves = np.stack([hashed >> np.uint64(32), hashed & LOW_32_BITS], axis=1).astype(np.uint32)
         return cls(_in_parts(partial(_user_keys, jax_stream(seed, stage)), halves))
@@ -178,25 +152,18 @@ class UserStreams:
         return _as_uniform(bits)
 
     def at(self, users: Int[np.ndarray, " cell"], cells: Int[np.ndarray, "cell index"]) -> Float[np.ndarray, " cell"]:
-        """A number in [0, 1) for each of some cells, given by user and index: the same whatever cells are asked for."""
-        # In one array, since both are cut into parts together.
+        """A number in [0, 1) for each cell, given by user and index, whatever other cells are asked for."""
         both = np.concatenate([self.keys[users], cells.astype(np.uint32)], axis=1)
         return _as_uniform(_in_parts(_cell_bits, both))
 
 
 def _as_text(user_id: object) -> str:
-    """A user id as text; equal numbers have equal texts.
-
-    Examples
-    --------
-    >>> [_as_text(each) for each in (7, 7.0, "07.0", 200.5, "ann")]
-    ['7', '7', '7', '200.5', 'ann']
-    """
+    """A user id as text; equal numbers have equal texts."""
     try:
         number = float(str(user_id))
     except ValueError:
         return str(user_id)
-    # Whole numbers beyond 2^53 too, which a column of floats would round.
+    # Also whole numbers beyond 2^53, which floats round.
     return str(int(number)) if number.is_integer() else repr(number)
 
 

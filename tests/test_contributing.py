@@ -165,7 +165,7 @@ import importlib, pathlib
 for folder in {sorted({str(Path(name).parent) for name in FILES})}:
     package = importlib.import_module("ppmtf_jax." + folder.replace("/", "."))
     package.__path__.append(str(pathlib.Path({str(tmp_path)!r}) / folder))
-from ppmtf_jax.cli.whole import markdown_tables
+from ppmtf_jax.cli.listing import markdown_tables
 print(markdown_tables())
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

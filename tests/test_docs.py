@@ -11,7 +11,7 @@ import yaml
 
 import ppmtf_jax
 from ppmtf_jax.cli.group import COMMANDS
-from ppmtf_jax.cli.whole import markdown_tables
+from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.synthesizers.convergence import COUPLINGS
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS

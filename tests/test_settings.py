@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+import pickle
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,8 +14,10 @@ from ppmtf_jax.settings import (
     Count,
     Positive,
     Settings,
+    accepted_types,
     build_settings,
     chosen_settings,
+    converted,
     describe_settings,
     help_of_fields,
     parse_assignments,
@@ -209,40 +212,47 @@ def test_bases_document_what_they_have():
 
 
 @pytest.mark.parametrize("wrong", [{"length": 3.5}, {"length": "3"}, {"length": 1, "pause": True}])
-def test_an_object_of_settings_is_checked_like_names_and_dicts(wrong):
-    """What the dataclass itself does not look at."""
+def test_an_object_is_checked_when_it_is_built(wrong):
     with pytest.raises(InputError, match=f"walk: expected {list(wrong)[-1]} as a whole number"):
-        chosen_settings(Unchecked, Unchecked(**wrong), {}, "walk")
+        Walk(**wrong)
 
 
-@dataclass(frozen=True)
-class Unchecked(Settings, subject="walk"):
-    length: int
-    pace: float = 1.5
-    pause: int | None = 3
-    box: tuple[float, ...] | None = None
-    alone: bool = True
+def test_an_object_behaves_as_a_frozen_dataclass():
+    walk = Walk(2, box=[1, 2])
+    assert pickle.loads(pickle.dumps(walk)) == walk == replace(Walk(3, box=(1.0, 2.0)), length=2)
+    assert hash(walk) == hash(Walk(2, box=(1, 2)))
+    assert repr(walk).startswith("Walk(length=2, pace=1.5, kind='stroll'")
+    with pytest.raises(InputError, match="length"):
+        replace(walk, length=0)
+    with pytest.raises(AttributeError):
+        walk.length = 3
 
 
-@pytest.mark.parametrize("as_given", [lambda values: Unchecked(**values), dict])
-def test_numbers_of_numpy_become_numbers_that_can_be_saved(as_given):
-    values = {"length": np.int64(3), "pace": np.float32(0.5), "box": (np.float64(1), 2), "alone": np.bool_(False)}
-    chosen = chosen_settings(Unchecked, as_given(values), {}, "walk")
-    assert json.loads(json.dumps(asdict(chosen))) == {
-        "length": 3,
-        "pace": 0.5,
-        "pause": 3,
-        "box": [1.0, 2.0],
-        "alone": False,
-    }
-    assert [type(value) for value in (chosen.length, chosen.pace, chosen.alone)] == [int, float, bool]
+def test_numbers_of_numpy_become_numbers_that_can_be_saved():
+    values = {"length": np.int64(3), "pace": np.array(0.5), "box": (np.float64(1), 2), "alone": np.bool_(False)}
+    walk = Walk(**values)
+    assert json.loads(json.dumps(asdict(walk)))["box"] == [1.0, 2.0]
+    assert [type(value) for value in (walk.length, walk.pace, walk.alone)] == [int, float, bool]
 
 
 @pytest.mark.parametrize("system", SYNTHESIZERS)
 def test_every_system_takes_numbers_of_numpy_and_refuses_fractions_of_what_is_counted(system):
     kind = SYNTHESIZERS[system].settings
     whole = {field.name: np.int64(field.default) for field in fields(kind) if type(field.default) is int}
-    assert json.dumps(asdict(chosen_settings(kind, whole, {}, "fit")))
+    assert json.dumps(asdict(kind(**whole)))
     for name in whole:
         with pytest.raises(InputError, match=rf"{name}\b"):
             chosen_settings(kind, {name: 3.5}, {}, "fit")
+
+
+def test_defaults_are_settings_that_would_be_accepted():
+    """They are not checked when an object is built, so that pydantic need not be loaded."""
+    kinds = [Settings]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert len(kinds) > 30
+    for kind in kinds[1:]:
+        if kind.__module__.startswith("ppmtf_jax"):
+            for name, hint in accepted_types(kind).items():
+                default = kind.__dataclass_fields__[name].default
+                assert default is MISSING or converted(default, hint) == default, (kind, name)

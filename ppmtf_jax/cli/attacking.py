@@ -15,7 +15,7 @@ from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Quiet, example, with_settings
+from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, example, with_settings
 from ppmtf_jax.jobs.attack import (
     MEMBERSHIP_DEFAULTS,
     MembershipReport,
@@ -35,7 +35,6 @@ Released = Annotated[
     ),
 ]
 Key = Annotated[Path | None, typer.Option("--key", metavar="KEY", help="Key of the release.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the curves. PNG, SVG or PDF.")]
 AttackSeed = Annotated[
     int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same numbers.")
@@ -113,8 +112,8 @@ def reidentify(
 
 def membership(
     synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
-    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")],
-    test: Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")],
+    train: TrainOption,
+    test: TestOption,
     key: Key = None,
     model: Annotated[
         Path | None,
@@ -213,18 +212,16 @@ def _show_membership(report: MembershipReport) -> None:
         "and the false positive rate, and what it is by chance. Found: percentage of the training users found with 1 % "
         "and 0.1 % false alarms, and its 95 % interval, if there are enough others to know it."
     )
-    table = plain_table("Membership inference", caption)
-    table.add_column("Attack", overflow="fold")
-    for heading in ("AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %"):
-        table.add_column(heading, justify="right")
+    rows = []
     for name, found in report.summaries.items():
         numbers = [f"{found.auc.value:.3f}", f"{found.auc.low:.2f}-{found.auc.high:.2f}"]
         numbers += [f"{found.advantage.value:.3f}", f"{found.chance:.3f}"]
         for rate, share in ((0.01, found.tpr_at_1_percent), (0.001, found.tpr_at_01_percent)):
             interval = f"{100 * share.value:.1f} ({100 * share.low:.0f}-{100 * share.high:.0f})"
             numbers.append(interval if found.n_others * rate >= 1 else "-")
-        table.add_row(name, *numbers)
-    console.print(table)
+        rows.append([name, *numbers])
+    headings = ["Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %"]
+    console.print(plain_table("Membership inference", headings, rows, caption))
     strongest, found = next(iter(report.summaries.items()))
     tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
     _tell_worst([judgement for each in report.summaries.values() for judgement in each.judgements()])
@@ -239,14 +236,13 @@ def _tell_worst(judgements: list[Judgement]) -> None:
 def _show_points(found: Mapping[str, Any]) -> None:
     crowd = f", in crowds of {found['crowd']:,}" if "crowd" in found else ""
     caption = f"Share of users who can be told from all others by so many known points{crowd}."
-    table = plain_table("Known by a few points", caption)
-    table.add_column("Traces")
-    for number in range(1, len(found["unicity"]) + 1):
-        table.add_column(f"{number} point{'s' if number > 1 else ''}", justify="right")
-    table.add_row("these", *(f"{share:.1%}" for share in found["unicity"]))
-    if "training_unicity" in found:
-        table.add_row("training", *(f"{share:.1%}" for share in found["training_unicity"]))
-    console.print(table)
+    headings = [f"{number} point{'s' if number > 1 else ''}" for number in range(1, len(found["unicity"]) + 1)]
+    rows = [
+        [whose, *(f"{share:.1%}" for share in found[name])]
+        for whose, name in (("these", "unicity"), ("training", "training_unicity"))
+        if name in found
+    ]
+    console.print(plain_table("Known by a few points", ["Traces", *headings], rows, caption))
     for name, what in COPIES.items():
         if name in found:
             of = found[name]
@@ -276,15 +272,12 @@ def _identity_table(report: ReidentificationReport) -> Table:
         "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
         f"Right user: how often she is named, of all {n_targets}; by chance {1 / n_targets:.2%}."
     )
-    table = plain_table("Re-identification", caption)
-    table.add_column("Attack")
-    table.add_column("Traces of a user")
-    for heading in ("AUC", "95 %", "Found at 1 %", "at 0.1 %", "Right user"):
-        table.add_column(heading, justify="right")
+    headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "Right user"]
+    rows = []
     for attack in report.attacks:
-        table.add_row(attack.estimator, "single", *_cells(attack.each))
-        table.add_row("", "together", *_cells(attack.combined))
-    return table
+        rows.append([attack.estimator, "single", *_cells(attack.each)])
+        rows.append(["", "together", *_cells(attack.combined)])
+    return plain_table("Re-identification", headings, rows, caption, n_left=2)
 
 
 def _cells(linkage: Linkage) -> list[str]:

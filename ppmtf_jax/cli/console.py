@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Collection, Iterable, Sequence
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -45,8 +46,21 @@ def stop(message: str) -> typer.Exit:
     return typer.Exit(1)
 
 
-def plain_table(title: str, caption: str = "") -> Table:
-    """An empty table in the style of all."""
+def plain_table(
+    title: str,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    caption: str = "",
+    *,
+    n_left: int = 1,
+    no_wrap: Collection[str] = (),
+) -> Table:
+    """A table in the style of all, with `n_left` columns of text and the others of numbers."""
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.caption, table.caption_justify = caption or None, "left"
+    for number, heading in enumerate(headings):
+        justify = "left" if number < n_left else "right"
+        table.add_column(heading, justify=justify, overflow="fold", no_wrap=heading in no_wrap)
+    for row in rows:
+        table.add_row(*row)
     return table

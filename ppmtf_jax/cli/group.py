@@ -19,16 +19,9 @@ STEPS, WHOLE = "Step by step", "All steps at once"
 
 
 class Listed(NamedTuple):
-    """What the list of commands says of one, so that it need not be loaded to be listed.
+    """A command in the list: the module of `ppmtf_jax.cli` whose `add_to` adds it, its heading, and its first sentence.
 
-    Attributes
-    ----------
-    module : str
-        Of `ppmtf_jax.cli`; its `add_to` adds the command.
-    panel : str
-        Under which heading.
-    help : str
-        The first sentence of its help.
+    The list must not take the time that loading the commands, and JAX, takes.
     """
 
     module: str
@@ -39,12 +32,12 @@ class Listed(NamedTuple):
 # In the order of their use.
 COMMANDS = {
     "demo": Listed(
-        "whole",
+        "running",
         WHOLE,
         "Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test.",
     ),
     "run": Listed(
-        "whole",
+        "running",
         WHOLE,
         "Do the whole job of a configuration file: import, fit, synthesize, test, release, evaluate, draw.",
     ),
@@ -52,11 +45,11 @@ COMMANDS = {
         "reporting", WHOLE, "Write a page on what a job made: what is kept, what leaks, what is guaranteed."
     ),
     "compare": Listed(
-        "whole",
+        "running",
         WHOLE,
         "Compare synthesizers on the same data: utility, privacy, the share that passes the test, time and memory.",
     ),
-    "list": Listed("whole", WHOLE, "List the data sets, synthesizers, metrics and attacks there are."),
+    "list": Listed("listing", WHOLE, "List the data sets, synthesizers, metrics and attacks there are."),
     "import": Listed("importing", STEPS, "Convert a data set into two trace sets, for training and for testing."),
     "fit": Listed("modelling", STEPS, "Learn a generative model of traces."),
     "diagnose": Listed("modelling", STEPS, "Tell whether a ppmtf or itf model had enough sweeps."),
@@ -86,7 +79,7 @@ class FriendlyGroup(TyperGroup):
             return self._invoke(ctx)
         except typer.Exit as end:
             if end.exit_code:
-                _leave_processes(end.exit_code)
+                _end_shared_work(end.exit_code)
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -102,7 +95,7 @@ class FriendlyGroup(TyperGroup):
     def _invoke(self, ctx: Any) -> Any:
         try:
             result = super().invoke(ctx)
-            _wait_for_processes()
+            _end_shared_work()
             return result
         except PpmtfError as error:
             raise stop(self.explained(ctx, error)) from error
@@ -175,18 +168,13 @@ def _use_all_cores() -> None:
         use_all_cores()
 
 
-# A command that failed before it loaded JAX shares no work.
+def _end_shared_work(exit_code: int = 0) -> None:
+    """Wait for the other processes, or after an error leave them; a command that did not load JAX shares no work."""
+    if "jax" not in sys.modules:
+        return
+    from ppmtf_jax.runtime.devices import leave_processes, wait_for_processes
 
-
-def _leave_processes(exit_code: int) -> None:
-    if "jax" in sys.modules:
-        from ppmtf_jax.runtime.devices import leave_processes
-
+    if exit_code:
         leave_processes(exit_code)
-
-
-def _wait_for_processes() -> None:
-    if "jax" in sys.modules:
-        from ppmtf_jax.runtime.devices import wait_for_processes
-
+    else:
         wait_for_processes()

@@ -17,6 +17,7 @@ from ppmtf_jax.cli.options import (
     Overwrite,
     Quiet,
     Seed,
+    Train,
     example,
     shares_work,
     with_settings,
@@ -57,7 +58,7 @@ Systems, with what --set can change and the defaults:
 
 @shares_work
 def fit(
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
+    train: Train,
     out: Out,
     system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = DEFAULT_SYSTEM,
     settings: Annotated[
@@ -148,24 +149,22 @@ def synthesize(
 
 def _agreement_table(overview: pd.DataFrame, title: str) -> Table:
     """How the chains agree on each quantity, over the second half of the sweeps."""
-    table = plain_table(title, f"Second half of the sweeps. R-hat to be {MAX_R_HAT} at most; ESS: effective draws.")
-    table.add_column("Quantity")
-    for heading in ("Mean", "SD", "R-hat", "ESS bulk", "tail"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    caption = f"Second half of the sweeps. R-hat to be {MAX_R_HAT} at most; ESS: effective draws."
+    headings = ("Mean", "SD", "R-hat", "ESS bulk", "tail")
+    rows = []
     for name, row in overview.iterrows():
         numbers = [f"{row['mean']:.4g}", f"{row['sd']:.2g}", f"{row['r_hat']:.3f}"]
         numbers += [f"{row[column]:.0f}" for column in ("ess_bulk", "ess_tail")]
-        table.add_row(str(name), *("-" if number == "nan" else number for number in numbers))
-    return table
+        rows.append([str(name), *("-" if number == "nan" else number for number in numbers)])
+    return plain_table(title, ["Quantity", *headings], rows, caption, no_wrap=headings)
 
 
 def _held_out_table(diagnosis: Diagnosis) -> Table:
     """How the error at the held-out cells went."""
-    table = plain_table("Error at cells held out", diagnosis.held_out_note)
-    table.add_column("Tensor")
-    for heading in ("1st", "2nd", "3rd", "4th quarter", "Best sweep", "Average of draws"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    headings = ("1st", "2nd", "3rd", "4th quarter", "Best sweep", "Average of draws")
+    rows = []
     for tensor, row in diagnosis.held_out().iterrows():
         quarters = [f"{row[f'{which}_quarter']:.3f}" for which in ("first", "second", "third", "last")]
-        table.add_row(str(tensor), *quarters, f"{row['best_sweep']:.0f}", f"{row['of_average']:.3f}")
-    return table
+        rows.append([str(tensor), *quarters, f"{row['best_sweep']:.0f}", f"{row['of_average']:.3f}"])
+    note = diagnosis.held_out_note
+    return plain_table("Error at cells held out", ["Tensor", *headings], rows, note, no_wrap=headings)

@@ -43,6 +43,10 @@ Seed = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Train = Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")]
+TrainOption = Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")]
+TestOption = Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")]
+Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
 
 
@@ -94,16 +98,7 @@ def example(command: str) -> str:
 def with_settings(
     kind: type, *, without: tuple[str, ...] = (), into: str = "settings"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a settings dataclass, in the place of one of its parameters.
-
-    Parameters
-    ----------
-    kind : frozen dataclass type
-    without : names of fields
-        That are no options.
-    into : str
-        That parameter.
-    """
+    """Give a command the options of settings, without those of some fields, in the place of its parameter `into`."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         chosen = [field for field in fields(kind) if field.name not in without]
@@ -205,15 +200,12 @@ def _parsed(value: Any, hint: Any, field: Field[Any]) -> Any:
     if value is None or not isinstance(value, str):
         return value
     if typing.get_origin(kind) is tuple:
-        return _numbers(value, option_name(field.name))
+        try:
+            return tuple(float(part) if "." in part else int(part) for part in value.split(","))
+        except ValueError:
+            problem = Problem("numbers with commas between them", repr(value))
+            raise InputError(option_name(field.name), [problem]) from None
     if kind is dict:
         pairs = split_assignments(value.split(","), option_name(field.name))
         return {name: int(column) if column.isdecimal() else column for name, column in pairs}
     return value
-
-
-def _numbers(text: str, option: str) -> tuple[int | float, ...]:
-    try:
-        return tuple(float(part) if "." in part else int(part) for part in text.split(","))
-    except ValueError:
-        raise InputError(option, [Problem("numbers with commas between them", repr(text))]) from None

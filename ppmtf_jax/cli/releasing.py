@@ -9,27 +9,31 @@ import typer
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.options import (
+    Json,
     Model,
     Out,
     Overwrite,
     Quiet,
     Seed,
+    TestOption,
+    TrainOption,
     example,
     shares_work,
     with_settings,
 )
 from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.traces import SYNTHETIC
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
 from ppmtf_jax.evaluation.tables import TableOrList
 from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
-from ppmtf_jax.privacy.release import ReleaseSettings
+from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings
 from ppmtf_jax.runtime.devices import is_first_process
+from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import parse_assignments
 
 Synthetic = Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Traces made by `ppmtf synthesize`.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -125,8 +129,8 @@ def release(
 @with_settings(EvaluationSettings, without=("settings",))
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
-    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")],
-    test: Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")],
+    train: TrainOption,
+    test: TestOption,
     settings: EvaluationSettings,
     key: Annotated[
         Path | None, typer.Option("--key", metavar="KEY", help="Key of the release; the attacks need it.")
@@ -148,6 +152,7 @@ def evaluate(
     The same traces give the same numbers: nothing here is random but the uniform traces and the splits that show what
     is by chance, whose seeds are fixed.
     """
+    _check_not_swapped(synthetic, {"--train": train, "--test": test})
     chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))
     evaluate_traces(
         synthetic,
@@ -161,6 +166,20 @@ def evaluate(
         overwrite=overwrite,
         progress=not quiet,
     )
+
+
+def _check_not_swapped(synthetic: Path, real: dict[str, Path]) -> None:
+    """Refuse synthetic traces in the place of real ones, where the synthetic ones should be are none."""
+    kinds = {folder: getattr(read_marker(folder), "kind", "") for folder in (synthetic, *real.values())}
+    if kinds[synthetic] in (SYNTHETIC, RELEASE):
+        return
+    problems = [
+        Problem(f"real traces as {name}", kinds[folder], way_out=f"Are {folder} and {synthetic} swapped?")
+        for name, folder in real.items()
+        if kinds[folder] in (SYNTHETIC, RELEASE)
+    ]
+    if problems:
+        raise InputError("evaluate", problems)
 
 
 def _note(evaluation: Evaluation, has_key: bool) -> str:

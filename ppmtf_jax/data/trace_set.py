@@ -99,7 +99,9 @@ def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[EventTable]:
     folder = Path(folder)
     needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)
     if not folder.is_dir():
-        raise InputError(str(folder), [Problem("a trace-set folder", "no such folder")])
+        found = "a file" if folder.is_file() else "no such folder"
+        way_out = f"Convert it first: `ppmtf import checkins {folder} --out data`" if folder.is_file() else ""
+        raise InputError(str(folder), [Problem("a trace-set folder", found, way_out=way_out)])
     absent = [name for name in needed if not (folder / name).is_file()]
     if absent:
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:10]) or "an empty folder"

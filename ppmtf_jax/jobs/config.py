@@ -1,4 +1,4 @@
-"""What a whole job is told: a TOML file with a table for each step."""
+"""The configuration of a job: a TOML file with a table for each step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
-# Tables whose settings do not depend on a choice of theirs. [import] and [fit] have those of their source and system.
+# The settings of [import] and [fit] depend on their source and system.
 TABLES = {
     "synthesize": SynthesisSettings,
     "test": PrivacyTestSettings,
@@ -30,23 +30,16 @@ TABLES = {
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A whole job.
+    """A whole job: what to import, how to fit and test, and where to write.
 
     Parameters
     ----------
-    out : Path
-        Folder for everything that the job makes.
-    source : str
-        Name of the data set.
     importing : the data set's settings
     fitting : the synthesizer's settings
-    system : str
-        Name of the synthesizer.
     seed : int or None
         None: drawn from the operating system before the first step, and kept with the private files.
-    synthesizing, testing, releasing, evaluating : settings of the other steps
     compared : dict of str to settings
-        Other synthesizers, by name, that are measured beside it: fitted to the same data, their traces tested alike.
+        Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
     """
 
     out: Path
@@ -69,7 +62,7 @@ class JobConfig:
         """
         file = Path(file)
         try:
-            content = tomllib.loads(file.read_text(encoding="utf-8"))
+            content = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except FileNotFoundError as error:
             raise InputError(str(file), [Problem("a configuration file", "no such file")]) from error
         except (OSError, ValueError) as error:
@@ -115,6 +108,13 @@ class JobConfig:
         synthesizing, testing, releasing, evaluating = (built[name] for name in TABLES)
         steps = {"synthesizing": synthesizing, "testing": testing, "releasing": releasing, "evaluating": evaluating}
         return cls(base / out, source, importing, built["fit"], system, seed, compared=compared, **steps)
+
+    def check_k(self, n_users: int) -> None:
+        """Refuse a k of the privacy test, if it is not made noisy, that is above the number of training users."""
+        test = self.testing
+        if test.noise_epsilon is None and test.k > n_users:
+            way_out = "No trace could pass: lower k, or import more users"
+            raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
 
 
 def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[str, Any]:

@@ -107,6 +107,7 @@ class _Job:
         config = self.config
         self._clear_leftovers()
         self._do("import", self._import, (config.source, self._importing_with_content()), [], [self.private / "data"])
+        config.check_k(self._load("data/train").n_users)
         self._make(config.system, config.fitting, self.private)
         self._do("release", self._release, config.releasing, ["test"], [self.release, self.private / "key"])
         if config.compared:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+LONG_S = 3600.0
+"""Work that takes longer is announced in a line of its own."""
+
 
 @contextmanager
 def progress_bar(
@@ -29,12 +33,18 @@ def progress_bar(
     """
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
     with _shown(show, TextColumn("{task.description}"), *columns, TimeRemainingColumn()) as bar:
+        estimate = _estimate(title, total - done) if show else lambda _: None
         if bar is None:
-            yield lambda _: None
+            yield estimate
             return
         # The first steps wait for the compiler, sometimes for half a minute: the bar should not seem to hang.
         task = bar.add_task(title, total=total, completed=done, note=waits_for)
-        yield lambda steps: bar.update(task, advance=steps, note="left")
+
+        def advance(steps: int) -> None:
+            bar.update(task, advance=steps, note="left")
+            estimate(steps)
+
+        yield advance
 
 
 @contextmanager
@@ -61,9 +71,34 @@ def in_words(seconds: float) -> str:
 
     Examples
     --------
-    >>> in_words(8.4), in_words(200.0), in_words(9000.0)
-    ('8 s', '3 min', '2.5 h')
+    >>> in_words(8.4), in_words(200.0), in_words(9000.0), in_words(1e6), in_words(1e8)
+    ('8 s', '3 min', '2.5 h', '12 days', '3.2 years')
     """
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    hours = seconds / 3600
+    if hours < 72:
+        return f"{hours:.1f} h"
+    return f"{hours / 24:.0f} days" if hours < 24 * 365 else f"{hours / 24 / 365:.1f} years"
+
+
+def _estimate(title: str, n_left: int) -> Callable[[int], None]:
+    """A function that is told of finished steps, and says once how long the others take, if that is long."""
+    finished: list[tuple[float, int]] = []
+
+    def advance(steps: int) -> None:
+        finished.append((time.monotonic(), steps))
+        # The first steps wait for the compiler, so the second ones are timed.
+        if len(finished) == 2:
+            left = (finished[1][0] - finished[0][0]) / steps * (n_left - finished[0][1] - steps)
+            if left > LONG_S:
+                Console(stderr=True).print(f"{title}: about {in_words(left)} left. Ctrl-C stops the work.")
+
+    return advance
+
+
+def _shown(show: bool) -> bool:
+    # Not `Console.is_terminal`, which variables such as FORCE_COLOR set where there is no terminal.
+    return show and sys.stderr.isatty()

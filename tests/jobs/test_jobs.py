@@ -81,7 +81,7 @@ print(changes)
 
 
 def configured(
-    folder: Path, fit: str = UNIFORM, k: int = 2, more: str = "", attacks: Literal["true", "false"] = "false"
+    folder: Path, fit: str = UNIFORM, k: int | str = 2, more: str = "", attacks: Literal["true", "false"] = "false"
 ) -> JobConfig:
     """A job; without attacks, which take longest of so small a one."""
     (folder / "job.toml").write_text(more + JOB.format(fit=fit, k=k, attacks=attacks), encoding="utf-8")
@@ -190,14 +190,16 @@ def test_the_log_has_a_line_for_each_step_and_its_seconds(tmp_path, no_drawing, 
 
 
 def test_nothing_released(tmp_path, no_drawing):
-    """More users than there are cannot be plausible: the job still ends, and says what was withheld."""
-    result = run(configured(tmp_path, k=1000))
+    """Noise asks for more users than there are: the job still ends, and says what was withheld."""
+    with pytest.raises(InputError, match="k up to 32, the training users; found 1000"):
+        run(configured(tmp_path, k=1000))
+    result = run(configured(tmp_path, k="1000\nnoise_epsilon = 1"))
     assert result.n_released == 0
     assert result.evaluation.columns == ["all", "training", "uniform"]
     assert not (tmp_path / "job" / "release").exists()
     assert run(configured(tmp_path, k=1)).n_released == result.n_traces
     assert (tmp_path / "job" / "release").exists()
-    assert not run(configured(tmp_path, k=1000)).n_released
+    assert not run(configured(tmp_path, k="1000\nnoise_epsilon = 1")).n_released
     assert not (tmp_path / "job" / "release").exists()
     assert not (tmp_path / "job" / "private" / "key").exists()
 

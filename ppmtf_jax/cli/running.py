@@ -1,19 +1,17 @@
-"""Commands that do everything: run, demo; and list, which says what there is."""
+"""Commands that do all steps at once: run, demo, compare."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.table import Table
 
-from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.cli.console import console, plain_table, tell, warn_of_few
+from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP
-from ppmtf_jax.cli.options import Quiet, example, with_settings
+from ppmtf_jax.cli.options import Quiet, Train, example, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
 from ppmtf_jax.jobs.config import TABLES, JobConfig
@@ -22,16 +20,12 @@ from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 
-WIDE = 120
-"""Characters a line from which on a table of four columns is read with ease."""
-
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     app.command(epilog=example("ppmtf run job.toml"))(run)
     app.command(epilog=example("ppmtf demo --out demo"))(demo)
     app.command(epilog=example("ppmtf compare city/train city/test --out compared"))(compare)
-    app.command("list", epilog=example("ppmtf list"))(list_all)
     LATE_HELP["run"] = _run_help
     LATE_HELP["compare"] = _compare_help
 
@@ -94,7 +88,7 @@ Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settin
 
 @with_settings(CompareSettings)
 def compare(
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")],
+    train: Train,
     test: Annotated[Path, typer.Argument(metavar="TEST", help="Trace set of other users.")],
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New, or of an earlier comparison.")],
     settings: CompareSettings,
@@ -119,62 +113,6 @@ def compare(
     for name, reason in found.refused.items():
         tell(f"{name} was left out: {reason}")
     tell(f"All numbers: {out / TABLE_FILE}")
-
-
-def list_all(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of a README.")] = False,
-) -> None:
-    """List the data sets, synthesizers, metrics and attacks there are."""
-    if markdown:
-        tell(markdown_tables())
-        return
-    for title, headings, rows in _registered():
-        if console.width < WIDE:
-            headings, rows = _in_two_columns(headings, rows)
-        table = plain_table(title)
-        for heading in headings:
-            table.add_column(heading, no_wrap=heading == headings[0])
-        for row in rows:
-            table.add_row(*row)
-        console.print(table)
-
-
-def _in_two_columns(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """What it is, and all that stands behind it as sentences: columns of a few words each would squeeze it."""
-    _, _, *others = headings
-    return headings[:2], [
-        [name, " ".join([what, *(f"{heading}: {text}." for heading, text in zip(others, texts, strict=True))])]
-        for name, what, *texts in rows
-    ]
-
-
-def markdown_tables() -> str:
-    """All that is registered, as the README has it."""
-
-    def table(title: str, headings: list[str], rows: list[list[str]]) -> str:
-        lines = [headings, ["---"] * len(headings), *rows]
-        return f"**{title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-    return "\n\n".join(table(*each) for each in _registered())
-
-
-def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
-    """Title, headings and rows of a table for each registry."""
-
-    def entries(registry: Any) -> list[list[str]]:
-        return [[entry.name, entry.title] for entry in registry.values()]
-
-    def quantities(registry: Any) -> list[list[str]]:
-        found = [quantity for entry in registry.values() for quantity in entry.described(entry.settings())]
-        return [[each.title, each.meaning, each.better or "-", each.good_value] for each in found]
-
-    numbers = ["Number", "What it is", "Better", "A good value"]
-    return [
-        ("Data sets", ["Name", "What it reads"], entries(DATA_SETS)),
-        ("Synthesizers", ["Name", "What it is"], entries(SYNTHESIZERS)),
-        ("Utility", numbers, quantities(METRICS)),
-        ("Attacks", numbers, quantities(ATTACKS)),
-    ]
 
 
 def _comparison_table(found: Compared, traces: str, note: str) -> Table | TableOrList:

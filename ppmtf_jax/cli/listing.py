@@ -1,0 +1,73 @@
+"""The command list: the data sets, synthesizers, metrics and attacks there are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.cli.console import console, plain_table, tell
+from ppmtf_jax.cli.options import example
+from ppmtf_jax.datasets.registry import DATA_SETS
+from ppmtf_jax.evaluation.registry import METRICS
+from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+
+WIDE = 120
+"""A table of four columns is easy to read from so many characters a line on."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("list", epilog=example("ppmtf list"))(list_all)
+
+
+def list_all(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of a README.")] = False,
+) -> None:
+    """List the data sets, synthesizers, metrics and attacks there are."""
+    if markdown:
+        tell(markdown_tables())
+        return
+    for title, headings, rows in _registered():
+        if console.width < WIDE:
+            headings, rows = _in_two_columns(headings, rows)
+        console.print(plain_table(title, headings, rows, n_left=len(headings), no_wrap=headings[:1]))
+
+
+def _in_two_columns(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """What it is, and all that stands behind it as sentences: columns of a few words each would squeeze it."""
+    _, _, *others = headings
+    return headings[:2], [
+        [name, " ".join([what, *(f"{heading}: {text}." for heading, text in zip(others, texts, strict=True))])]
+        for name, what, *texts in rows
+    ]
+
+
+def markdown_tables() -> str:
+    """All that is registered, as the README has it."""
+
+    def table(title: str, headings: list[str], rows: list[list[str]]) -> str:
+        lines = [headings, ["---"] * len(headings), *rows]
+        return f"**{title}**\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+    return "\n\n".join(table(*each) for each in _registered())
+
+
+def _registered() -> list[tuple[str, list[str], list[list[str]]]]:
+    """Title, headings and rows of a table for each registry."""
+
+    def entries(registry: Any) -> list[list[str]]:
+        return [[entry.name, entry.title] for entry in registry.values()]
+
+    def quantities(registry: Any) -> list[list[str]]:
+        found = [quantity for entry in registry.values() for quantity in entry.described(entry.settings())]
+        return [[each.title, each.meaning, each.better or "-", each.good_value] for each in found]
+
+    numbers = ["Number", "What it is", "Better", "A good value"]
+    return [
+        ("Data sets", ["Name", "What it reads"], entries(DATA_SETS)),
+        ("Synthesizers", ["Name", "What it is"], entries(SYNTHESIZERS)),
+        ("Utility", numbers, quantities(METRICS)),
+        ("Attacks", numbers, quantities(ATTACKS)),
+    ]
