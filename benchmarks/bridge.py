@@ -89,13 +89,23 @@ PPMTF = {"toy city": PPMTFSettings(rank=32, zeros="weighted", n_zeros=300)}
 SEEDS = range(3)
 MAX_HELD_OUT = 10_000
 K, ETA = 10, 1.0
-METRICS = ("tp_tv", "tm_emd_y", "tm_emd_x", "vf_tv", "stay_share", "jump_tv", "distinct_w1", "radius_w1_km", "od_tv")
-METRICS += ("group_fidelity", "reid_rate", "mia_advantage", "mia_chance")
+METRICS = (
+    "tp_tv",
+    "tm_emd_y",
+    "tm_emd_x",
+    "vf_tv",
+    "stay_difference",
+    "jump_tv",
+    "distinct_w1",
+    "radius_w1_km",
+    "od_tv",
+)
+METRICS += ("group_tv", "reid_rate", "mia_advantage", "mia_chance")
 TABLE_COLUMNS = ["data", "seed", "set", "traces", "share_passed", "clusters", *METRICS, "group_floor", "group_alike"]
 TUNING_COLUMNS = ["data", "seed", "population_s", "moves_s", "clusters_s", "n_clusters", "blur_km", "population_mass"]
 TUNING_COLUMNS += ["slot_bandwidth", "gain", "test_gain", "load"]
 MAX_CELLS = (1024, 256, 128)
-CELL_METRICS = ("tp_tv", "tm_emd_y", "vf_tv", "stay_share", "jump_tv", "distinct_w1", "radius_w1_km", "od_tv")
+CELL_METRICS = ("tp_tv", "tm_emd_y", "vf_tv", "stay_difference", "jump_tv", "distinct_w1", "radius_w1_km", "od_tv")
 CELL_COLUMNS = ["data", "users", "places", "cells", "row_tv", "marginal_tv", *CELL_METRICS, "cpu_seconds"]
 # Users and places.
 CITIES = {"city": (219_793, 1000), "random city": (219_793, 1000), "wide city": (20_000, 10_000)}
@@ -165,7 +175,7 @@ def table_rows(shared: Path) -> Iterator[Row]:
             train, test = split(data, shared, seed)
             sets, about = synthetic_sets(data, train, seed)
             found = evaluate(sets, train, test)
-            groups = next(row for row in found.rows() if row.quantity.name == "group_fidelity").reading.references
+            groups = next(row for row in found.rows() if row.quantity.name == "group_tv").reading.references
             levels = {"group_floor": groups["floor"], "group_alike": groups["all alike"]}
             for name in found.columns:
                 values = {metric: found.value(metric, name) for metric in METRICS}

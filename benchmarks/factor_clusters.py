@@ -52,7 +52,7 @@ EVERY_PLACE = Discretization(min_users_per_place=1)
 MIN_USERS, TRACES_PER_USER, N_PARTS = 10, 10, 4
 RANK, N_ITERATIONS, N_REGIONS = 16, 200, 128
 DATA = {"people-flow": "people flow", "foursquare": "New York"}
-COLUMNS = ["data", "case", "of", "seed", "clusters", "group_fidelity"]
+COLUMNS = ["data", "case", "of", "seed", "clusters", "group_tv"]
 
 
 class Problem(NamedTuple):
@@ -239,7 +239,7 @@ def rows(problem: Problem, data: str, cases: list[str]) -> Iterator[dict[str, An
                 "of": of,
                 "seed": problem.seed,
                 "clusters": int(of_user.max()) + 1,
-                "group_fidelity": round(group_fidelity(problem, of_user), 4),
+                "group_tv": round(group_tv(problem, of_user), 4),
             }
         print(f"{time.perf_counter() - begin:.0f} s", flush=True)
 
@@ -263,7 +263,7 @@ def by_k_means(problem: Problem, features: np.ndarray) -> np.ndarray:
     return assign(-means.transform(features), MIN_USERS)
 
 
-def group_fidelity(problem: Problem, of_user: np.ndarray) -> float:
+def group_tv(problem: Problem, of_user: np.ndarray) -> float:
     train, groups = problem.train, problem.groups
     chains = fit_to_clusters(train, of_user, problem.choice)
     grid = train.time_grid.one_period()

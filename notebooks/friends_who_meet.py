@@ -144,7 +144,7 @@ friend_panels({"training": train} | {name: each.traces for name, each in made.it
 # %%
 FRIEND_ROWS = ["friend_rate", "stranger_rate", "friend_lift", "meeting_slot_tv", "meeting_category_tv"]
 FRIEND_ROWS += ["pair_meetings_tv", "friends_tv", "clustering"]
-OTHER_ROWS = ["tp_tv", "stay_share", "mia_advantage", "mia_chance", "reid_rate"]
+OTHER_ROWS = ["tp_tv", "stay_difference", "mia_advantage", "mia_chance", "reid_rate"]
 
 evaluation = evaluate({name: each.traces for name, each in made.items()}, train, test)
 shown = [row for row in evaluation.rows() if row.quantity.name in FRIEND_ROWS + OTHER_ROWS]

@@ -93,10 +93,10 @@ rich.print(format_table(evaluation))
 # %%
 questions = {
     "tp_tv": "Where are people at which time of the day?",
-    "group_fidelity": "And the people of a neighbourhood?",
+    "group_tv": "And the people of a neighbourhood?",
     "jump_tv": "How far do they go?",
     "od_tv": "From where to where?",
-    "stay_share": "How often do they stay where they are?",
+    "stay_difference": "How often do they stay where they are?",
     "move_interval_w1_h": "For how long?",
     "distinct_w1": "How many places does one see in a day?",
     "top_place_w1": "How much of the day is one at the main place?",
@@ -231,7 +231,7 @@ pd.DataFrame(
         "clusters": n_clusters,
         **{
             rows[name].quantity.title: {size: sweep.value(name, size) for size in swept}
-            for name in ("group_fidelity", "tp_tv", "od_tv", "reid_rate", "mia_advantage", "mia_chance")
+            for name in ("group_tv", "tp_tv", "od_tv", "reid_rate", "mia_advantage", "mia_chance")
         },
     }
 ).rename_axis("at least").round(3)

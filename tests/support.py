@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -76,13 +76,13 @@ def transitions_by_loop(traces: Traces) -> list[Row]:
 
 def evaluation_of(
     columns: Sequence[str],
-    numbers: Sequence[tuple[Quantity, Sequence[float]]],
-    readings: Mapping[str, Reading] | None = None,
+    numbers: Sequence[tuple[MetricInfo, Sequence[float]]],
+    readings: Mapping[str, Interpretation] | None = None,
 ) -> Evaluation:
     """An evaluation with given numbers, for each quantity one for each column; and how some are to be read."""
     known = readings or {}
     rows = [
-        EvaluationRow(quantity, "utility", list(values), known.get(quantity.name, Reading()))
+        EvaluationRow(quantity, "utility", list(values), known.get(quantity.name, Interpretation()))
         for quantity, values in numbers
     ]
     return Evaluation.of_rows(columns, rows)

@@ -21,7 +21,7 @@ from ppmtf_jax.attacks.copied_runs import longest_copied_runs
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.attacks.unicity import at_most, unicity
 from ppmtf_jax.data.comparable import check_same_places
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
@@ -221,15 +221,15 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [found.unicity[TABLE_POINTS - 1], run.mean, run.share_far, nearest.mean, nearest.share_far]
 
 
-def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     found = _check(comparison, SEED)
     if found is None:
-        return [Reading()] * 5
-    readings = [Reading()]
+        return [Interpretation()] * 5
+    readings = [Interpretation()]
     for each in (found.copied_run, found.nearest_share):
         far, caveat = {TEST_USERS: each.held_out_share_far}, SATURATED if each.is_saturated else ""
         alarm = math.inf if each.is_saturated else COPIED.alarm(each.n_users)
-        readings += [Reading({TEST_USERS: each.held_out_mean}), Reading(far, caveat, alarm)]
+        readings += [Interpretation({TEST_USERS: each.held_out_mean}), Interpretation(far, caveat, alarm)]
     return readings
 
 
@@ -238,7 +238,7 @@ ATTACKS.register(
         "copies",
         "privacy",
         (
-            Quantity(
+            MetricInfo(
                 "unicity",
                 f"Unicity, {TABLE_POINTS} points",
                 f"Share of users who are the only one at {TABLE_POINTS} points of their own traces, a place and a time "
@@ -248,7 +248,7 @@ ATTACKS.register(
                 "-",
                 f"fewer users than test users, or {NO_WINDOWS}",
             ),
-            Quantity(
+            MetricInfo(
                 "copied_run",
                 "Copied run",
                 "Mean length of the longest run of a trace that is also in a training trace, at any times.",
@@ -257,7 +257,7 @@ ATTACKS.register(
                 NEAR_TEST_USERS,
                 NO_WINDOWS,
             ),
-            Quantity(
+            MetricInfo(
                 "copied_run_far",
                 "Copied run, far",
                 "Share of traces whose copied run is longer than that of 95 % of the test users' traces.",
@@ -266,7 +266,7 @@ ATTACKS.register(
                 CHANCE,
                 NO_WINDOWS,
             ),
-            Quantity(
+            MetricInfo(
                 "nearest_share",
                 "Nearest trace",
                 "Mean share of a trace's events that the closest training trace has too, at the same place and time: "
@@ -276,7 +276,7 @@ ATTACKS.register(
                 NEAR_TEST_USERS,
                 NO_WINDOWS,
             ),
-            Quantity(
+            MetricInfo(
                 "nearest_share_far",
                 "Nearest trace, far",
                 "Share of traces that are closer to a training trace than 95 % of the test users' traces.",

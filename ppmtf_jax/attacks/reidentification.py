@@ -9,7 +9,7 @@ from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
 from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.limits import NAMED
 
@@ -113,9 +113,9 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [_rate(attacked, comparison.statistic(ml_transitions, train), truth)]
 
 
-def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_users = comparison.train.n_users
-    return [Reading(alarm=NAMED.alarm(n_users, guess=1 / n_users))]
+    return [Interpretation(alarm=NAMED.alarm(n_users, guess=1 / n_users))]
 
 
 ATTACKS.register(
@@ -123,7 +123,7 @@ ATTACKS.register(
         "reidentification",
         "privacy",
         (
-            Quantity(
+            MetricInfo(
                 "reid_rate",
                 "Re-identification rate",
                 "Share of the synthetic traces whose user is guessed right. The attacker knows all training traces.",

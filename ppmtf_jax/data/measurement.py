@@ -2,7 +2,7 @@
 
 A metric of utility and an attack are the same thing here: a `Measurement`, an entry of a registry, with a function that
 gives a number for each of its quantities. Tables and pictures take titles, meaning and direction of a number from its
-`Quantity`, and know no names.
+`MetricInfo`, and know no names.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Memo = dict[tuple[Any, ...], Any]
 
 
 @dataclass(frozen=True)
-class Quantity:
+class MetricInfo:
     """What a number means.
 
     Parameters
@@ -45,7 +45,7 @@ class Quantity:
 
     Examples
     --------
-    >>> bias = Quantity("bias", "Bias", "How much too much.", "km", "zero", "near 0")
+    >>> bias = MetricInfo("bias", "Bias", "How much too much.", "km", "zero", "near 0")
     >>> bias.better, bias.prefers(-0.1, 0.2), bias.text(-0.00001)
     ('closest to 0', True, '0.0000')
     >>> replace(bias, direction="none").text(12.0)
@@ -85,7 +85,7 @@ class Quantity:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Interpretation:
     """How to interpret a number on the data at hand; depends on the real sets alone.
 
     Parameters
@@ -177,7 +177,7 @@ class Measurement:
     name : str
         Its name in the registry and in settings.
     kind : {"utility", "privacy"}
-    quantities : tuple of Quantity
+    quantities : tuple of MetricInfo
         Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
     measure : callable
         From a `Comparison` and settings to a number for each quantity.
@@ -189,7 +189,7 @@ class Measurement:
     per_trace_number : bool
         Whether the traces of each trace number are measured by themselves, and the numbers averaged.
     reading : callable, optional
-        From a `Comparison` of the training set and settings to a `Reading` for each quantity.
+        From a `Comparison` of the training set and settings to a `Interpretation` for each quantity.
     check : callable, optional
         From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
     applies : callable, optional
@@ -198,7 +198,7 @@ class Measurement:
 
     Examples
     --------
-    >>> events = Quantity("n_events", "Events", "Number of events.", "events", "higher", "near Training")
+    >>> events = MetricInfo("n_events", "Events", "Number of events.", "events", "higher", "near Training")
     >>> count = Measurement("n_events", "utility", (events,), lambda comparison, settings: [comparison.traces.n_events])
     >>> [quantity.title for quantity in count.described(NoSettings())]
     ['Events']
@@ -206,16 +206,16 @@ class Measurement:
 
     name: str
     kind: Literal["utility", "privacy"]
-    quantities: tuple[Quantity, ...]
+    quantities: tuple[MetricInfo, ...]
     measure: Callable[[Comparison, Any], Sequence[float]]
     uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
     settings: type = NoSettings
     per_trace_number: bool = False
-    reading: Callable[[Comparison, Any], Sequence[Reading]] | None = None
+    reading: Callable[[Comparison, Any], Sequence[Interpretation]] | None = None
     check: Callable[[Comparison], None] | None = None
     applies: Callable[[Comparison], bool] | None = None
 
-    def described(self, settings: Any) -> list[Quantity]:
+    def described(self, settings: Any) -> list[MetricInfo]:
         """The quantities at some settings."""
         values = asdict(settings)
         return [

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Evaluation, Row
@@ -148,7 +148,7 @@ def _check_columns(sets: dict[str, Traces]) -> None:
 
 
 def _rows_of(
-    wanted: list[ConfiguredMeasurement], values: dict[str, dict[str, float]], readings: dict[str, Reading]
+    wanted: list[ConfiguredMeasurement], values: dict[str, dict[str, float]], readings: dict[str, Interpretation]
 ) -> list[Row]:
     rows = []
     for each in wanted:
@@ -160,12 +160,12 @@ def _rows_of(
     return rows
 
 
-def _uniform_is_better(quantity: Quantity, values: dict[str, dict[str, float]]) -> bool:
+def _uniform_is_better(quantity: MetricInfo, values: dict[str, dict[str, float]]) -> bool:
     return quantity.prefers(values[UNIFORM][quantity.name], values[TRAINING][quantity.name])
 
 
-def _completed(reading: Reading, uniform_is_better: bool) -> Reading:
+def _completed(reading: Interpretation, uniform_is_better: bool) -> Interpretation:
     """A reading without undefined references, and with the caveat that is known only after all is measured."""
     reasons = [UNIFORM_IS_BETTER] * uniform_is_better + reading.caveat.splitlines()
     references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
-    return Reading(references, "\n".join(reasons), reading.alarm)
+    return Interpretation(references, "\n".join(reasons), reading.alarm)

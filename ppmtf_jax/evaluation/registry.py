@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppmtf_jax.data.measurement import Measurement, Quantity
+from ppmtf_jax.data.measurement import Measurement, MetricInfo
 from ppmtf_jax.registry import Registry
 
 PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
@@ -43,16 +43,16 @@ Distances of distributions are at most 1, so this share can move a mean by as mu
 
 def variation_quantity(
     name: str, title: str, meaning: str, undefined: str = "", good_value: str = NEAR_TRAINING
-) -> Quantity:
+) -> MetricInfo:
     """A total variation, for which lower is better."""
-    return Quantity(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined)
+    return MetricInfo(name, title, meaning, "total variation, 0 to 1", "lower", good_value, undefined)
 
 
-def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str) -> Quantity:
+def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str) -> MetricInfo:
     """A synthetic number minus the number of the test users, which is best at 0."""
-    return Quantity(name, title, meaning, unit, "zero", "near 0", undefined)
+    return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined)
 
 
-def register_utility(*quantities: Quantity, name: str = "", **options: Any) -> None:
+def register_utility(*quantities: MetricInfo, name: str = "", **options: Any) -> None:
     """Register a metric of utility, with the name of its first quantity unless another is given."""
     METRICS.register(Measurement(name or quantities[0].name, "utility", quantities, **options))

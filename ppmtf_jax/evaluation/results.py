@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.lineage import Lineage
 
@@ -47,18 +47,18 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    quantity : Quantity
+    quantity : MetricInfo
     kind : {"utility", "privacy"}
     values : list of float
         In the order of the columns.
-    reading : Reading
+    reading : Interpretation
         References, and why the numbers may say little on these data.
     """
 
-    quantity: Quantity
+    quantity: MetricInfo
     kind: str
     values: list[float]
-    reading: Reading = Reading()
+    reading: Interpretation = Interpretation()
 
     @property
     def title(self) -> str:
@@ -90,8 +90,8 @@ class Evaluation:
     ----------
     table : DataFrame
         A row for each metric and column, with `TABLE_COLUMNS`: the names of both, the number (NaN where undefined), and
-        what is known of the metric, see `Quantity`; kind is "utility" or "privacy". References (a dictionary), caveat
-        and alarm say how to read the metric on these data, see `Reading`.
+        what is known of the metric, see `MetricInfo`; kind is "utility" or "privacy". References (a dictionary), caveat
+        and alarm say how to read the metric on these data, see `Interpretation`.
     lineage : dict of str to str
         Digests of the traces that were measured; empty where the numbers were given.
 
@@ -146,8 +146,8 @@ class Evaluation:
         found = []
         for name, rows in self.table.groupby("metric", sort=False):
             first = rows.iloc[0]
-            quantity = Quantity(str(name), **{each.name: first[each.name] for each in fields(Quantity)[1:]})
-            reading = Reading(first["references"], first["caveat"], float(first["alarm"]))
+            quantity = MetricInfo(str(name), **{each.name: first[each.name] for each in fields(MetricInfo)[1:]})
+            reading = Interpretation(first["references"], first["caveat"], float(first["alarm"]))
             found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
         return found
 
@@ -238,11 +238,11 @@ def _row_from_json(content: dict[str, Any]) -> Row:
     # Evaluations of earlier versions have no references, caveats or alarms.
     references = {str(name): float(value) for name, value in about.pop("references", {}).items()}
     alarm = about.pop("alarm", None)
-    reading = Reading(references, str(about.pop("caveat", "")), math.inf if alarm is None else float(alarm))
+    reading = Interpretation(references, str(about.pop("caveat", "")), math.inf if alarm is None else float(alarm))
     kind = str(about.pop("kind"))
     values = [math.nan if value is None else float(value) for value in about.pop("values")]
     about["name"] = RENAMED.get(about["name"], about["name"])
-    return Row(Quantity(**about), kind, values, reading)
+    return Row(MetricInfo(**about), kind, values, reading)
 
 
 def _or_none(value: float) -> float | None:

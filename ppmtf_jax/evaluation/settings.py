@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import Settings, build_settings
@@ -18,7 +18,7 @@ class ConfiguredMeasurement(NamedTuple):
 
     measurement: Measurement
     settings: Any
-    quantities: list[Quantity]
+    quantities: list[MetricInfo]
 
     @property
     def names(self) -> list[str]:
@@ -39,10 +39,10 @@ class ConfiguredMeasurement(NamedTuple):
         uniform = self.measurement.uniform
         return self._by_name(uniform(comparison, self.settings)) if uniform else {}
 
-    def readings(self, comparison: Comparison) -> dict[str, Reading]:
+    def readings(self, comparison: Comparison) -> dict[str, Interpretation]:
         """How to read the numbers, by name, from the comparison of the training set."""
         reading = self.measurement.reading
-        found = reading(comparison, self.settings) if reading else [Reading()] * len(self.quantities)
+        found = reading(comparison, self.settings) if reading else [Interpretation()] * len(self.quantities)
         return dict(zip(self.names, found, strict=True))
 
     def _by_name(self, values: Sequence[float]) -> dict[str, float]:
@@ -100,7 +100,7 @@ class EvaluationSettings(Settings, subject="evaluation"):
             raise InputError("metrics and attacks", [problem])
         return found
 
-    def quantities(self) -> dict[str, Quantity]:
+    def quantities(self) -> dict[str, MetricInfo]:
         """The quantities that `evaluate` can give, by name, in order; some need sets with friendships or categories."""
         return {quantity.name: quantity for each in self.measurements() for quantity in each.quantities}
 

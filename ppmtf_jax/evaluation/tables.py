@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ppmtf_jax.data.measurement import Reading
+from ppmtf_jax.data.measurement import Interpretation
 from ppmtf_jax.evaluation.results import Evaluation, Row
 
 MIN_TITLE_WIDTH = 12
@@ -95,7 +95,7 @@ def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation |
     return table
 
 
-def references_text(reading: Reading) -> str:
+def references_text(reading: Interpretation) -> str:
     """References and the alarm of a number, each with two decimals or, if small, two digits."""
     return ", ".join(f"{name} {_rounded(value)}" for name, value in reading.held_against().items())
 

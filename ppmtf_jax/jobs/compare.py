@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.comparable import check_comparable, check_disjoint_users
-from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.evaluation import evaluate
@@ -39,11 +39,11 @@ COMPARED = (DEFAULT_SYSTEM, "ppmtf", "sgd")
 TABLE_FILE, CELLS = "compare.csv", "cells"
 COST = "cost"
 COSTS = (
-    Quantity("share_passed", "Passed the test", "Traces that passed the privacy test.", "share of traces", "none", ""),
-    Quantity("fit_s", "Fit, s", "Time of the fit with compilation.", "s", "lower", ""),
-    Quantity("synthesize_s", "Synthesis, s", "Time of synthesis with compilation.", "s", "lower", ""),
-    Quantity("test_s", "Test, s", "Time of the privacy test with compilation.", "s", "lower", ""),
-    Quantity("peak_mb", "Memory, MB", "Peak of the whole process, with what it loaded earlier.", "MB", "lower", ""),
+    MetricInfo("share_passed", "Passed the test", "Traces that passed the test.", "share of traces", "none", ""),
+    MetricInfo("fit_s", "Fit, s", "Time of the fit with compilation.", "s", "lower", ""),
+    MetricInfo("synthesize_s", "Synthesis, s", "Time of synthesis with compilation.", "s", "lower", ""),
+    MetricInfo("test_s", "Test, s", "Time of the privacy test with compilation.", "s", "lower", ""),
+    MetricInfo("peak_mb", "Memory, MB", "Peak of the whole process, with what it loaded earlier.", "MB", "lower", ""),
 )
 Result = TypeVar("Result")
 Numbers = dict[tuple[str, str], float]

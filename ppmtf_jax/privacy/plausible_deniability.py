@@ -270,11 +270,12 @@ def plausible_deniability_test(
     probabilities in a bin, is e^eta. `privacy.randomized_test` says under which conditions this gives one trace
     differential privacy, and that it gives none to a release as a whole. The noise is OpenDP's, which has no seed.
 
-    In some models many users are equal (`ScoredTraceModel.classes`): all users of SGD without copied events, all users
-    who share a chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c for
-    every eta: its likelihood is the same number for all of them, and one number lies in one bin. So they count without
-    a comparison, and rounding cannot separate them. With a random subset of verifiers, k' >= 1 + the other members of
-    the class in the subset: every trace passes for certain only if the subset has k - 1 others of every class.
+    In some models many users are equal (`ScoredTraceModel.user_classes`): all users of SGD without copied events, all
+    users who share a chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c
+    for every eta: its likelihood is the same number for all of them, and one number lies in one bin. So they count
+    without a comparison, and rounding cannot separate them. With a random subset of verifiers, k' >= 1 + the other
+    members of the class in the subset: every trace passes for certain only if the subset has k - 1 others of every
+    class.
 
     Several processes share the traces, and all get the same outcome; see `join_processes`.
 

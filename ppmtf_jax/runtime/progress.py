@@ -97,8 +97,3 @@ def _estimate(title: str, n_left: int) -> Callable[[int], None]:
                 Console(stderr=True).print(f"{title}: about {in_words(left)} left. Ctrl-C stops the work.")
 
     return advance
-
-
-def _shown(show: bool) -> bool:
-    # Not `Console.is_terminal`, which variables such as FORCE_COLOR set where there is no terminal.
-    return show and sys.stderr.isatty()

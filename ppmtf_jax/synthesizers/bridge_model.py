@@ -160,29 +160,29 @@ class ClusterBridge(ModelOfFields, ScoredTraceModel):
         moved = next_place[jnp.maximum(drawn - self.n_places, 0)]
         return jnp.where(drawn < self.n_places, drawn, moved).astype(jnp.int32)
 
-    def classes(self, n_users: int) -> np.ndarray:
+    def user_classes(self, n_users: int) -> np.ndarray:
         """The clusters: every trace is equally probable for all users of a cluster."""
         return np.asarray(self.cluster)[:n_users]
 
-    def phases(self, n_instants: int) -> np.ndarray:
+    def instant_classes(self, n_instants: int) -> np.ndarray:
         return np.asarray(self.pair_of_instant)[:n_instants]
 
-    def tables(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
+    def user_cache(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
         """The users' clusters."""
         return self.cluster[users]
 
-    def log_first(self, tables: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
-        return jnp.log(self.first[tables, place])
+    def log_first(self, cache: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+        return jnp.log(self.first[cache, place])
 
     def log_next(
-        self, tables: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self, cache: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         weight = self._log_weight(instant, place, next_place)
-        return weight + self._log_scaling(tables, instant, place, next_place)
+        return weight + self._log_scaling(cache, instant, place, next_place)
 
     def log_moves(
         self,
-        tables: Int[Array, " user"],
+        cache: Int[Array, " user"],
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
@@ -190,7 +190,7 @@ class ClusterBridge(ModelOfFields, ScoredTraceModel):
         """Computes the weights, which all clusters share, once."""
         weight = jax.vmap(self._log_weight)(instants, places, next_places)
         over_users = jax.vmap(self._log_scaling, (0, None, None, None))
-        return weight[:, None] + jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, places, next_places)
+        return weight[:, None] + jax.vmap(over_users, (None, 0, 0, 0))(cache, instants, places, next_places)
 
     def _log_weight(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
         pair, slot = self.pair_of_instant[instant], self.slot_of_instant[instant]

@@ -68,7 +68,7 @@ def fit(
         Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
         Where a long fit writes its state, and resumes from. Give the seed too: a fit with another seed is another fit.
-        `jobs.resume.fit_resumably` keeps a drawn seed.
+        `jobs.resumable_fit.fit_resumably` keeps a drawn seed.
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -79,20 +79,20 @@ class TransitionMatrix(ModelOfFields, ScoredTraceModel):
     ) -> Int[Array, ""]:
         return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.transition[place])
 
-    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         return np.zeros(n_users, int)
 
-    def phases(self, n_instants: int) -> Int[np.ndarray, " instant"]:
+    def instant_classes(self, n_instants: int) -> Int[np.ndarray, " instant"]:
         return np.zeros(n_instants, int)
 
-    def tables(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
+    def user_cache(self, users: Int[Array, " user"]) -> Int[Array, " user"]:
         return jnp.zeros_like(users)
 
-    def log_first(self, tables: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: Int[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
         return jnp.log(self.first[place])
 
     def log_next(
-        self, tables: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self, cache: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         return jnp.log(self.transition[place, next_place])
 

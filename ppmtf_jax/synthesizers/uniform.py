@@ -33,20 +33,20 @@ class Uniform(ScoredTraceModel):
     ) -> Int[Array, ""]:
         return self.sample_first(key, user)
 
-    def tables(self, users: Int[Array, " user"]) -> Float[Array, " user"]:
+    def user_cache(self, users: Int[Array, " user"]) -> Float[Array, " user"]:
         """Log-probability of every place."""
         return jnp.full(users.shape, -jnp.log(float(self.n_places)))
 
-    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         return np.zeros(n_users, int)
 
-    def log_first(self, tables: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
-        return tables
+    def log_first(self, cache: Float[Array, ""], place: Int[Array, ""]) -> Float[Array, ""]:
+        return cache
 
     def log_next(
-        self, tables: Float[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self, cache: Float[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
-        return tables
+        return cache
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         return {"n_places": np.asarray(self.n_places)}

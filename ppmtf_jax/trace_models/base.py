@@ -113,51 +113,51 @@ class ScoredTraceModel(MarkovModel):
     """A Markov chain whose log-probabilities are known."""
 
     @abc.abstractmethod
-    def tables(self, users: Int[Array, " user"]) -> Any:
+    def user_cache(self, users: Int[Array, " user"]) -> Any:
         """Arrays that the log-probabilities of some users need repeatedly, with the users along the last axis.
 
         The users are the last axis so that a block of users is contiguous in memory and is computed side by side.
         """
 
     @abc.abstractmethod
-    def log_first(self, tables: Any, place: Int[Array, ""]) -> Float[Array, ""]:
-        """Log-probability of `place` at instant 0, given the tables of one user."""
+    def log_first(self, cache: Any, place: Int[Array, ""]) -> Float[Array, ""]:
+        """Log-probability of `place` at instant 0, given the cache of one user."""
 
     @abc.abstractmethod
     def log_next(
-        self, tables: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self, cache: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
-        """Log-probability of `next_place` at `instant`, given `place` before and the tables of one user."""
+        """Log-probability of `next_place` at `instant`, given `place` before and the cache of one user."""
 
     # The remaining methods are for speed: a model that can do better than the default overrides them.
 
-    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         """A number for each user; two users have the same number if every trace is equally probable for both.
 
         The plausible-deniability test relies on this: it counts all users of a class as plausible if one of them is.
         """
         return np.arange(n_users)
 
-    def phases(self, n_instants: int) -> np.ndarray:
+    def instant_classes(self, n_instants: int) -> np.ndarray:
         """A number for each instant; two instants have the same number if they have the same step probabilities."""
         return np.arange(n_instants)
 
     def log_moves(
         self,
-        tables: Any,
+        cache: Any,
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        """`log_next` of many steps, each to another place, for all users of the tables."""
+        """`log_next` of many steps, each to another place, for all users of the cache."""
         over_users = jax.vmap(self.log_next, (-1, None, None, None))
-        return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, places, next_places)
+        return jax.vmap(over_users, (None, 0, 0, 0))(cache, instants, places, next_places)
 
     def log_stays(
-        self, tables: Any, instants: Int[Array, " step"], places: Int[Array, " step"]
+        self, cache: Any, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
-        """`log_next` of many steps that stay, sorted by place, for all users of the tables."""
-        return self.log_moves(tables, instants, places, places)
+        """`log_next` of many steps that stay, sorted by place, for all users of the cache."""
+        return self.log_moves(cache, instants, places, places)
 
 
 def array_problems(

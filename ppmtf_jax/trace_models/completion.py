@@ -81,9 +81,9 @@ def most_probable_places(
     Notes
     -----
     Time: places^2 operations for each trace and instant, plus places^2 log-probabilities for each class of users
-    (`ScoredTraceModel.classes`) and each run of instants of one phase (`ScoredTraceModel.phases`). Memory: a few
-    matrices of places x places for each thread. Measured on two cores with 400 places and 30 instants: 0.8 s for 500
-    traces if users share a chain (also for random completions), 60 ms per user if each user has her own.
+    (`ScoredTraceModel.user_classes`) and each run of instants of one phase (`ScoredTraceModel.instant_classes`).
+    Memory: a few matrices of places x places for each thread. Measured on two cores with 400 places and 30 instants:
+    0.8 s for 500 traces if users share a chain (also for random completions), 60 ms per user if each user has her own.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _complete(
     # All blocks have the same size, so that only one program is compiled; there is at least one block per thread if the
     # traces suffice.
     size = max(1, min(TRACES_AT_A_TIME // number.shape[1], -(-len(number) // n_threads())))
-    phases = jnp.asarray(model.phases(n_instants), jnp.int32)
+    phases = jnp.asarray(model.instant_classes(n_instants), jnp.int32)
     local_copy = on_each_device((model, phases))
 
     def of_block(block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -206,9 +206,9 @@ def _complete_rows(
 
     def of_row(row: tuple[Array, Array | None, Array]) -> tuple[Array, Array]:
         user, own_keys, traces = row
-        tables = model.tables(user[None])
-        of_first = jax.vmap(model.log_first, (None, 0))(jax.tree.map(lambda leaf: leaf[..., 0], tables), every)
-        matrix_of = partial(_step_matrix, model, tables, every)
+        cache = model.user_cache(user[None])
+        of_first = jax.vmap(model.log_first, (None, 0))(jax.tree.map(lambda leaf: leaf[..., 0], cache), every)
+        matrix_of = partial(_step_matrix, model, cache, every)
 
         def advance(state: tuple[Array, Array, Array], step: tuple[Array, Array, Array]) -> tuple[Any, Any]:
             values, matrix, last_phase = state
@@ -222,39 +222,37 @@ def _complete_rows(
         steps = (instants, phases[1:], traces.T[1:])
         _, (later, peaks) = lax.scan(advance, (begin, matrix, jnp.int32(-1)), steps)
         values = jnp.concatenate([begin[None], later])
-        places = _chosen_backwards(model, tables, values, own_keys, every)
+        places = _chosen_backwards(model, cache, values, own_keys, every)
         return places.T, jnp.concatenate([peak[None], peaks]).T.astype(jnp.float32)
 
     return lax.map(of_row, (users, keys, known))
 
 
-def _step_matrix(
-    model: ScoredTraceModel, tables: Any, every: Array, instant: Array
-) -> Float[Array, "place next_place"]:
-    """Log-probabilities of all steps to an instant, for the one user of the tables."""
+def _step_matrix(model: ScoredTraceModel, cache: Any, every: Array, instant: Array) -> Float[Array, "place next_place"]:
+    """Log-probabilities of all steps to an instant, for the one user of the cache."""
 
     def from_place(place: Array) -> Array:
         at = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(place, every.shape)
-        return model.log_moves(tables, *at, every)[:, 0]
+        return model.log_moves(cache, *at, every)[:, 0]
 
     # Row by row: the intermediate arrays of a model are larger than the row.
     moves = lax.map(from_place, every)
-    stays = model.log_stays(tables, jnp.broadcast_to(instant, every.shape), every)[:, 0]
+    stays = model.log_stays(cache, jnp.broadcast_to(instant, every.shape), every)[:, 0]
     return moves.at[every, every].set(stays.astype(moves.dtype))
 
 
 def _steps_into(
-    model: ScoredTraceModel, tables: Any, every: Array, instant: Array, next_place: Array
+    model: ScoredTraceModel, cache: Any, every: Array, instant: Array, next_place: Array
 ) -> Float[Array, " place"]:
     """One column of `_step_matrix`."""
     at, there = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(next_place, every.shape)
-    moves = model.log_moves(tables, at, every, there)[:, 0]
-    return moves.at[next_place].set(model.log_stays(tables, instant[None], next_place[None])[0, 0].astype(moves.dtype))
+    moves = model.log_moves(cache, at, every, there)[:, 0]
+    return moves.at[next_place].set(model.log_stays(cache, instant[None], next_place[None])[0, 0].astype(moves.dtype))
 
 
 def _chosen_backwards(
     model: ScoredTraceModel,
-    tables: Any,
+    cache: Any,
     values: Float[Array, "instant trace place"],
     keys: Key[Array, " trace"] | None,
     every: Int[Array, " place"],
@@ -270,7 +268,7 @@ def _chosen_backwards(
 
     def back(next_places: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
         instant, before = step
-        columns = lax.map(lambda place: _steps_into(model, tables, every, instant, place), next_places)
+        columns = lax.map(lambda place: _steps_into(model, cache, every, instant, place), next_places)
         places = choose_at(instant - 1, before + columns)
         # Places before an impossible end do not matter: the whole trace is marked as impossible.
         return jnp.maximum(places, 0), places

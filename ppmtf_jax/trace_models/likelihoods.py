@@ -14,16 +14,16 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 
-# Users whose tables are computed together, and steps that are scored together: intermediate arrays fit a core's cache.
+# Users whose cache is computed together, and steps that are scored together: intermediate arrays fit a core's cache.
 USERS_AT_A_TIME = 64
 CHUNK = 512
-# Traces that a thread takes at a time, of users whose tables were computed together.
+# Traces that a thread takes at a time, of users whose cache was computed together.
 TRACES_AT_A_TIME = 64 * USERS_AT_A_TIME
 
 
 def representatives(model: ScoredTraceModel, n_users: int) -> Int[np.ndarray, " user"]:
-    """For each user the first user of the same class (`ScoredTraceModel.classes`), who represents the class."""
-    _, first, number = np.unique(model.classes(n_users), return_index=True, return_inverse=True)
+    """For each user the first user of the same class (`ScoredTraceModel.user_classes`), who represents the class."""
+    _, first, number = np.unique(model.user_classes(n_users), return_index=True, return_inverse=True)
     return first[number]
 
 
@@ -82,7 +82,9 @@ def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, 
     """
     n_places = int(places.max()) + 1
     # The first instant of each phase represents the phase.
-    _, representative, phase = np.unique(model.phases(places.shape[1])[1:], return_index=True, return_inverse=True)
+    _, representative, phase = np.unique(
+        model.instant_classes(places.shape[1])[1:], return_index=True, return_inverse=True
+    )
     instant = (representative + 1)[phase]
     first, first_row = np.unique(places[:, 0], return_inverse=True)
     before, after = places[:, :-1].astype(np.int64), places[:, 1:]
@@ -109,9 +111,9 @@ def log_step_table(
 
     The result overwrites `table`, from `empty_step_table`: a large table costs more to allocate than to fill.
     """
-    tables = model.tables(users)
-    first = _log_firsts(model, tables, steps)
-    stays = model.log_stays(tables, steps.stay_instant, steps.stay_place)
+    cache = model.user_cache(users)
+    first = _log_firsts(model, cache, steps)
+    stays = model.log_stays(cache, steps.stay_instant, steps.stay_place)
     n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
     table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
     # In chunks, so that intermediate arrays stay in the cache; writing each chunk in place saves a copy.
@@ -123,7 +125,7 @@ def log_step_table(
             jax.lax.dynamic_slice_in_dim(column, begin, chunk)
             for column in (steps.move_instant, steps.move_place, steps.move_next_place)
         )
-        rows = model.log_moves(tables, *of_chunk).astype(table.dtype)
+        rows = model.log_moves(cache, *of_chunk).astype(table.dtype)
         return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
 
     return jax.lax.fori_loop(0, n_moves // chunk, write, table) if n_moves else table
@@ -132,12 +134,14 @@ def log_step_table(
 def empty_step_table(model: ScoredTraceModel, n_users: int, steps: Steps) -> Float[Array, "row user"]:
     """An empty table for `log_step_table`."""
     n_rows = len(steps.first_place) + len(steps.stay_place) + len(steps.move_place)
-    first = jax.eval_shape(lambda users: _log_firsts(model, model.tables(users), steps), jnp.zeros(n_users, jnp.int32))
+    first = jax.eval_shape(
+        lambda users: _log_firsts(model, model.user_cache(users), steps), jnp.zeros(n_users, jnp.int32)
+    )
     return jnp.zeros((n_rows, n_users), first.dtype)
 
 
-def _log_firsts(model: ScoredTraceModel, tables: Any, steps: Steps) -> Float[Array, "step user"]:
-    return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(tables, steps.first_place)
+def _log_firsts(model: ScoredTraceModel, cache: Any, steps: Steps) -> Float[Array, "step user"]:
+    return jax.vmap(jax.vmap(model.log_first, (-1, None)), (None, 0))(cache, steps.first_place)
 
 
 def sum_of_rows(table: Float[Array, "row user"], rows: Int[Array, "trace instant"]) -> Float[Array, "trace user"]:
@@ -175,11 +179,11 @@ def _own_steps(
     which: Int[Array, " trace"],
     places: Int[Array, "trace instant"],
 ) -> Float[Array, "trace instant"]:
-    tables = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.tables(users))
+    cache = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), model.user_cache(users))
     instants = jnp.arange(1, places.shape[1])
 
     def one(pair: tuple[Array, Array]) -> Array:
-        table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], tables), pair[1]
+        table, trace = jax.tree.map(lambda leaf: leaf[pair[0]], cache), pair[1]
         rest = jax.vmap(model.log_next, (None, 0, 0, 0))(table, instants, trace[:-1], trace[1:])
         return jnp.concatenate([model.log_first(table, trace[0])[None], rest])
 

@@ -97,11 +97,11 @@ class MetropolisHastings(ScoredTraceModel):
         back = (back_row[place] / back_row.sum()) * (there / here)
         return jnp.where(uniform[1] * forth < back, proposed, place)
 
-    def phases(self, n_instants: int) -> np.ndarray:
+    def instant_classes(self, n_instants: int) -> np.ndarray:
         """Steps depend on an instant's slot alone."""
         return np.asarray(self.slot_of_instant)[:n_instants]
 
-    def tables(self, users: Int[Array, " user"]) -> UserTables:
+    def user_cache(self, users: Int[Array, " user"]) -> UserTables:
         """Row sums and targets; the cost is O(places^2 rank) for each user."""
         rows, visit_rows = self.user[users].T, self.visit_user[users]
         ones = jnp.ones(len(self.next_place), rows.dtype)
@@ -110,55 +110,55 @@ class MetropolisHastings(ScoredTraceModel):
         visits = jnp.einsum("ur,sr,pr->spu", visit_rows, self.slot, self.visit_place)
         return UserTables(rows, row_sum, self._floored_visits(visits))
 
-    def log_first(self, tables: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
-        target = tables.visits[self.slot_of_instant[0]]
+    def log_first(self, cache: UserTables, place: Int[Array, ""]) -> Float[Array, ""]:
+        target = cache.visits[self.slot_of_instant[0]]
         return jnp.log(target[place] / target.sum())
 
     def log_next(
-        self, tables: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self, cache: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
-        target = tables.visits[self.slot_of_instant[instant]]
-        forth = self._proposal(tables, place, next_place)
-        back = self._proposal(tables, next_place, place)
+        target = cache.visits[self.slot_of_instant[instant]]
+        forth = self._proposal(cache, place, next_place)
+        back = self._proposal(cache, next_place, place)
         move = jnp.minimum(forth, back * (target[next_place] / target[place]))
-        return jnp.log(jnp.where(place == next_place, self._stay(tables, target, place), move))
+        return jnp.log(jnp.where(place == next_place, self._stay(cache, target, place), move))
 
-    def _stay(self, tables: UserTables, target: Float[Array, " place"], place: Int[Array, ""]) -> Float[Array, ""]:
+    def _stay(self, cache: UserTables, target: Float[Array, " place"], place: Int[Array, ""]) -> Float[Array, ""]:
         """Probability of staying: the probability of proposing the same place, plus that of all refusals.
 
         The part of the flow a -> b, target(a) proposal(a, b), that exceeds the flow b -> a is refused. The sum of these
         non-negative refusals keeps the digits that 1 - (sum of moves) would lose.
         """
-        row = tables.transition_row
-        out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / tables.row_sum[place], (place,))
+        row = cache.transition_row
+        out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
         back = self._mixed(
-            self._floored(self.place @ (row * self.next_place[place])) / tables.row_sum, (slice(None), place)
+            self._floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
         )
         # A product with ones is a vector operation; a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
 
     def log_moves(
         self,
-        tables: UserTables,
+        cache: UserTables,
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        rows, slots = tables.transition_row, self.slot_of_instant[instants]
+        rows, slots = cache.transition_row, self.slot_of_instant[instants]
 
         def propose(place: Array, next_place: Array) -> Array:
             design = self.place[place] * self.next_place[next_place]
-            personal = self._floored(design @ rows) / tables.row_sum[place]
+            personal = self._floored(design @ rows) / cache.row_sum[place]
             return self._mixed(personal, (place, next_place, None))
 
         forth, back = propose(places, next_places), propose(next_places, places)
-        return jnp.log(jnp.minimum(forth, back * (tables.visits[slots, next_places] / tables.visits[slots, places])))
+        return jnp.log(jnp.minimum(forth, back * (cache.visits[slots, next_places] / cache.visits[slots, places])))
 
     def log_stays(
-        self, tables: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
+        self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
         """Place by place: two rows of the proposal serve all slots of a place."""
-        rows, row_sum, visits = tables
+        rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
         if not len(places):  # JAX cannot index an empty array
             return jnp.zeros((0, n_users), rows.dtype)
@@ -240,9 +240,9 @@ class MetropolisHastings(ScoredTraceModel):
         row = self._floored(self.next_place @ (user_row * self.place[place]))
         return row if self.population is None else self._mixed(row / row.sum(), (place,))
 
-    def _proposal(self, tables: UserTables, place: Array, next_place: Array) -> Float[Array, ""]:
+    def _proposal(self, cache: UserTables, place: Array, next_place: Array) -> Float[Array, ""]:
         design = self.place[place] * self.next_place[next_place]
-        personal = self._floored(design @ tables.transition_row) / tables.row_sum[place]
+        personal = self._floored(design @ cache.transition_row) / cache.row_sum[place]
         return self._mixed(personal, (place, next_place))
 
     def _visits(self, user: Int[Array, ""], slot: Int[Array, ""]) -> Float[Array, " place"]:

@@ -64,28 +64,32 @@ class SharedChain(ScoredTraceModel):
         drawn = jnp.where(total > 0, self.next_place[jnp.minimum(seen, len(self.next_place) - 1)], target)
         return self._copied_or(user, instant, drawn)
 
-    def tables(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
+    def user_cache(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
         """The copied events of the users, which are all that distinguishes users."""
         return self.copied[users].T
 
-    def classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
         """Users with the same copied events; without copied events, everybody."""
         return np.unique(np.asarray(self.copied[:n_users]), axis=0, return_inverse=True)[1]
 
-    def log_first(self, tables: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
+    def log_first(self, cache: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
         # `float` is JAX's default: a quotient of int32 would stay in single precision where double was asked for.
         log_probability = jnp.log(count.astype(float) / self.first_count_before[-1])
-        return self._certain_if_copied(tables, jnp.zeros((), jnp.int32), place, log_probability)
+        return self._certain_if_copied(cache, jnp.zeros((), jnp.int32), place, log_probability)
 
     def log_next(
-        self, tables: Int[Array, " copied"], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
+        self,
+        cache: Int[Array, " copied"],
+        instant: Int[Array, ""],
+        place: Int[Array, ""],
+        next_place: Int[Array, ""],
     ) -> Float[Array, ""]:
-        return self._certain_if_copied(tables, instant, next_place, self._log_shared(instant, place, next_place))
+        return self._certain_if_copied(cache, instant, next_place, self._log_shared(instant, place, next_place))
 
     def log_moves(
         self,
-        tables: Int[Array, "copied user"],
+        cache: Int[Array, "copied user"],
         instants: Int[Array, " step"],
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
@@ -93,7 +97,7 @@ class SharedChain(ScoredTraceModel):
         """Look up once what all users share."""
         shared = jax.vmap(self._log_shared)(instants, places, next_places)
         over_users = jax.vmap(self._certain_if_copied, (-1, None, None, None))
-        return jax.vmap(over_users, (None, 0, 0, 0))(tables, instants, next_places, shared)
+        return jax.vmap(over_users, (None, 0, 0, 0))(cache, instants, next_places, shared)
 
     def _log_shared(self, instant: Array, place: Array, next_place: Array) -> Float[Array, ""]:
         begin, end = self._row(instant, place)

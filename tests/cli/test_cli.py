@@ -26,8 +26,7 @@ from ppmtf_jax.cli.app import app
 from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
-from ppmtf_jax.evaluation import plots
-from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, plots
 from ppmtf_jax.evaluation.registry import FRIENDS, METRICS
 from ppmtf_jax.gibbs.diagnostics import Diagnosis, summarize
 from ppmtf_jax.gibbs.quantities import Quantity
@@ -428,7 +427,7 @@ def test_evaluate_shows_what_passed_beside_all():
 def test_a_release_without_its_key_has_no_owners_to_look_for():
     said = refused("evaluate", "released", *REAL)
     assert "the key of the release; found none. Give it with --key, or leave the attacks out with --no-attacks" in said
-    groups = ("--set", "group_fidelity.min_users=2", "--set", "group_fidelity.n_cells=1")
+    groups = ("--set", "group_tv.min_users=2", "--set", "group_tv.n_cells=1")
     text = works("evaluate", "released", *REAL, "--no-attacks", *groups)
     assert re.search(r"TP-TV +\S+", text)
     # Nobody knows of which training user's group they are.

@@ -13,7 +13,7 @@ import pytest
 
 from ppmtf_jax.attacks import mia_advantage, reid_rate
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError
@@ -304,9 +304,9 @@ def measure_users(comparison: Comparison, settings: NoSettings) -> list[float]:
 def registered() -> Iterator[None]:
     """A metric of two quantities, higher ones better, and an attack: each in one place."""
     about = ("Share of the steps that stay.", "share of steps", "higher", "near Training")
-    stays = (Quantity("stay", "Stay share", *about), Quantity("stay_test", "Stay share of the test users", *about))
+    stays = (MetricInfo("stay", "Stay share", *about), MetricInfo("stay_test", "Stay share of the test users", *about))
     METRICS.register(Measurement("stays", "utility", stays, measure_stays, settings=StaySettings))
-    users = Quantity("seen", "Users seen", "Number of users.", "users", "lower", "few")
+    users = MetricInfo("seen", "Users seen", "Number of users.", "users", "lower", "few")
     ATTACKS.register(Measurement("counting", "privacy", (users,), measure_users))
     yield
     METRICS.remove("stays")
@@ -358,13 +358,13 @@ def planted() -> Iterator[list[Comparison]]:
     """Metrics of which is known whether Uniform is better than Training; with what their reading was asked for."""
     asked = []
 
-    def read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+    def read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
         asked.append(comparison)
         caveats = ["Three users only"] + [""] * (len(PLANTED) - 1)
-        return [Reading({"floor": 0.26, "undefined": math.nan}, caveat, alarm=1.5) for caveat in caveats]
+        return [Interpretation({"floor": 0.26, "undefined": math.nan}, caveat, alarm=1.5) for caveat in caveats]
 
     numbers = list(PLANTED.values())
-    quantities = tuple(Quantity(name, name, "A number.", "1", about[0], "-") for name, about in PLANTED.items())
+    quantities = tuple(MetricInfo(name, name, "A number.", "1", about[0], "-") for name, about in PLANTED.items())
     metric = Measurement(
         "planted",
         "utility",
@@ -373,7 +373,7 @@ def planted() -> Iterator[list[Comparison]]:
         lambda comparison, settings: [each[2] for each in numbers],
         reading=read,
     )
-    leak = Quantity("leak", "Leak", "A number.", "1", "lower", "-")
+    leak = MetricInfo("leak", "Leak", "A number.", "1", "lower", "-")
     attack = Measurement(
         "leak", "privacy", (leak,), lambda comparison, settings: [0.9], lambda comparison, settings: [0.1]
     )
@@ -402,7 +402,7 @@ def test_the_reading_is_asked_for_once_and_carried_everywhere(
     assert asked.traces is train
     assert (asked.n_instants, asked.pool_traces) == (4, True)
     row = next(row for row in evaluation.rows() if row.quantity.name == "lower_fails")
-    assert row.reading == Reading({"floor": 0.26}, f"{UNIFORM_IS_BETTER}\nThree users only", 1.5)
+    assert row.reading == Interpretation({"floor": 0.26}, f"{UNIFORM_IS_BETTER}\nThree users only", 1.5)
     assert row.title == "lower_fails †"
     of_metric = evaluation.table.query("metric == 'lower_fails'")
     assert of_metric["caveat"].tolist() == [row.reading.caveat] * 4
@@ -435,7 +435,7 @@ def test_json_of_an_earlier_version_has_neither_references_nor_caveats(
 
 @pytest.mark.usefixtures("registered")
 def test_two_quantities_of_one_name_are_refused(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    twice = Quantity("seen", "Seen", "Number of users.", "users", "lower", "few")
+    twice = MetricInfo("seen", "Seen", "Number of users.", "users", "lower", "few")
     METRICS.register(Measurement("again", "utility", (twice,), measure_users))
     try:
         with pytest.raises(InputError, match="seen more than once"):

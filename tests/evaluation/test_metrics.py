@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ppmtf_jax.data.measurement import Reading
+from ppmtf_jax.data.measurement import Interpretation
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -218,7 +218,7 @@ def test_uniform_is_what_uniform_distributions_give() -> None:
 # How the numbers are to be read on some data
 
 
-def readings(synthetic: Traces, train: Traces, test: Traces) -> dict[str, Reading]:
+def readings(synthetic: Traces, train: Traces, test: Traces) -> dict[str, Interpretation]:
     rows = evaluate(synthetic, train, test, EvaluationSettings(attacks=False)).rows()
     return {row.quantity.name: row.reading for row in rows}
 
@@ -263,7 +263,7 @@ def test_transitions_are_held_against_never_moving() -> None:
     assert tuple(found[f"tm_emd_{axis}"].references["never moving"] for axis in "yx") == pytest.approx(expected)
     # Where nobody moves the number is undefined, and so is what to hold it against.
     undefined = readings(train, train, still)["tm_emd_y"]
-    assert undefined == Reading()
+    assert undefined == Interpretation()
 
 
 def test_population_has_a_caveat_where_many_slots_are_empty() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -56,7 +56,7 @@ def uniform(name: str, test: Traces) -> float:
     return METRICS[name].uniform(Comparison(test, test, test, PERIOD, pool_traces=True), METRICS[name].settings())[0]
 
 
-def reading(name: str, train: Traces, test: Traces) -> Reading:
+def reading(name: str, train: Traces, test: Traces) -> Interpretation:
     return METRICS[name].reading(Comparison(train, train, test, PERIOD, pool_traces=True), METRICS[name].settings())[0]
 
 
@@ -229,7 +229,7 @@ def test_no_two_events_at_consecutive_instants() -> None:
     assert math.isnan(uniform("stay_difference", gaps))
     assert math.isnan(uniform("row_tv", gaps))
     # Training has no number, and so no caveat.
-    assert reading("row_tv", gaps, gaps) == Reading()
+    assert reading("row_tv", gaps, gaps) == Interpretation()
 
 
 @pytest.mark.parametrize("which", ["traces", "test"])
@@ -266,7 +266,7 @@ def test_one_place() -> None:
 def test_places_at_one_point_are_told(name: str) -> None:
     point = replace(TEST, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
     assert reading(name, point, point).caveat == "All places are at one point: this says nothing"
-    assert reading(name, TEST, TEST) == Reading()
+    assert reading(name, TEST, TEST) == Interpretation()
     assert measured(point, point)[name] == 0
 
 
@@ -275,13 +275,13 @@ def test_rows_that_even_training_does_not_have_are_told() -> None:
     assert reading("row_tv", strangers, TEST).caveat == (
         "The test rows are too sparse to compare: Training itself is at 1.00"
     )
-    assert reading("row_tv", TEST, TEST) == Reading()
+    assert reading("row_tv", TEST, TEST) == Interpretation()
 
 
 def test_windows_of_two_events_are_told() -> None:
     pairs = days_of([0, 1, None, None], [0, 1, None, None], [0, 1, 2, 3])
     assert reading("window_vf_tv", TEST, pairs).caveat.startswith("Most test windows have 2 events")
-    assert reading("window_vf_tv", pairs, TEST) == Reading()
+    assert reading("window_vf_tv", pairs, TEST) == Interpretation()
 
 
 def test_settings_that_mean_nothing_are_refused() -> None:

@@ -15,7 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from ppmtf_jax.attacks.roc import Roc
-from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -332,7 +332,7 @@ def test_bars_show_what_was_given_and_mark_what_was_not() -> None:
 
 
 def test_no_text_of_all_metrics_lies_on_another_or_is_cut_off() -> None:
-    about = Reading({"floor": 0.12, "all alike": 0.5}, "Too few users for this number")
+    about = Interpretation({"floor": 0.12, "all alike": 0.5}, "Too few users for this number")
     numbers = [(each, [0.0012, 0.0017, 0.519, 0.0012]) for each in QUANTITIES.values()]
     columns = ["released", "all", "training", "uniform"]
     figure = plots.utility_bars(evaluation_of(columns, numbers, dict.fromkeys(QUANTITIES, about)))
@@ -346,8 +346,8 @@ def test_no_text_of_all_metrics_lies_on_another_or_is_cut_off() -> None:
 
 
 def test_bars_go_below_0_and_counts_have_none() -> None:
-    bias = Quantity("bias", "Bias", "A number.", "km", "zero", "near 0")
-    count = Quantity("n", "Counted", "A number.", "traces", "none", "-")
+    bias = MetricInfo("bias", "Bias", "A number.", "km", "zero", "near 0")
+    count = MetricInfo("n", "Counted", "A number.", "traces", "none", "-")
     numbers = [(count, [500.0, 500.0, 500.0]), (bias, [-0.6, 0.1, -0.2])]
     figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers))
     panel, *rest = figure.axes
@@ -366,8 +366,8 @@ def test_bars_go_below_0_and_counts_have_none() -> None:
 
 def test_references_are_lines_and_caveats_are_told_below() -> None:
     readings = {
-        "tp_tv": Reading({"floor": 0.26, "everybody alike": 0.9}),
-        "vf_tv": Reading(caveat="Too few users for this number"),
+        "tp_tv": Interpretation({"floor": 0.26, "everybody alike": 0.9}),
+        "vf_tv": Interpretation(caveat="Too few users for this number"),
     }
     numbers = [(QUANTITIES[name], [0.5, 0.4, 0.3]) for name in readings]
     figure = plots.utility_bars(evaluation_of(["synthetic", "training", "uniform"], numbers, readings))
@@ -572,7 +572,7 @@ def test_pass_rates_are_drawn_against_k():
 
 def test_trade_offs_have_a_line_for_each_system_in_each_panel():
     titles = {"tp_tv": "TP-TV", "reid_rate": "Re-identification", "mia_advantage": "Membership"}
-    tv, reid, membership = (Quantity(name, title, "", "TV", "lower", "") for name, title in titles.items())
+    tv, reid, membership = (MetricInfo(name, title, "", "TV", "lower", "") for name, title in titles.items())
     ours = {
         "sgd": {"tp_tv": [0.5, 0.4], "reid_rate": [0.001, 0.1], "mia_advantage": [0.1, 0.2]},
         "ppmtf": {"tp_tv": [0.3], "reid_rate": [0.02], "mia_advantage": [0.0]},

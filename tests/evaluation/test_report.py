@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.cli.app import app
-from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -60,7 +60,7 @@ from tests.evaluation.report_run import N_USERS, SEED, USER, run_small_job
 from tests.support import minutes, places_in_line, to_traces
 
 QUICK = ReportSettings(estimators=("ml",), fast=True)
-FAR = Quantity("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
+FAR = MetricInfo("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
 
 
 @pytest.fixture(scope="module")
@@ -467,14 +467,14 @@ def test_directions_and_floor():
     signed, more = (replace(FAR, direction=direction) for direction in ("zero", "higher"))
     assert gauge(signed, -0.3, 0.1, 0.9, title="").position == pytest.approx((0.3 - 0.1) / (0.9 - 0.1))
     assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
-    with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Reading({"floor": 1.0, "all alike": 3.0}))
+    with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
     assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
     assert with_floor.floor == "1.0000"
-    assert gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Reading({"floor": 1.0})).floor == ""
+    assert gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).floor == ""
 
 
 def test_numbers_that_say_little_decide_nothing():
-    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, title="Far", reading=Reading(caveat="Too few users\nToo far"))
+    with_caveat = gauge(FAR, 9.0, 1.0, 5.0, title="Far", reading=Interpretation(caveat="Too few users\nToo far"))
     assert with_caveat.position is None
     assert with_caveat.caveat == "Too few users. Too far."
     assert gauge(FAR, 1.0, 5.0, 5.05, title="Far").status is Status.UNKNOWN

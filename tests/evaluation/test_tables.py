@@ -9,7 +9,7 @@ import re
 import pytest
 from rich.console import Console
 
-from ppmtf_jax.data.measurement import Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Interpretation, Measurement, MetricInfo
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, format_table
 from ppmtf_jax.evaluation.registry import METRICS, ONE_PERIOD, PUBLISHED
 from ppmtf_jax.evaluation.tables import TableOrList
@@ -61,7 +61,7 @@ def test_no_title_is_cut_off_beside_five_columns() -> None:
 
 
 def test_each_direction_is_told_where_they_differ() -> None:
-    more = Quantity("kept", "Kept", "Share of the traces.", "share of traces", "higher", "near 1")
+    more = MetricInfo("kept", "Kept", "Share of the traces.", "share of traces", "higher", "near 1")
     text = printed(evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4]), (more, [0.5])]))
     assert "near 1 (higher)" in text
     assert "lower is better" in text
@@ -69,9 +69,9 @@ def test_each_direction_is_told_where_they_differ() -> None:
 
 
 def test_what_is_neither_good_nor_bad_is_a_count_and_what_is_best_at_0_may_be_negative() -> None:
-    count = Quantity("n", "Counted", "A number.", "traces", "none", "-")
-    bias = Quantity("bias", "Bias", "A number.", "km", "zero", "near Training")
-    balance = Quantity("balance", "Balance", "A number.", "km", "zero", "near 0")
+    count = MetricInfo("n", "Counted", "A number.", "traces", "none", "-")
+    bias = MetricInfo("bias", "Bias", "A number.", "km", "zero", "near Training")
+    balance = MetricInfo("balance", "Balance", "A number.", "km", "zero", "near 0")
     numbers = [(count, [5000.0, 2.5]), (bias, [-0.25, -1e-9]), (balance, [0.3, 0.1])]
     numbers += [(each, [0.4, 0.4]) for each in QUANTITIES[:3]]
     lines = printed(evaluation_of(["synthetic", "training"], numbers)).splitlines()
@@ -84,13 +84,18 @@ def test_what_is_neither_good_nor_bad_is_a_count_and_what_is_best_at_0_may_be_ne
 
 def test_references_stand_with_the_good_value() -> None:
     references = {"floor": 0.2613, "everybody alike": 0.0123, "nobody": -0.5, "all": 1.0, "few": -0.0}
-    evaluation = evaluation_of(["synthetic"], [(QUANTITIES[2], [0.4])], {QUANTITIES[2].name: Reading(references)})
+    evaluation = evaluation_of(
+        ["synthetic"], [(QUANTITIES[2], [0.4])], {QUANTITIES[2].name: Interpretation(references)}
+    )
     assert "near Training; floor 0.26, everybody alike 0.012, nobody -0.50, all 1, few 0 " in printed(evaluation, 120)
 
 
 def test_a_caveat_marks_its_row_and_its_reason_stands_below_once() -> None:
     assert [each.title for each in QUANTITIES[:3]] == ["TP-TV", "TP-TV-Top50", "TM-EMD-Y"]
-    readings = {QUANTITIES[0].name: Reading(caveat=CAVEAT), QUANTITIES[2].name: Reading(caveat=f"Another.\n{CAVEAT}")}
+    readings = {
+        QUANTITIES[0].name: Interpretation(caveat=CAVEAT),
+        QUANTITIES[2].name: Interpretation(caveat=f"Another.\n{CAVEAT}"),
+    }
     columns = ["released", "all", "training", "uniform"]
     evaluation = evaluation_of(columns, [(each, [0.25] * 4) for each in QUANTITIES[:3]], readings)
     for width in (80, 120):
@@ -107,7 +112,7 @@ def test_a_caveat_marks_its_row_and_its_reason_stands_below_once() -> None:
 
 def test_a_number_worse_than_chance_is_marked_and_told_below() -> None:
     columns = ["released", "training", "uniform"]
-    readings = {QUANTITIES[0].name: Reading(alarm=0.25)}
+    readings = {QUANTITIES[0].name: Interpretation(alarm=0.25)}
     text = printed(evaluation_of(columns, [(QUANTITIES[0], [0.3, 0.9, 0.4])], readings), 120)
     assert "! 0.3000 0.9000 0.4000" in " ".join(text.split())
     assert "! Too high: TP-TV (released 0.3000; alarms above 0.25). These traces reveal" in " ".join(text.split())

@@ -221,18 +221,18 @@ def test_users_of_a_release_are_taken_for_no_training_users(ids, together, tmp_p
     verdicts = plausible_deniability_test(model, synthetic, k=2)
     release = make_release(synthetic, verdicts, keep_users_together=together)
     save_release(release, tmp_path / "release", tmp_path / "key")
-    groups = {"group_fidelity": {"min_users": 2, "n_cells": 1}}
+    groups = {"group_tv": {"min_users": 2, "n_cells": 1}}
     without = EvaluationSettings(attacks=False, settings=groups)
-    assert evaluate(synthetic, train, test, without)["group_fidelity"] >= 0
+    assert evaluate(synthetic, train, test, without)["group_tv"] >= 0
     for traces in (release.traces, Traces.load(tmp_path / "release")):
         assert not set(traces.user_ids) & set(ids)
         # Not even of one training user's id the public ones tell.
         assert all(re.match(prefix, each) for each in traces.user_ids)
-        assert np.isnan(evaluate(on_places(traces, train), train, test, without)["group_fidelity"])
+        assert np.isnan(evaluate(on_places(traces, train), train, test, without)["group_tv"])
         with pytest.raises(InputError, match=r"users of the training set; found others.*read a release with its key"):
             evaluate(on_places(traces, train), train, test)
     ours = load_with_key(tmp_path / "release", tmp_path / "key", train)
-    assert evaluate(ours, train, test, without)["group_fidelity"] >= 0
+    assert evaluate(ours, train, test, without)["group_tv"] >= 0
 
 
 def test_the_date_is_nominal_but_for_the_day_of_the_week(made, synthetic):

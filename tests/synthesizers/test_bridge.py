@@ -36,13 +36,13 @@ def model() -> FittedModel:
 def next_places(model) -> np.ndarray:
     """Probability of each next place, shape (users, instants, places, next places)."""
     chain, users = model.trace_model, jnp.arange(4)
-    tables = chain.tables(users)
+    cache = chain.user_cache(users)
     places = jnp.arange(N_PLACES)
     over_next = jax.vmap(chain.log_next, (None, None, None, 0))
     over_places = jax.vmap(over_next, (None, None, 0, None))
     over_instants = jax.vmap(over_places, (None, 0, None, None))
     over_users = jax.jit(jax.vmap(over_instants, (0, None, None, None)))
-    log = over_users(tables, jnp.arange(1, PERIOD), places, places)
+    log = over_users(cache, jnp.arange(1, PERIOD), places, places)
     return np.exp(np.asarray(log))
 
 
@@ -91,7 +91,7 @@ def test_users_of_a_cluster_are_equal_to_the_last_bit(model):
     synthetic = synthesize(model, seed=1)
     places = synthetic.place.reshape(-1, PERIOD)
     log_likelihood = pairwise_log_likelihood(model.trace_model, np.arange(model.n_users), places)
-    cluster = model.trace_model.classes(model.n_users)
+    cluster = model.trace_model.user_classes(model.n_users)
     for number in range(2):
         members = log_likelihood[:, cluster == number]
         assert (members == members[:, :1]).all()

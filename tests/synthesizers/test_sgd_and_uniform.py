@@ -66,11 +66,11 @@ def copied_events(train: Traces, n_copied: int) -> dict[tuple[int, int], int]:
 @jax.jit
 def log_probabilities(model: ScoredTraceModel) -> tuple[jax.Array, jax.Array]:
     """Of each first place, shape (users, places), and of each step, shape (users, instants, places, places)."""
-    tables, every = model.tables(jnp.arange(USERS)), jnp.arange(PLACES)
+    cache, every = model.user_cache(jnp.arange(USERS)), jnp.arange(PLACES)
     over_firsts = jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None))
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
     over_steps = jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (-1, None, None, None))
-    return over_firsts(tables, every), over_steps(tables, jnp.arange(1, PERIOD), every, every)
+    return over_firsts(cache, every), over_steps(cache, jnp.arange(1, PERIOD), every, every)
 
 
 def all_probabilities(model: ScoredTraceModel) -> tuple[np.ndarray, np.ndarray]:
@@ -125,14 +125,14 @@ def test_classes_are_the_users_with_the_same_copied_events(train, n_copied):
     model = fit(train, "sgd", SGDSettings(n_copied)).trace_model
     copied = copied_events(train, n_copied)
     rows = [[copied.get((user, instant)) for instant in range(n_copied)] for user in range(USERS)]
-    classes = model.classes(USERS)
+    classes = model.user_classes(USERS)
     np.testing.assert_array_equal(classes[:, None] == classes, [[a == b for b in rows] for a in rows])
     assert classes[0] == classes[2]
     assert len(set(classes.tolist())) == (1 if n_copied == 0 else len({tuple(row) for row in rows}))
     twin = [np.flatnonzero(classes == own)[0] for own in classes]
     for ours in all_probabilities(model):
         np.testing.assert_array_equal(ours, ours[twin])
-    np.testing.assert_array_equal(model.classes(1), [0])
+    np.testing.assert_array_equal(model.user_classes(1), [0])
 
 
 def test_events_are_copied_where_there_are_any(train):
@@ -160,4 +160,4 @@ def test_uniform(train):
     first, step = all_probabilities(fitted.trace_model)
     np.testing.assert_allclose(first, 1 / PLACES, rtol=1e-6)
     np.testing.assert_allclose(step, 1 / PLACES, rtol=1e-6)
-    assert len(set(fitted.trace_model.classes(USERS))) == 1
+    assert len(set(fitted.trace_model.user_classes(USERS))) == 1

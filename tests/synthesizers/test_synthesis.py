@@ -53,15 +53,15 @@ class Walk(ScoredTraceModel):
         jumps = jax.random.bernoulli(key, self.jump[user])
         return (place + self.stride + jumps) % PLACES
 
-    def tables(self, users):
+    def user_cache(self, users):
         return {"start": users % PLACES, "jump": self.jump[users]}
 
-    def log_first(self, tables, place):
-        return jnp.where(place == tables["start"], 0.0, -jnp.inf).astype(self.jump.dtype)
+    def log_first(self, cache, place):
+        return jnp.where(place == cache["start"], 0.0, -jnp.inf).astype(self.jump.dtype)
 
-    def log_next(self, tables, instant, place, next_place):
+    def log_next(self, cache, instant, place, next_place):
         moved = (next_place - place - self.stride) % PLACES
-        probability = jnp.where(moved == 0, 1 - tables["jump"], jnp.where(moved == 1, tables["jump"], 0))
+        probability = jnp.where(moved == 0, 1 - cache["jump"], jnp.where(moved == 1, cache["jump"], 0))
         return jnp.log(probability)
 
     def to_arrays(self):

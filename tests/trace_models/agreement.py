@@ -16,11 +16,11 @@ FALSE_ALARM = 1e-6
 def log_rows(model: ScoredTraceModel, user: jax.Array, n_instants: int, n_places: int) -> tuple[jax.Array, jax.Array]:
     """Log-probabilities of first and of next places, shapes (places,) and (instants - 1, places, places)."""
     every, instants = jnp.arange(n_places), jnp.arange(1, n_instants)
-    tables = jax.tree.map(lambda leaf: leaf[..., 0], model.tables(user[None]))
-    first = jax.vmap(model.log_first, (None, 0))(tables, every)
+    cache = jax.tree.map(lambda leaf: leaf[..., 0], model.user_cache(user[None]))
+    first = jax.vmap(model.log_first, (None, 0))(cache, every)
     from_place = jax.vmap(model.log_next, (None, None, None, 0))
     at_instant = jax.vmap(from_place, (None, None, 0, None))
-    return first, jax.vmap(at_instant, (None, 0, None, None))(tables, instants, every, every)
+    return first, jax.vmap(at_instant, (None, 0, None, None))(cache, instants, every, every)
 
 
 def worst_disagreement(

@@ -75,14 +75,14 @@ class ChainOfEach(ScoredOnly):
     first: jax.Array
     next: jax.Array
 
-    def tables(self, users):
+    def user_cache(self, users):
         return self.first[:, users], self.next[..., users]
 
-    def log_first(self, tables, place):
-        return jnp.log(tables[0][place])
+    def log_first(self, cache, place):
+        return jnp.log(cache[0][place])
 
-    def log_next(self, tables, instant, place, next_place):
-        return jnp.log(tables[1][place, next_place])
+    def log_next(self, cache, instant, place, next_place):
+        return jnp.log(cache[1][place, next_place])
 
 
 @jax.tree_util.register_dataclass
@@ -92,13 +92,13 @@ class ChainOfEachClass(ChainOfEach):
 
     class_of_user: jax.Array
 
-    def classes(self, n_users):
+    def user_classes(self, n_users):
         return np.asarray(self.class_of_user[:n_users])
 
-    def tables(self, users):
+    def user_cache(self, users):
         numbers = self.class_of_user[users]
         first_user = jnp.argmax(self.class_of_user == numbers[:, None], axis=1)
-        return jax.tree.map(lambda table: jnp.where(users == first_user, table, jnp.nan), super().tables(numbers))
+        return jax.tree.map(lambda table: jnp.where(users == first_user, table, jnp.nan), super().user_cache(numbers))
 
 
 def random_class_model(rng: np.random.Generator, class_of_user: np.ndarray, n_places: int) -> ChainOfEachClass:

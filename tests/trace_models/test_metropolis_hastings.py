@@ -89,12 +89,12 @@ def test_the_factors_test_both_floors(factors):
 @pytest.mark.parametrize("mix", MIXES)
 def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
     model = make_model(factors, mix=mix)
-    tables = jax.jit(model.tables)(jnp.arange(USERS))
+    cache = jax.jit(model.cache)(jnp.arange(USERS))
     every = jnp.arange(PLACES)
-    first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None)))(tables, every)
+    first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None)))(cache, every)
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
     over_all = jax.jit(jax.vmap(jax.vmap(over_places, (None, 0, None, None)), (-1, None, None, None)))
-    step = over_all(tables, jnp.arange(1, 4), every, every)
+    step = over_all(cache, jnp.arange(1, 4), every, every)
     assert step.dtype == first.dtype == jnp.float64
     for user in range(USERS):
         target, _ = naive_chain(factors, user, SLOT_OF_INSTANT[0], mix)
@@ -114,15 +114,15 @@ def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
 def test_many_steps_of_many_users_at_once(factors, mix):
     """Against the definition, step by step and user by user; not all places stay, and not in all slots."""
     model = make_model(factors, mix=mix)
-    tables = jax.jit(model.tables)(jnp.arange(USERS))
+    cache = jax.jit(model.cache)(jnp.arange(USERS))
     instants, places, next_places = (i.ravel() for i in np.meshgrid([1, 3], np.arange(PLACES), np.arange(PLACES)))
     moves = (jnp.asarray(x[places != next_places]) for x in (instants, places, next_places))
     stays = jnp.array([1, 3, 3, 1, 3]), jnp.array([0, 0, 2, 6, 6])
     for steps, many in ((moves, model.log_moves), (stays, model.log_stays)):
         steps = tuple(steps)
-        ours = jax.jit(many)(tables, *steps)
+        ours = jax.jit(many)(cache, *steps)
         one = jax.vmap(jax.vmap(model.log_next, (-1, None, None, None)), (None, 0, 0, 0))
-        np.testing.assert_allclose(ours, jax.jit(one)(tables, *steps[:2], steps[-1]), rtol=1e-11)
+        np.testing.assert_allclose(ours, jax.jit(one)(cache, *steps[:2], steps[-1]), rtol=1e-11)
 
 
 def test_staying_has_a_probability_in_single_precision_too():
@@ -145,10 +145,10 @@ def test_staying_has_a_probability_in_single_precision_too():
     model = MetropolisHastings(
         **{name: jnp.asarray(x, jnp.float32) for name, x in factors.items()}, slot_of_instant=jnp.zeros(2, jnp.int32)
     )
-    tables = jax.jit(model.tables)(jnp.zeros(1, jnp.int32))
-    stays = jax.jit(model.log_stays)(tables, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
-    tables = jax.tree.map(lambda leaf: leaf[..., 0], tables)
-    log_next = jax.jit(model.log_next)(tables, zero, zero, zero)
+    cache = jax.jit(model.cache)(jnp.zeros(1, jnp.int32))
+    stays = jax.jit(model.log_stays)(cache, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
+    cache = jax.tree.map(lambda leaf: leaf[..., 0], cache)
+    log_next = jax.jit(model.log_next)(cache, zero, zero, zero)
     np.testing.assert_allclose(jnp.exp(log_next), 1e-8 / (n - 1), rtol=1e-5)
     np.testing.assert_allclose(jnp.exp(stays), 1e-8 / (n - 1), rtol=1e-5)
 

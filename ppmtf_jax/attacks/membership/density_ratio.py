@@ -17,7 +17,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.trace_densities import Density, joined, log_density_per_event, windows_of
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.data.comparable import check_disjoint_users
-from ppmtf_jax.data.measurement import Comparison, Measurement, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import same_period
 from ppmtf_jax.errors import InputError, Problem
@@ -101,11 +101,11 @@ def _measure(comparison: Comparison, settings: DensityRatioSettings) -> list[flo
     return [density_ratios(comparison.traces, comparison.train, comparison.test, settings, SEED).roc.auc]
 
 
-def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Reading]:
+def _read(comparison: Comparison, settings: DensityRatioSettings) -> list[Interpretation]:
     if not _can_be_measured(comparison):
-        return [Reading()]
+        return [Interpretation()]
     n_others = comparison.test.n_users - _n_reference(comparison.test.n_users, settings.reference_fraction)
-    return [Reading(alarm=MEMBERSHIP_AUC.alarm(people_of_both(comparison.train.n_users, n_others)))]
+    return [Interpretation(alarm=MEMBERSHIP_AUC.alarm(people_of_both(comparison.train.n_users, n_others)))]
 
 
 def _can_be_measured(comparison: Comparison) -> bool:
@@ -119,7 +119,7 @@ ATTACKS.register(
         "density_ratio",
         "privacy",
         (
-            Quantity(
+            MetricInfo(
                 "density_ratio_auc",
                 "Density-ratio AUC",
                 "How often a training user's real traces look more like the synthetic traces, compared with usual "

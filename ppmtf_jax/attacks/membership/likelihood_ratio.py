@@ -14,7 +14,7 @@ from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_adv
 from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
-from ppmtf_jax.data.measurement import Comparison, Measurement, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import ADVANTAGE, people_of_both
@@ -160,9 +160,9 @@ def _measure(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [membership_advantage(*scores), membership_chance(*scores), n_attacked]
 
 
-def _read(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     alarm = ADVANTAGE.alarm(people_of_both(comparison.train.n_users, comparison.test.n_users))
-    return [Reading(alarm=alarm), Reading(), Reading()]
+    return [Interpretation(alarm=alarm), Interpretation(), Interpretation()]
 
 
 ATTACKS.register(
@@ -170,7 +170,7 @@ ATTACKS.register(
         "membership",
         "privacy",
         (
-            Quantity(
+            MetricInfo(
                 "mia_advantage",
                 "Membership advantage",
                 "True minus false positive rate of the best guess at who was a training user. The attacker knows all "
@@ -180,7 +180,7 @@ ATTACKS.register(
                 "near chance",
                 NO_TRANSITIONS,
             ),
-            Quantity(
+            MetricInfo(
                 "mia_chance",
                 "Membership advantage by chance",
                 "Expected advantage if membership has no effect: the mean over random splits of the users.",
@@ -189,7 +189,7 @@ ATTACKS.register(
                 "-",
                 NO_TRANSITIONS,
             ),
-            Quantity(
+            MetricInfo(
                 "n_attacked",
                 "Traces attacked",
                 "Number of attacked traces. The membership advantage depends on it.",

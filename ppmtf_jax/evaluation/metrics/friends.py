@@ -31,7 +31,7 @@ from ppmtf_jax.colocation.metrics import (
     degrees_in_part,
     pairs_together,
 )
-from ppmtf_jax.data.measurement import Comparison, NoSettings, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, NoSettings
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
@@ -264,20 +264,20 @@ def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
 # How to read them
 
 
-def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_meetings = comparison.statistic(Encounters.of, comparison.test).n_meetings
-    few = Reading(caveat=f"Test friends meet {n_meetings} times only" if n_meetings < MIN_COUNTED else "")
-    return [Reading() if each.name == "stranger_rate" else few for each in MEETINGS]
+    few = Interpretation(caveat=f"Test friends meet {n_meetings} times only" if n_meetings < MIN_COUNTED else "")
+    return [Interpretation() if each.name == "stranger_rate" else few for each in MEETINGS]
 
 
-def _read_places(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read_places(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     return _read_meetings(comparison, settings)[-1:]
 
 
-def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_pairs = comparison.statistic(FriendGraph.of, comparison.test).n_pairs
     few = f"There are {n_pairs} friendships among the test users only"
-    return [Reading(caveat=few if n_pairs < MIN_COUNTED else "")] * len(GRAPH)
+    return [Interpretation(caveat=few if n_pairs < MIN_COUNTED else "")] * len(GRAPH)
 
 
 # Registered

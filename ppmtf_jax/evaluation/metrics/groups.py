@@ -19,7 +19,7 @@ import pandas as pd
 from annotated_types import Ge
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from
@@ -194,12 +194,12 @@ def _uniform(comparison: Comparison, settings: GroupSettings) -> list[float]:
     return [groups.uniform() if len(groups.n_users) else math.nan]
 
 
-def _reading(comparison: Comparison, settings: GroupSettings) -> list[Reading]:
+def _reading(comparison: Comparison, settings: GroupSettings) -> list[Interpretation]:
     groups = _groups(comparison, settings)
     if not len(groups.n_users):
-        return [Reading(caveat=NO_GROUP)]
+        return [Interpretation(caveat=NO_GROUP)]
     references = {"floor": groups.floor(), "all alike": groups.alike()}
-    return [Reading(references, read_places(comparison, settings)[0].caveat)]
+    return [Interpretation(references, read_places(comparison, settings)[0].caveat)]
 
 
 register_utility(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, weighted_mean
 from ppmtf_jax.evaluation.metrics.windows import (
@@ -66,14 +66,14 @@ def _measure_shares(comparison: Comparison, settings: NoSettings) -> list[float]
     return [share_variation(windows, *real)]
 
 
-def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_events = real_windows(comparison, comparison.test).events_per_window()
     is_coarse = len(n_events) and np.median(n_events) <= MIN_WINDOW_EVENTS
-    return [Reading(caveat=COARSE_SHARES if is_coarse else "")]
+    return [Interpretation(caveat=COARSE_SHARES if is_coarse else "")]
 
 
 register_utility(
-    Quantity(
+    MetricInfo(
         "distinct_w1",
         "Distinct places",
         "Wasserstein distance between how many different places synthetic and test users see in one period.",
@@ -85,7 +85,7 @@ register_utility(
     measure=wasserstein_from_test(distinct_places),
 )
 register_utility(
-    Quantity(
+    MetricInfo(
         "top_place_w1",
         "Top place",
         "Wasserstein distance between the shares of a period that synthetic and test users spend at their most "

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import total_variation
 from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
@@ -87,11 +87,11 @@ def _variations(population: np.ndarray, comparison: Comparison, settings: Popula
     return [total_variation(population, test), _top_variation(population, test, settings.n_top)]
 
 
-def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Reading]:
+def _reading(comparison: Comparison, settings: PopulationSettings) -> list[Interpretation]:
     test = comparison.test
     empty = 1 - len(np.unique(test.slot)) / test.time_grid.n_slots
     caveat = f"{empty:.0%} of the slots have no test event and count as uniform, so scattered traces score well there"
-    return [Reading(caveat=caveat if empty > LARGE_PART else "")] * 2
+    return [Interpretation(caveat=caveat if empty > LARGE_PART else "")] * 2
 
 
 register_utility(

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity
+from ppmtf_jax.data.measurement import Comparison, MetricInfo, NoSettings
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.metrics.windows import NO_STEPS, distance_from_test, real_windows, wasserstein_from_test
 from ppmtf_jax.evaluation.registry import NEAR_TRAINING, difference_quantity, register_utility
@@ -56,7 +56,7 @@ register_utility(
     uniform=_uniform_stays,
 )
 register_utility(
-    Quantity(
+    MetricInfo(
         "move_interval_w1_h",
         "Move interval, h",
         "Wasserstein distance between how long synthetic and test users are at a place without a break, as far "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
@@ -109,7 +109,7 @@ def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[floa
     return _distances(onward, expected, comparison.statistic(Traces.has_transitions, comparison.test))
 
 
-def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Reading]:
+def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:
     """The reference is the value of traces that never move, since sparse test traces reward these."""
     test = comparison.test
     axes = _axes(test.places, settings)
@@ -119,11 +119,11 @@ def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Readi
     caveat = f"{empty:.0%} of the places have no test step and count as stayed at, so traces that stay score well there"
     # Where nobody moves at all, the metric is undefined and says why.
     caveat = caveat if LARGE_PART < empty < 1 else ""
-    return [Reading({"never moving": value}, caveat) for value in never_moving]
+    return [Interpretation({"never moving": value}, caveat) for value in never_moving]
 
 
 register_utility(
-    Quantity(
+    MetricInfo(
         "tm_emd_y",
         "TM-EMD-Y",
         "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
@@ -133,7 +133,7 @@ register_utility(
         NEAR_TRAINING,
         NO_TEST_TRANSITIONS,
     ),
-    Quantity(
+    MetricInfo(
         "tm_emd_x",
         "TM-EMD-X",
         "The same in bins of longitude.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.data.measurement import Comparison, NoSettings, Quantity, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.distributions import (
     pair_counts,
@@ -148,11 +148,11 @@ def _uniform_rows(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [weighted_mean(row_variation_from(1 / comparison.test.n_places, row_shares(counts)), counts.sum(axis=1))]
 
 
-def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Reading]:
+def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     (training,) = _measure_rows(comparison, settings)
     if not training >= SPARSE_ROWS:
-        return [Reading()]
-    return [Reading(caveat=f"The test rows are too sparse to compare: Training itself is at {training:.2f}")]
+        return [Interpretation()]
+    return [Interpretation(caveat=f"The test rows are too sparse to compare: Training itself is at {training:.2f}")]
 
 
 register_utility(
@@ -167,7 +167,7 @@ register_utility(
     reading=read_places,
 )
 register_utility(
-    Quantity(
+    MetricInfo(
         "radius_w1_km",
         "Gyration, km",
         "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "

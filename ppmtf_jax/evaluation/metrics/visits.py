@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
 from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
@@ -93,11 +93,11 @@ def _n_instants_covered(traces: Traces) -> np.ndarray:
     return (last_instant - first_instant + 1)[n_events[traces.user[first]] >= MIN_USER_EVENTS]
 
 
-def _reading(comparison: Comparison, settings: VisitSettings) -> list[Reading]:
+def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
     covered = np.concatenate([_n_instants_covered(each) for each in (comparison.train, comparison.test)])
     longer = np.mean(covered > comparison.n_instants) if len(covered) else 0.0
     caveat = f"{longer:.0%} of the real users have longer traces than synthetic ones, so their shares do not compare"
-    return [Reading(caveat=caveat if longer > LARGE_PART else "")]
+    return [Interpretation(caveat=caveat if longer > LARGE_PART else "")]
 
 
 register_utility(

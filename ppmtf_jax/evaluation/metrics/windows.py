@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Comparison, Reading
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import wasserstein
@@ -67,10 +67,10 @@ def wasserstein_from_test(statistic: Callable[[Windows], np.ndarray]) -> Measure
     return distance_from_test(lambda windows, test: wasserstein(statistic(windows), statistic(test)))
 
 
-def read_places(comparison: Comparison, settings: Any) -> list[Reading]:
+def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
     """A caveat where all places are at one point, so that there is no distance."""
     is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
-    return [Reading(caveat=ONE_POINT if is_point else "")]
+    return [Interpretation(caveat=ONE_POINT if is_point else "")]
 
 
 def _windows(traces: Traces) -> Windows:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.evaluation.plots.style import LOWER, coloured, panels
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ MARKS = "osD^vP*X"
 
 def trade_offs(
     points: Points,
-    utility: Sequence[Quantity],
-    privacy: Sequence[Quantity],
+    utility: Sequence[MetricInfo],
+    privacy: Sequence[MetricInfo],
     *,
     published: Points | None = None,
     references: Mapping[str, Mapping[str, float]] | None = None,
@@ -33,7 +33,7 @@ def trade_offs(
     ----------
     points : mapping of str to a mapping of str to sequences of float
         Values along a setting, by synthesizer and name of the quantity.
-    utility, privacy : sequences of Quantity
+    utility, privacy : sequences of MetricInfo
         A row of panels for each of privacy, a column for each of utility.
     published : mapping, optional
         As `points`, with the same names; drawn hollow and dashed, in the same colour.
@@ -42,15 +42,15 @@ def trade_offs(
 
     Examples
     --------
-    >>> tv = Quantity("tp_tv", "TP-TV", "How far the population is off.", "TV", "lower", "near Training")
-    >>> reid = Quantity("reid_rate", "Re-identification", "Share of traces.", "share", "lower", "near Uniform")
+    >>> tv = MetricInfo("tp_tv", "TP-TV", "How far the population is off.", "TV", "lower", "near Training")
+    >>> reid = MetricInfo("reid_rate", "Re-identification", "Share of traces.", "share", "lower", "near Uniform")
     >>> figure = trade_offs({"sgd": {"tp_tv": [0.45, 0.44], "reid_rate": [0.001, 0.074]}}, [tv], [reid])
     >>> figure.axes[0].get_xscale(), len(figure.axes[0].lines)
     ('log', 1)
     """
     official = published or {}
 
-    def draw(ax: matplotlib.axes.Axes, private: Quantity, useful: Quantity) -> None:
+    def draw(ax: matplotlib.axes.Axes, private: MetricInfo, useful: MetricInfo) -> None:
         _draw_lines(ax, private.name, useful.name, points, official)
         for (name, numbers), mark in zip((references or {}).items(), "x+1234" * len(references or {}), strict=False):
             point = numbers[private.name], numbers[useful.name]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ppmtf_jax.data.measurement import Quantity, Reading
+from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM
@@ -30,13 +30,13 @@ DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "closest
 
 
 def gauge(
-    quantity: Quantity,
+    quantity: MetricInfo,
     synthetic: float,
     training: float,
     uniform: float,
     *,
     title: str,
-    reading: Reading = Reading(),
+    reading: Interpretation = Interpretation(),
 ) -> Gauge:
     """A number between Training and Uniform.
 
@@ -98,7 +98,7 @@ def _way(position: float) -> str:
     return f"{percent(position)} of the way from real traces to random places"
 
 
-def _loss(quantity: Quantity, value: float) -> float:
+def _loss(quantity: MetricInfo, value: float) -> float:
     return {"lower": value, "higher": -value, "zero": abs(value)}.get(quantity.direction, math.nan)
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from scipy import stats
 
-from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.evaluation.metrics.population import N_TOP
 from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Table, percent
@@ -16,7 +16,7 @@ from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
 N_SHOWN = 10
-RANK = Quantity(
+RANK = MetricInfo(
     "place_rank",
     "Spearman's rank correlation",
     f"Whether the {N_TOP} places that test users visit most are in the same order: 1 is the same, 0 no relation.",

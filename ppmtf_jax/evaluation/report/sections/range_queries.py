@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.measurement import Quantity
+from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.evaluation.plots.curves import LOOKS, REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.evaluation.plots.style import DIM, LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Picture
@@ -21,7 +21,7 @@ SMALLEST_SIDE, LARGEST_SIDE = 0.1, 0.5
 """Side of the box, as a share of that of the box around all places."""
 SANITY_BOUND = 0.01
 """Least divisor of a relative error, as a share of all events, so that tiny answers do not outweigh all others."""
-ERROR = Quantity(
+ERROR = MetricInfo(
     "range_query_error",
     "Range-query error",
     f"Mean relative error of {N_QUERIES} random questions: which share of the events is in this box, at these hours?",
