@@ -97,7 +97,7 @@ def fitted(
 ) -> Clusters:
     """Clusters of visits at places in line."""
     space, grid, rng = in_line(visits.n_places), minutes(visits.n_slots), np.random.default_rng(seed)
-    options = {"time_grid": grid, "min_users": min_users, "random": rng, "n_sweeps": 8}
+    options = {"time_grid": grid, "min_users": min_users, "random": rng, "n_sweeps": n_sweeps}
     return fit_clusters(visits, shares(visits), space, smoothing, **options)
 
 
@@ -161,8 +161,9 @@ def test_two_sweeps_of_em_are_those_of_plain_loops(space, blur_km):
     np.add.at(counts, (visits.slot, visits.place), visits.count[:, None] * weight[visits.user])
     for _ in range(2):
         theta = theta_by_loop(counts, population, space, smoothing, grid)
+        share = counts.sum(axis=(0, 1)) / counts.sum()
         of_users, counts = sweep_by_loop(visits, weight, theta)
-        weight = of_users + PRIOR_VISITS * 4 * of_users.sum(axis=0) / of_users.sum()
+        weight = of_users + PRIOR_VISITS * 4 * share
         weight /= weight.sum(axis=1, keepdims=True)
     theta = theta_by_loop(counts, population, space, smoothing, grid)
     # Single precision, sums of some hundred terms.

@@ -77,7 +77,7 @@ INTO_WHAT_IS_GIVEN = {
     "gibbs/run.py",
     "jobs/steps.py",
     "runtime/folders.py",
-    "synthesizers/fitted_model.py",
+    "synthesizers/model_folder.py",
 }
 # And these nothing that stays: a text, a file of the system.
 NO_FILE = {"jobs/compare.py", "evaluation/report/rendering.py", "runtime/memory.py"}

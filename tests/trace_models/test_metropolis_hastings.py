@@ -89,7 +89,7 @@ def test_the_factors_test_both_floors(factors):
 @pytest.mark.parametrize("mix", MIXES)
 def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
     model = make_model(factors, mix=mix)
-    cache = jax.jit(model.cache)(jnp.arange(USERS))
+    cache = jax.jit(model.user_cache)(jnp.arange(USERS))
     every = jnp.arange(PLACES)
     first = jax.jit(jax.vmap(jax.vmap(model.log_first, (None, 0)), (-1, None)))(cache, every)
     over_places = jax.vmap(jax.vmap(model.log_next, (None, None, None, 0)), (None, None, 0, None))
@@ -114,7 +114,7 @@ def test_log_probabilities_are_those_of_the_whole_matrix(factors, mix):
 def test_many_steps_of_many_users_at_once(factors, mix):
     """Against the definition, step by step and user by user; not all places stay, and not in all slots."""
     model = make_model(factors, mix=mix)
-    cache = jax.jit(model.cache)(jnp.arange(USERS))
+    cache = jax.jit(model.user_cache)(jnp.arange(USERS))
     instants, places, next_places = (i.ravel() for i in np.meshgrid([1, 3], np.arange(PLACES), np.arange(PLACES)))
     moves = (jnp.asarray(x[places != next_places]) for x in (instants, places, next_places))
     stays = jnp.array([1, 3, 3, 1, 3]), jnp.array([0, 0, 2, 6, 6])
@@ -145,7 +145,7 @@ def test_staying_has_a_probability_in_single_precision_too():
     model = MetropolisHastings(
         **{name: jnp.asarray(x, jnp.float32) for name, x in factors.items()}, slot_of_instant=jnp.zeros(2, jnp.int32)
     )
-    cache = jax.jit(model.cache)(jnp.zeros(1, jnp.int32))
+    cache = jax.jit(model.user_cache)(jnp.zeros(1, jnp.int32))
     stays = jax.jit(model.log_stays)(cache, jnp.zeros(1, jnp.int32), jnp.zeros(1, jnp.int32))
     cache = jax.tree.map(lambda leaf: leaf[..., 0], cache)
     log_next = jax.jit(model.log_next)(cache, zero, zero, zero)
