@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Check-ins: what survives the privacy test?
 #
-# Check-ins are sparse: most people tell where they are once or twice a day. Murakami et al. (PETS 2021) ask on
-# Foursquare's check-ins what traces are still worth once only the plausibly deniable ones are left (Fig. 10), whether
-# people still have their regular places (Fig. 11), and whether groups of people can still be told apart (Fig. 12). Here
-# are these pictures, for the published method, PPMTF, beside two others.
+# Check-ins are sparse: most people record where they are only once or twice a day. Murakami et al. (PETS 2021) ask
+# three questions about Foursquare's check-ins. How useful are the traces that pass the privacy test (Fig. 10)? Do
+# people still have their regular places (Fig. 11)? Can groups of people still be told apart (Fig. 12)? This notebook
+# draws these figures for the published method, PPMTF, and for two others.
 
 # %%
 # Only in Google Colab: install the library.
@@ -27,8 +27,9 @@ from ppmtf_jax.evaluation.plots import pass_rate_curves, user_clusters, utility_
 # %% [markdown]
 # ## 1. The data
 #
-# Without any data, a simulated city in which most events are missing. With the Foursquare check-ins of New York
-# (`dataset_TSMC2014_NYC.txt`) give their folder in `folder`, or in the environment variable `PPMTF_DATA`.
+# If you have no data, the notebook uses a simulated city in which most events are missing. If you have the Foursquare
+# check-ins of New York (`dataset_TSMC2014_NYC.txt`), give their folder in `folder`, or in the environment variable
+# `PPMTF_DATA`.
 
 # %%
 folder = os.environ.get("PPMTF_DATA", "")
@@ -48,8 +49,8 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # %% [markdown]
 # ## 2. How many traces pass?
 #
-# A trace passes if at least $k$ users could have made it about equally well, within a factor of $e^\eta$. How many
-# could, is counted once; every $k$ can be read from it.
+# A trace passes if at least $k$ users could have made it about equally well, within a factor of $e^\eta$. The test
+# counts these users once for each trace, and the counts give the result for every $k$.
 
 # %%
 model = fit(train, "ppmtf", settings)
@@ -59,10 +60,10 @@ largest_k = min(200, train.n_users)
 pass_rate_curves({"ppmtf": verdicts.pass_rates(np.arange(1, largest_k + 1))})
 
 # %% [markdown]
-# ## 3. What are those that pass worth? (Fig. 10)
+# ## 3. How useful are the traces that pass? (Fig. 10)
 #
-# The more users must be plausible, the fewer traces are left, and the more these are like everybody's. Lower is better;
-# *Training* is what real traces give, *Uniform* what places at random do.
+# With a larger $k$, fewer traces pass, and those that pass resemble the traces of everybody. Lower is better;
+# *Training* shows the value of real traces, *Uniform* the value of random places.
 
 # %%
 sets = {"no test": synthetic}
@@ -75,9 +76,9 @@ utility_bars(evaluate(sets, train, test, EvaluationSettings(attacks=False)))
 # %% [markdown]
 # ## 4. Do people still have their places? (Fig. 11)
 #
-# Somebody who works in an office is there a good part of the day; few are in a park for long. One transition matrix for
-# everybody, as SGD has it, makes all users alike: each is everywhere a little. PPMTF has a chain for each user, the
-# bridge one for each cluster of users.
+# Somebody who works in an office is there for much of the day; few people are in a park for long. SGD has one
+# transition matrix for everybody, so all users are alike: each user spends a little time everywhere. PPMTF has a chain
+# for each user, and the bridge has one for each cluster of users.
 
 # %%
 bridge, sgd = (synthesize(fit(train, system), traces_per_user=1) for system in ("bridge", "sgd"))
@@ -85,18 +86,18 @@ released = synthetic.select_traces(verdicts.passed)
 visit_fraction_panels({"test users": test, "ppmtf, k = 10": released, "bridge": bridge, "sgd": sgd})
 
 # %% [markdown]
-# A synthetic trace is one day with an event at every hour, a real user's events are spread over weeks: shares of real
-# users with few events are coarse. Compare the shapes, and not single bins.
+# A synthetic trace is one day with an event at every hour, but the events of a real user are spread over weeks. If a
+# real user has few events, her shares are coarse. So compare the shapes of the distributions, not single bins.
 #
 # ## 5. Can groups still be told apart? (Fig. 12)
 #
-# A column of PPMTF's factors is a kind of person. These are the columns whose strongest users are least like everybody:
-# where they are in the real and in the released traces, and at which times.
+# A column of PPMTF's factors describes a kind of person. The maps show the columns whose strongest users differ most
+# from everybody else: where these users are in the real and in the released traces, and at which times.
 
 # %%
 user_clusters(model.trace_model, released, train, n_clusters=2)
 
 # %% [markdown]
-# Traces that pass are those that many could have made. So what is special of a group is what a test with a large $k$
-# takes away first: look at these maps at the $k$ that you want, before you choose it. `which_traces` goes on with what
-# people want of traces, `which_synthesizer` with utility against privacy (Fig. 7).
+# Traces pass if many users could have made them. So a test with a large $k$ first removes what is special about a
+# group: look at these maps with the $k$ that you want before you choose it. The notebook `which_traces` shows which
+# traces suit which purpose, and `which_synthesizer` compares utility with privacy (Fig. 7).

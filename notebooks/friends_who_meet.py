@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Friends who meet
 #
-# Traces that are made one by one have no friends in them: nobody waits for anybody, and two who live together are never
-# at home together. `synthesize_colocations` makes people who are friends and meet, under differential privacy, after
-# Narita et al. 2021. This notebook looks at who meets where and when, in real traces and in synthetic ones, and at what
-# privacy costs.
+# If synthetic traces are made one by one, they contain no friends: nobody waits for anybody, and two people who live
+# together are at home at unrelated times. `synthesize_colocations` makes people who are friends and meet, under
+# differential privacy, after Narita et al. 2021. This notebook shows where, when and how often friends meet, in real
+# traces and in synthetic ones, and what privacy costs.
 
 # %%
 # Only in Google Colab: install the library.
@@ -37,14 +37,15 @@ from ppmtf_jax.evaluation.tables import format_table
 # %% [markdown]
 # ## 1. The data
 #
-# Without any data, one day of a simulated city, whose people have friends: mostly neighbours who do the same all day.
-# Half of the people are put aside. Nothing is learned from them, and all is compared with them. A friendship between
-# the two halves is cut, so that everybody has half as many friends as before.
+# If you have no data, the notebook uses one day of a simulated city whose people have friends: mostly neighbours who do
+# the same all day. Half of the people are the test half: nothing is learned from them, and all results are compared
+# with them. Friendships between the two halves are cut, so everybody has about half as many friends as before.
 #
-# With a folder of the Gowalla check-ins of New York (`loc-gowalla_totalCheckins_NYC.txt.gz`,
-# `loc-gowalla_edges_NYC.txt.gz`), give it in `folder`, or in the environment variable `PPMTF_DATA`. People check in
-# now and then only, so that two friends are hardly ever seen at the same time: less than one meeting a day in the whole
-# city. There the number of meetings to make is given; in the simulated city it is taken from the data.
+# If you have the Gowalla check-ins of New York (`loc-gowalla_totalCheckins_NYC.txt.gz`,
+# `loc-gowalla_edges_NYC.txt.gz`), give their folder in `folder`, or in the environment variable `PPMTF_DATA`. People
+# check in only now and then, so two friends are hardly ever seen at the same time: there is less than one meeting a day
+# in the whole city. For this data set the notebook gives the number of meetings to make; for the simulated city the
+# number comes from the data.
 
 # %%
 folder = Path(os.environ.get("PPMTF_DATA", ""))
@@ -65,29 +66,30 @@ for name, each in {"training": train, "test": test}.items():
     print(f"  two friends are at one place in {rates.friends:.1%}, two strangers in {rates.strangers:.1%}.")
 
 # %% [markdown]
-# Friends meet many times as often as strangers. When, where, how often, and how many friends people have, of both
-# halves:
+# Friends meet many times as often as strangers. The pictures show, for both halves, when, where and how often friends
+# meet, and how many friends people have:
 
 # %%
 friend_panels({"training": train, "test": test})
 
 # %% [markdown]
-# How far the two halves of one city are apart is chance; what differs more from them below is not. In the simulated
-# city friends meet at home and at night, since many of them live at one place. A good part of the friends never meet
-# that day, and others are together most of it.
+# The two halves of one city differ only by chance. Synthetic data that differ more, below, do not differ by chance. In
+# the simulated city friends meet at home and at night, because many of them live at the same place. Many friends never
+# meet on that day, and others are together for most of it.
 #
 # ## 2. Synthetic friends
 #
-# Four things are learned, each as a noisy number or table, and nothing else is seen of the data:
+# The synthesizer learns four things, each as a noisy number or table, and sees nothing else of the data:
 #
 # 1. how many people have how many friends;
-# 2. how many friends are where at which hour;
+# 2. how many friends meet at each place in each hour;
 # 3. how many meetings there are in all;
-# 4. from where to where people go in between (the TPM).
+# 4. from where to where people move between meetings (the TPM).
 #
-# Then people are invented, who stand for nobody. They become friends at random, meetings are drawn, and what is between
-# them is filled in. Each of the four has the same privacy budget here: .1, which is strict, 1, and 10, which is so weak
-# that it shows little more than what the method itself can do. The noise has no seed. It is new each time you run this.
+# Then it makes synthetic people, who represent nobody. It draws friendships at random, draws meetings, and fills in the
+# time between meetings. Here each of the four has the same privacy budget: .1 is strict, 1 is medium, and 10 is so weak
+# that it mainly shows what the method itself can do. The noise has no seed, so it differs each time you run the
+# notebook.
 
 # %%
 MAX_FRIENDS = 20
@@ -111,7 +113,8 @@ for name, each in made.items():
     print(f"{name}: {each.traces.n_users} people, {len(each.traces.friendships)} friendships")
 
 # %% [markdown]
-# What it cost is written down: every use of the data, its budget, and by how much one person could have changed it.
+# The ledger records what was spent: every use of the data, its budget, and by how much one person could have changed
+# the result.
 
 # %%
 (relation,) = privacy_statement(next(iter(made.values())))["ledger"]["relations"]
@@ -120,26 +123,28 @@ pd.DataFrame(relation["mechanisms"])[["mechanism", "epsilon", "sensitivity"]]
 # %% [markdown]
 # ## 3. When, where, how often
 #
-# The same picture as above, of the synthetic friends beside the training half.
+# This is the same picture as above, for the synthetic friends and the training half.
 
 # %%
 friend_panels({"training": train} | {name: each.traces for name, each in made.items()})
 
 # %% [markdown]
-# * **How many friends** people have comes out with a budget of 1. With .1 it is rough.
-# * **When**: at any hour alike. That is not the noise: as published, the hour of a meeting is drawn uniformly.
-# * **At what kind of place**: smeared over all of them. As published, the least count of an hour is set to 0 and all
-#   others are raised with it, so that noise on places where nobody meets looks like meetings.
-# * **How often**: on average right, but the same for all. Real friends are of two kinds, some of whom are together
-#   nearly all day. That two friends are closer than others is not among the four things that are learned.
+# * **How many friends** people have is right with a budget of 1. With .1 it is rough.
+# * **When**: every hour has about the same number of meetings. This does not come from the noise: in the published
+#   method, the hour of a meeting is drawn uniformly.
+# * **At what kind of place**: meetings are spread over all kinds. The published method shifts all counts of an hour so
+#   that the smallest becomes 0, so noise at places where nobody meets looks like meetings.
+# * **How often**: the average is right, but all friends meet equally often. Real friends are of two kinds: some are
+#   together nearly all day. The four learned things do not include how close two friends are.
 #
 # ## 4. In numbers
 #
-# `evaluate` compares with the test half. *Friends meet* is how much more often synthetic friends meet than real ones,
-# *Friends over strangers* by how many doublings they meet more often than strangers do, beyond what real ones do.
-# *Clustering* is how much more often two friends of somebody are friends themselves. For these three, 0 is right. The
-# others are total variations: 0 is right and 1 has nothing in common. *Uniform* is people anywhere at any hour, and
-# all of them as likely to be friends.
+# `evaluate` compares the synthetic people with the test half. *Friends meet* says how much more often synthetic friends
+# meet than real friends. *Friends over strangers* says, in doublings, how many times as often friends meet as
+# strangers, minus the same for real people. *Clustering* says how much more often two friends of a user are friends
+# themselves than among real people. For these three, 0 is right. The other rows are total variations: 0 is right, and 1
+# means that nothing agrees. *Uniform* puts people at random places at every hour, and any two of them are equally
+# likely to be friends.
 
 # %%
 FRIEND_ROWS = ["friend_rate", "stranger_rate", "friend_lift", "meeting_slot_tv", "meeting_category_tv"]
@@ -151,25 +156,25 @@ shown = [row for row in evaluation.rows() if row.quantity.name in FRIEND_ROWS + 
 rich.print(format_table(Evaluation.of_rows(evaluation.columns, shown)))
 
 # %% [markdown]
-# There is no re-identification rate. A synthetic person stands for nobody, so that there is nobody to find; whether
-# somebody was among the training users can still be asked (*Membership*), and differential privacy bounds the answer.
-# *TP-TV* and *Stay share* are of all events, whether friends meet there or not. They are poor, for most of the day is
-# filled in from one noisy table of moves: who needs good single traces and no friends takes the bridge (see *Which
-# synthesizer?*).
+# There is no re-identification rate: a synthetic person represents nobody, so there is nobody to find. An attacker can
+# still ask whether somebody was among the training users (*Membership*), and differential privacy limits the answer.
+# *TP-TV* and *Stay difference* measure all events, whether friends meet there or not. They are poor, because most of
+# the day is filled in from one noisy table of moves: if you need good single traces and no friends, use the bridge (see
+# *Which synthesizer?*).
 #
-# *Friends over strangers* is above 0, not since friends meet too often but since strangers meet too rarely: noisy moves
+# *Friends over strangers* is above 0 because strangers meet too rarely, not because friends meet too often: noisy moves
 # lead anywhere.
 #
-# *Clustering* is lost at any budget: friends are drawn at random, so that the friends of a friend are strangers.
+# *Clustering* is lost at any budget: friendships are drawn at random, so two friends of a user are usually strangers.
 #
-# On check-ins *Friends meet* is far below 0, whatever the budget. Who checks in at the same hour as a friend mostly
-# does so because they are together; synthetic people are seen at every hour, and in most of them friends are apart. The
-# metrics take the hours that people are seen at from the real data, but not that being seen has to do with meeting.
+# On check-ins, *Friends meet* is far below 0 at any budget. If two real friends check in at the same hour, they are
+# mostly together; synthetic people are seen at every hour, and friends are apart in most hours. The metrics use the
+# hours at which real people are seen, but not the link between being seen and meeting.
 #
-# ## 5. Taking the counts at their word
+# ## 5. Meetings in proportion to the noisy counts
 #
-# With `meetings="by-counts"` hours and places are drawn in proportion to the noisy counts, after what noise has put on
-# places where nobody meets is taken off again. Where counts stand above the noise this is better.
+# With `meetings="by-counts"`, hours and places are drawn in proportion to the noisy counts, after the counts that noise
+# put on places where nobody meets are removed. This is better where the counts are larger than the noise.
 
 # %%
 by_counts = {}
@@ -190,7 +195,7 @@ compared = {"training": train} | {name: each.traces for name, each in (last | by
 friend_panels(compared)
 
 # %% [markdown]
-# On a map: the larger a dot, the more of the meetings of friends are there.
+# The map shows where friends meet: a larger dot has a larger share of the meetings.
 
 # %%
 places = train.places
@@ -205,16 +210,17 @@ for ax, (name, each) in zip(axes, compared.items(), strict=True):
 figure
 
 # %% [markdown]
-# With a budget of 10, meetings are nearer to where and when they should be. With 1, in a city as small as this one,
-# there are places that owe their meetings to the noise alone, and hours too: that is why it is not the default. More
-# people help as a larger budget does. Counts grow with their number, and the noise does not.
+# With a budget of 10, the places and hours of meetings are closer to the real ones. With 1, in a city as small as this
+# one, some places and hours have meetings only because of the noise: so `by-counts` is not the default. More people
+# help in the same way as a larger budget: the counts grow with the number of people, and the noise does not.
 #
 # ## 6. So what can I use them for?
 #
 # * **How many friends people have, and how often friends meet**, on average, or as a test bed for programs that need
 #   people who meet: yes, with budgets of about 1.
-# * **Where and when friends meet**: with `meetings="by-counts"`, many people or a large budget. Look at the counts.
-# * **Friends of friends, close and distant friends**: no. None of it is learned.
+# * **Where and when friends meet**: yes, with `meetings="by-counts"` and many people or a large budget. Look at the
+#   counts.
+# * **Friends of friends, close and distant friends**: no. The synthesizer does not learn them.
 #
-# On the command line it is `ppmtf colocate train --out friends`, then `ppmtf evaluate friends --train train --test
+# On the command line, call `ppmtf colocate train --out friends`, then `ppmtf evaluate friends --train train --test
 # test`.

@@ -1,9 +1,10 @@
 # %% [markdown]
 # # Synthetic location traces in ten minutes
 #
-# Many people leave traces: check-ins, GPS fixes. Whoever holds them may often not share them.
-# This notebook learns how a city moves, makes synthetic traces, tests them for privacy, measures what they are worth,
-# and ends with a folder that could be handed to anyone. The city is simulated, so there is nothing to download.
+# Many people leave location traces: check-ins, GPS fixes. The companies and researchers that hold them often may not
+# share them. This notebook learns how a city moves, makes synthetic traces, tests them for privacy, measures what they
+# are worth, and ends with a folder that could be handed to anyone. The city is simulated, so there is nothing to
+# download.
 
 # %%
 # Only in Google Colab: install the library.
@@ -68,8 +69,8 @@ figure
 # %% [markdown]
 # ## 2. Split
 #
-# We learn from 80 % of the *users*. The others stay unseen. They show later what a good copy of the city looks like: as
-# close to them as the training users are.
+# We learn from 80 % of the *users*, the training users. The model never sees the others, the test users. They show
+# later how good the synthetic traces are: good traces are as close to the test users as the training users are.
 
 # %%
 train, test = traces.split_users(0.8, seed=0)
@@ -78,15 +79,16 @@ train.n_users, test.n_users
 # %% [markdown]
 # ## 3. Learn
 #
-# `fit` puts users who are at like places at like hours into *clusters* of at least 20, and makes one chain for each
-# cluster. In every slot the chain has the cluster's own population; from one slot to the next it moves as people in the
-# city do. We call it the *bridge*. How much is smoothed, and how many clusters there are, is chosen by how well users
-# who were left out are foretold.
+# `fit` puts users who are at similar places at similar hours into *clusters* of at least 20 users, and makes one Markov
+# chain for each cluster. In every slot, the distribution of the chain over places is that of the cluster; from one slot
+# to the next, the chain moves as people in the city do. We call this model the *bridge*. The amount of smoothing and
+# the number of clusters are chosen by how well the model predicts held-out users.
 #
-# The published method, PPMTF, is one word away. It describes every user, place and slot by a few numbers, its
-# *factors*, and makes a chain for each user from them. We learn both, to compare.
+# `fit(train, "ppmtf")` learns the published method, PPMTF. It describes every user, place and slot by a few numbers,
+# the *factors*, and makes a chain for each user from them. We learn both models, to compare them.
 #
-# The seed comes from the operating system. Whoever knew it could repeat what was drawn, so it is part of the secret.
+# The seed comes from the operating system. A person who knows it could repeat the draws, so the seed is part of the
+# secret.
 
 # %%
 model = fit(train)
@@ -95,7 +97,7 @@ published = fit(train, "ppmtf", PPMTFSettings(zeros="weighted", n_zeros=300, n_s
 # %% [markdown]
 # ## 4. Synthesize
 #
-# From each user's chain comes one synthetic day. This user is its *input user*.
+# The chain of each user makes one synthetic day. This user is the *input user* of the synthetic trace.
 
 # %%
 synthetic = synthesize(model, traces_per_user=1)
@@ -104,9 +106,9 @@ synthetic.to_frame().head(24)["place"].to_numpy()
 # %% [markdown]
 # ## 5. Test for privacy
 #
-# A synthetic trace may be so special that only one person can be behind it. The test of *plausible deniability* keeps
-# it back. A trace passes if at least `k` users, the input user among them, could have made it about equally well:
-# within a factor of $e^\eta$. A larger `k` and a smaller `eta` protect better.
+# A synthetic trace may be so unusual that only one person could have made it. The test of *plausible deniability*
+# withholds such a trace. A trace passes if at least `k` users, the input user included, could have made it with
+# probabilities within a factor of $e^\eta$ of each other. A larger `k` and a smaller `eta` protect better.
 
 # %%
 verdicts = plausible_deniability_test(model, synthetic, k=10, eta=1.0)
@@ -119,13 +121,14 @@ published_passed = published_traces.select_traces(published_verdicts.passed)
 print(f"{published_verdicts.passed.sum()} of {len(published_verdicts.passed)} traces of PPMTF passed.")
 
 # %% [markdown]
-# All traces of the bridge pass: the users of a cluster have the same chain, so what one of them could have made, at
-# least 20 could. Mind what this does not say: what a whole cluster has in common is not hidden.
+# All traces of the bridge pass: the users of a cluster share one chain, so at least 20 users could have made each trace
+# equally well. But the test does not hide what a whole cluster has in common.
 #
 # ## 6. How good are they?
 #
-# The first numbers measure utility, the last ones attacks. Lower is better, unless the table says otherwise. A dagger
-# marks a number that says little on these data, and why is told below. Compare with two columns:
+# The first numbers measure utility; the last ones measure attacks. Lower is better, unless the table says otherwise. A
+# dagger marks a number that says little on these data; the text below the table says why. Compare the numbers with two
+# columns:
 #
 # * **Training**: the real traces themselves. The best utility one can hope for, and no privacy at all.
 # * **Uniform**: every place at random. Perfect privacy, and no use.
@@ -139,10 +142,10 @@ rich.print(format_table(evaluation))
 utility_bars(evaluation)
 
 # %% [markdown]
-# The attacker of the last rows knows all real traces. *Re-identification* asks: whose trace is this synthetic one
-# made from? *Membership* asks: was this person among the training users at all? From the real traces the attacker finds
-# everybody. From the synthetic ones a few users in 100. What he learns about membership is to be compared with what he
-# would by chance, one row below.
+# The attacker of the last rows knows all real traces. *Re-identification* asks: from which user was this synthetic
+# trace made? *Membership* asks: was this person among the training users at all? If the real traces are attacked, the
+# attacker finds everybody. If the synthetic traces are attacked, she finds a few users in 100. Compare her membership
+# advantage with its value by chance, one row below.
 #
 # Now look at the city itself. Do people go to work in the morning and home at night?
 
@@ -150,13 +153,14 @@ utility_bars(evaluation)
 population_maps(released, train, test)
 
 # %% [markdown]
-# And do they move alike? A row is where one comes from, a column where one goes. The diagonal is staying.
+# And do they move in the same way? A row is the place where a step begins, a column the place where it ends. On the
+# diagonal are the steps that stay at their place.
 
 # %%
 transition_matrices(passed, train)
 
 # %% [markdown]
-# Count, and do not trust the pictures alone.
+# Do not trust the pictures alone; compare numbers, too.
 
 
 # %%
@@ -181,16 +185,17 @@ pd.DataFrame(
 ).round(2)
 
 # %% [markdown]
-# As many people of the bridge are at work as of the real ones, of PPMTF only half as many. A user of the bridge sees
-# about one place too many in a day, for her chain is that of a whole cluster; one of PPMTF sees twice as many as a real
-# user. What belongs to one person alone is what private traces lose.
+# With the bridge, as many synthetic people are at work as real people; with PPMTF, only half as many. A user of the
+# bridge visits about one place too many in a day, because her chain is that of a whole cluster; a user of PPMTF visits
+# twice as many places as a real user. Private traces lose the habits that only one person has.
 #
-# The notebook `which_traces` goes on from here: which traces for what, and what they cost in privacy.
+# The notebook `which_traces` continues from here: it shows which traces suit which purpose, and what they cost in
+# privacy.
 #
 # ## 7. Your own data
 #
-# Give `read_checkins` a table, and say what its columns are called. The table can be a pandas DataFrame or a file (CSV
-# or Parquet). Here is a small table, made from the city.
+# Give `read_checkins` a table and the names of its columns. The table can be a pandas DataFrame or a file (CSV or
+# Parquet). Here is a small table, made from the city.
 
 # %%
 start = pd.Timestamp("2024-01-01")
@@ -209,14 +214,14 @@ own_traces, report = read_checkins(mine, columns, time_zone="Europe/Berlin")
 print(report)
 
 # %% [markdown]
-# Go on from there as above: split, fit, synthesize, test, evaluate. If something is wrong with the table, you get a
-# list of everything that is wrong with it.
+# Then continue as above: split, fit, synthesize, test, evaluate. If anything is wrong with the table, the error lists
+# all problems at once.
 #
 # ## 8. Release
 #
-# What was made so far is secret, the model and the verdicts too. A *release* is not: it holds the traces that passed,
-# under new ids, numbered in a random order, and nothing that tells whose they are. Which id stands for whom is in the
-# *key*, a folder of its own.
+# Everything made so far is secret, the model and the verdicts included. A *release* is not secret: it contains the
+# traces that passed, with new ids in a random order, and nothing that says from whom they were made. The *key*, a
+# separate folder, says which id belongs to which user.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -225,8 +230,8 @@ save_release(release, folder / "release", folder / "key")
 sorted(path.name for path in (folder / "release").iterdir())
 
 # %% [markdown]
-# Traces, places and time grid are those of all trace sets. `ppmtf.json` says what the folder is. And there is a
-# statement of what is protected and what is not. Read it before you hand anything out.
+# The files of traces, places and time grid are the same as in every trace set. `ppmtf.json` says what the folder is.
+# `PRIVACY.txt` says what is protected and what is not. Read it before you hand anything out.
 
 # %%
 print((folder / "release" / "PRIVACY.txt").read_text())
@@ -238,5 +243,5 @@ print((folder / "release" / "PRIVACY.txt").read_text())
 pd.read_parquet(folder / "key" / "key.parquet").head()
 
 # %% [markdown]
-# Look at the attacks, and at the traces, before you release anything. `ppmtf demo` does all of this by one command, and
-# the README has the command line of each step.
+# Look at the attacks, and at the traces, before you release anything. `ppmtf demo` runs all these steps with one
+# command, and the README shows the command of each step.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Several cores, devices and machines
 #
-# Large cities take time. This notebook shows what shares the work, that the result does not depend on how many share
-# it, what it brings on this machine, and how two processes do one fit together.
+# Large cities take time. This notebook shows how several devices or processes share the work, that the result does not
+# depend on their number, how much time they save on this machine, and how two processes do one fit together.
 
 # %%
 # Only in Google Colab: install the library.
@@ -15,9 +15,9 @@ if "google.colab" in sys.modules:
 # %% [markdown]
 # ## 1. One device for each core
 #
-# On a CPU JAX sees one device, which makes little use of more than one core here. `use_all_cores` gives it one for each
-# core. It must come before anything else of JAX; the command line does it by itself. On a GPU or TPU there is nothing
-# to do: JAX sees its devices.
+# On a CPU, JAX sees one device, which hardly uses more than one core here. `use_all_cores` gives JAX one device for
+# each core. Call it before any other use of JAX; the command line calls it for you. On a GPU or TPU there is nothing to
+# do: JAX sees the devices.
 
 # %%
 import socket
@@ -37,10 +37,10 @@ from ppmtf_jax import fit, toy_city
 print(jax.devices())
 
 # %% [markdown]
-# ## 2. A fit on all of them
+# ## 2. A fit on all devices
 #
-# Nothing else changes. The seed is given here so that the fit can be repeated below; of real data it is part of the
-# secret, and is drawn by the operating system unless you give one.
+# Nothing else changes. The seed is given here so that the fit can be repeated below. With real data the seed is part of
+# the secret, and the operating system draws it unless you give one.
 
 # %%
 folder = Path(tempfile.mkdtemp())
@@ -54,9 +54,9 @@ print(f"{time.perf_counter() - begin:.1f} s on {jax.device_count()} devices, com
 # %% [markdown]
 # ## 3. The same fit by two processes
 #
-# Several processes, on one machine or on many that share a file system, do one step together. Each is called with the
-# same command and its own number; process 0 writes. They talk to each other without encryption, so: on trusted networks
-# only.
+# Several processes, on one machine or on machines that share a file system, do one step together. Start each process
+# with the same command and its own number; process 0 writes the result. The processes exchange data without encryption,
+# so use them on trusted networks only.
 
 # %%
 train.save(folder / "train")
@@ -76,8 +76,8 @@ for process in processes:
 # %% [markdown]
 # ## 4. The same result, whatever the number
 #
-# What the sampler draws belongs to a user, a place or a slot, and not to a device. So whoever shares the work, the same
-# factors come out, up to the last digits of sums that are added up in another order.
+# Each random draw of the sampler belongs to a user, a place or a slot, not to a device. So the factors are the same
+# however the work is shared, except for the last digits of sums that are added in a different order.
 
 # %%
 shared = FittedModel.load(folder / "model")
@@ -86,13 +86,14 @@ for name, array in model.trace_model.to_arrays().items():
     print(f"{name}: {np.abs(array - other).max() / np.abs(array).max():.1e} of the largest number, at most")
 
 # %% [markdown]
-# ## 5. What it brings
+# ## 5. How much time it saves
 #
-# Work is shared over the observed cells in a fit, over users in synthesis, and over traces in the privacy test; what is
-# small, the factors, every device has. On two cores a fit of a large city takes about half the time. `benchmarks/` has
-# the figures: seconds and memory of a city of 219,793 users, of a million users, and in single precision.
+# The devices share the observed cells in a fit, the users in synthesis, and the traces in the privacy test; every
+# device has a copy of the factors, which are small. On two cores, a fit of a large city takes about half the time.
+# `benchmarks/` has the figures: seconds and memory for a city of 219,793 users, for a million users, and in single
+# precision.
 #
-# A step that would not fit into the memory is refused before it begins, with the setting that would:
+# A step that would not fit into memory is refused before it begins, and the error names a setting that would fit:
 
 # %%
 from ppmtf_jax import InputError

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # What do these traces give away?
 #
-# Nobody should release what was not attacked. This notebook attacks real traces without names, then synthetic ones of
-# every system, and asks three questions of them:
+# Attack traces before you release them. This notebook attacks real traces without names, and then synthetic traces of
+# every system. It asks three questions:
 #
 # * **Whose is it?** Re-identification: the attacker knows some traces of some people.
-# * **Was she in the data?** Membership inference: the attacker knows a person's traces, and sees what was released.
-# * **Is it a copy?** Simple alarms, which need no model.
+# * **Was she in the data?** Membership inference: the attacker knows a person's traces, and sees the released traces.
+# * **Is it a copy?** Unicity, copied runs and nearest traces: simple measures that need no model.
 
 # %%
 # Only in Google Colab: install the library.
@@ -36,9 +36,9 @@ from ppmtf_jax.evaluation.plots.attacks import draw_auc
 # %% [markdown]
 # ## 1. The data
 #
-# Without any data, a simulated city of four days. With the GPS trajectories of Geolife (the folder `Data`, or an
-# archive of it), say so in `folder`, or in the environment variable `PPMTF_DATA`. What the text says is said of the
-# city; the numbers and pictures are those of your data.
+# If you have no data, the notebook uses four days of a simulated city. If you have the GPS trajectories of Geolife (the
+# folder `Data`, or an archive of it), give its path in `folder`, or in the environment variable `PPMTF_DATA`. The text
+# describes the results of the simulated city; the numbers and pictures show your data.
 
 # %%
 folder = os.environ.get("PPMTF_DATA", "")
@@ -50,13 +50,14 @@ print(f"{traces.n_users} users, {traces.n_places} places, {traces.n_events} even
 # %% [markdown]
 # ## 2. Real traces without names
 #
-# A rehearsal: of half of the users, the targets, the attacker knows the first half of their days. Then all later days,
-# and all days of the other users, the strangers, are handed out with every day under a pseudonym of its own. Is a given
-# day that of a given target? The attacker learns where each target goes after each place, in three ways:
+# We rehearse an attack. Half of the users are the targets: the attacker knows the first half of their days. The other
+# users are the strangers. Then the attacker gets all later days of the targets and all days of the strangers, and each
+# day has its own pseudonym. Does a given day belong to a given target? The attacker learns where each target goes after
+# each place, in three ways:
 #
-# * **ml**: counts. What a person never did is held to be all but impossible.
-# * **tf**: tensor factorization. What others do fills the gaps.
-# * **gstf**: the same, with places in groups that a person goes to or does not.
+# * **ml**: she counts each person's steps. A step that a person never made gets a probability near 0.
+# * **tf**: tensor factorization. The steps of other people fill the gaps.
+# * **gstf**: the same, with groups of places; a person visits a whole group or does not visit it.
 
 # %%
 rehearsal = rehearse(traces, RehearsalSettings(), seed=0)
@@ -74,9 +75,9 @@ def row(attack):
 pd.DataFrame({attack.estimator: row(attack) for attack in attacks}).T
 
 # %% [markdown]
-# *AUC* is how often a target's own day looks more like her than a stranger's day does: one half would be a guess.
-# *Found at 1 %* is what matters to somebody who accuses: how many of her days are found if one in a hundred accusations
-# is wrong. Most of what a name hides, movements tell.
+# *AUC* says how often a target's own day looks more like her than a stranger's day does: a guess has one half. *Found
+# at 1 %* matters to an attacker who must be right: it is the share of a target's days that she finds at one false alarm
+# in a hundred. Movements reveal most of what the pseudonyms hide.
 
 # %%
 curves = {attack.estimator: attack.each.roc for attack in attacks}
@@ -85,8 +86,8 @@ roc_curves(curves, title="Is this day of traces hers?", logarithmic=True)
 # %% [markdown]
 # ## 3. Does it help to leave places out?
 #
-# Before traces are handed out, some places of each are deleted: at random, or those whose absence hurts the attacker
-# most, which only somebody can do who knows what the attacker knows.
+# Before the traces are handed out, some places of each trace are deleted: either at random, or the places whose
+# deletion is worst for the attacker. Only somebody who knows what the attacker knows can choose these places.
 
 # %%
 deleted = np.array([0, 4, 8, 16])
@@ -104,14 +105,14 @@ draw_auc(figure.subplots(), deleted, lines, label="places deleted of each day").
 figure
 
 # %% [markdown]
-# Of days that are spent at home and at work it hardly helps: what is left still says where both are. It is otherwise
-# with check-ins at ten places a trace, of which five are deleted (`benchmarks/README.md`).
+# This hardly helps for days that are spent at home and at work: the remaining events still show where both are. It
+# helps more for check-ins with ten places in a trace, if five of them are deleted (`benchmarks/README.md`).
 #
 # ## 4. Synthetic traces of every system
 #
-# Now the attacker has the whole training data, and asks from whom each synthetic trace was made; and, the other
-# question, who of all people was in the training data. `training` gives the data themselves away, one day of each
-# person's four; `uniform` gives away nothing, and what it shows is how far from one half chance goes.
+# Now the attacker has the whole training data. She asks from whom each synthetic trace was made, and who was in the
+# training data. `training` gives away the data themselves, one of the four days of each person. `uniform` gives away
+# nothing; its row shows how far chance alone moves a number away from one half.
 
 # %%
 # Zeros are given less weight in a city this small, and 40 sweeps do for a look.
@@ -138,13 +139,13 @@ pd.DataFrame(attacked).T.round(3)
 roc_curves({name: scores.roc for name, scores in members.items()}, title="Was she in the data?")
 
 # %% [markdown]
-# The two questions have different answers. SGD with a few copied events is poor at hiding whose a trace is; without
-# them nobody could say, but who was in the data it tells all the same: a step that nobody made never occurs in its
-# traces. The bridge and TPM smooth.
+# The two questions have different answers. SGD with a few copied events hides poorly from whom a trace was made.
+# Without copied events nobody can find the person, but SGD still reveals who was in the data: a step that no training
+# user made never occurs in its traces. The bridge and TPM use smoothing, so they reveal less.
 #
-# ## 5. What to make of it
+# ## 5. Conclusions
 #
-# * The strongest attack is that which is strongest *on your data*: `ppmtf attack reidentify` tries all of them.
-# * An attack that fails proves nothing: a better one may come. What holds against all of them is differential privacy,
-#   and what each statement of a release says is not protected.
+# * Which attack is strongest depends on *your data*: `ppmtf attack reidentify` tries all of them.
+# * An attack that fails proves nothing: a better one may come. Differential privacy holds against all attacks. The
+#   privacy statement of each release says what is not protected.
 # * On the command line: `ppmtf attack reidentify`, `ppmtf attack membership`, `ppmtf attack unicity`.

@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Which synthesizer?
 #
-# All that this library can make traces with, side by side on the same data: what the traces keep, what they give away,
-# and how far each can be turned from one to the other. The pictures are those of the paper of PPMTF (Murakami et al.
-# 2021, Figs. 7 and 8).
+# This notebook compares all synthesizers of the library on the same data: which statistics the traces keep, what they
+# reveal, and how settings trade one for the other. The pictures are those of the PPMTF paper (Murakami et al. 2021,
+# Figs. 7 and 8).
 
 # %%
 # Only in Google Colab: install the library.
@@ -27,9 +27,9 @@ from ppmtf_jax.evaluation.tables import format_table
 # %% [markdown]
 # ## 1. The data
 #
-# Without any data, a simulated city of one day without gaps. With the people flow of Tokyo (`POI_TK.csv`,
-# `traintraces_TK.csv` and so on), which the paper uses, give their folder in `folder`, or in the environment variable
-# `PPMTF_DATA`.
+# If you have no data, the notebook uses one day of a simulated city, without gaps. If you have the people flow of Tokyo
+# (`POI_TK.csv`, `traintraces_TK.csv` and so on), which the paper uses, give its folder in `folder`, or in the
+# environment variable `PPMTF_DATA`.
 
 # %%
 folder = os.environ.get("PPMTF_DATA", "")
@@ -46,7 +46,7 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # %% [markdown]
 # ## 2. One table
 #
-# * **bridge**: users in clusters, a chain for each cluster; what `fit` learns unless told otherwise.
+# * **bridge**: users form clusters, and each cluster has one chain; this is the default of `fit`.
 # * **ppmtf**: a chain for each user, from a factorization of all users' counts.
 # * **sgd**: one transition matrix for each time of the day, the same for everybody. With `n_copied` the first events of
 #   a trace are those of a real person.
@@ -54,8 +54,9 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # * **tpm**: one noisy transition matrix, with differential privacy for every user.
 # * **training**: the real traces, given away. **uniform**: places at random.
 #
-# The numbers are of all traces, before any privacy test; how many would pass stands below them. `compare` does all of
-# it: it fits each system, makes traces, tests, attacks and measures them. On the command line it is `ppmtf compare`.
+# The numbers are for all traces, before any privacy test; a row below them shows how many traces would pass. `compare`
+# does all the work: it fits each system, makes traces, tests, attacks and measures them. On the command line, use
+# `ppmtf compare`.
 
 # %%
 systems = ["bridge", ppmtf, "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", "tpm"]
@@ -65,7 +66,7 @@ rich.print(format_table(found.mean()))
 # %% [markdown]
 # ## 3. Utility against privacy
 #
-# Most systems have a setting that turns one against the other. The best place in each panel is at the lower left: near
+# Most systems have a setting that trades utility for privacy. The best place in each panel is at the lower left: near
 # the real population or the real transitions, and hard to attack.
 
 # %%
@@ -99,15 +100,15 @@ trade_offs(
 )
 
 # %% [markdown]
-# SGD with nothing copied and the bridge do not depend on one real trace more than on another: that is why nobody can
-# say whose they are. SGLT starts from a real trace, and pays for it by re-identification until most true places are
-# removed. What SGD and PPMTF lack is on other lines of the table: SGD knows no groups of people (*Group-TV*), and PPMTF
-# refuses moves that people make.
+# Traces of the bridge, and of SGD without copied events, do not depend on one real trace more than on others: so nobody
+# can say from whom they were made. SGLT starts from a real trace, so its traces are re-identified until most true
+# places are removed. Other rows of the table show the weaknesses of SGD and PPMTF: SGD knows no groups of people
+# (*Group-TV*), and PPMTF refuses moves that people make.
 #
 # ## 4. What a factorization knows of groups
 #
-# PPMTF describes every user, place and time by a few numbers. A column of them is a kind of person: here are those
-# columns whose strongest users are least like everybody.
+# PPMTF describes every user, place and time by a few numbers. A column of these numbers describes a kind of person. The
+# maps show the columns whose strongest users differ most from everybody else.
 
 # %%
 settings = PPMTFSettings() if folder else PPMTFSettings(zeros="weighted", n_zeros=300, n_sweeps=40)
@@ -117,7 +118,7 @@ user_clusters(model.trace_model, synthesize(model), train)
 # %% [markdown]
 # ## 5. PPMTF's sampler in NumPyro
 #
-# `fit` keeps one draw of the factors, as published. To look at the posterior itself, give the same Gibbs sampler to
+# `fit` keeps one draw of the factors, as published. To study the posterior itself, give the same Gibbs sampler to
 # NumPyro's own `MCMC`: it runs several chains, collects the draws and hands them to ArviZ. Column order and signs of
 # the factors are arbitrary, so compare chains on the error of the count tensors, or on predicted counts.
 
@@ -139,11 +140,11 @@ print({name: rows.shape for name, rows in draws.items()})
 print({tensor: error.mean(axis=1).round(3).tolist() for tensor, error in errors.items()}, "mean error of each chain")
 
 # %% [markdown]
-# ## 6. So which?
+# ## 6. Which synthesizer, then?
 #
-# * **Traces to use**, for what people have in common: the bridge.
-# * **A guarantee that holds whatever an attacker knows**: `tpm`, and more data than here; its table row says what the
-#   noise costs.
+# * **Traces for practical use**, if you need what people have in common: the bridge.
+# * **A guarantee that holds whatever an attacker knows**: `tpm`, with more data than here; its results in the table
+#   show what the noise costs.
 # * **To compare with the literature**: `ppmtf`, `sgd` and `sglt`, as published.
 #
-# What is best on your data your data will tell: `ppmtf compare train test --out compared`.
+# To find the best synthesizer for your data, compare them on it: `ppmtf compare train test --out compared`.

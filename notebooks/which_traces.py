@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Which traces can I use?
 #
-# Two ways to make synthetic traces, side by side, on the same data and after the same privacy test:
+# This notebook compares two ways to make synthetic traces, on the same data and after the same privacy test:
 #
-# * **PPMTF**, the published method: a chain for each user, from a factorization of what she did.
-# * The **bridge**, which `fit` uses unless told otherwise: users in clusters of at least 20, a chain for each cluster.
+# * **PPMTF**, the published method: a chain for each user, from a factorization of all users' counts.
+# * The **bridge**, the default of `fit`: users form clusters of at least 20, and each cluster has one chain.
 #
-# Each is good at something else. This notebook looks at what people want of traces, one thing after the other: where
-# people are, how far they go, from where to where, how long they stay. Then at what it costs in privacy.
+# Each is good at different things. The notebook looks at the uses of traces one by one: where people are, how far they
+# go, from where to where, and how long they stay. Then it shows what the traces cost in privacy.
 
 # %%
 # Only in Google Colab: install the library.
@@ -34,10 +34,10 @@ from ppmtf_jax.evaluation.tables import format_table
 # %% [markdown]
 # ## 1. The data
 #
-# Without any data, a simulated city. With a folder of real ones, say so in `folder`, or in the environment variable
-# `PPMTF_DATA`: that of the people flow of Tokyo (`POI_TK.csv`, `traintraces_TK.csv` and so on), or one with the
-# Foursquare check-ins of New York (`dataset_TSMC2014_NYC.txt`). What the text says holds for all three. The numbers and
-# pictures are those of your data.
+# If you have no data, the notebook uses a simulated city. If you have real data, give their folder in `folder`, or in
+# the environment variable `PPMTF_DATA`: the people flow of Tokyo (`POI_TK.csv`, `traintraces_TK.csv` and so on), or the
+# Foursquare check-ins of New York (`dataset_TSMC2014_NYC.txt`). The text holds for all three data sets. The numbers and
+# pictures show your data.
 
 # %%
 folder = os.environ.get("PPMTF_DATA", "")
@@ -58,9 +58,9 @@ print(f"{train.n_users} training and {test.n_users} test users, {train.n_places}
 # %% [markdown]
 # ## 2. Two sets of traces
 #
-# Both are learned from the training users, make one trace for each of them, and take the same test of plausible
-# deniability: a trace passes if at least 10 users could have made it about equally well. Only what passes is released,
-# and only that is looked at below.
+# Both models are learned from the training users and make one trace for each of them. All traces take the same test of
+# plausible deniability: a trace passes if at least 10 users could have made it about equally well. Only traces that
+# pass are released, and the rest of the notebook looks only at these.
 
 # %%
 models = {"bridge": fit(train), "PPMTF": fit(train, "ppmtf", published)}
@@ -72,14 +72,15 @@ for name, model in models.items():
     print(f"{name}: {verdicts.passed.sum()} of {len(verdicts.passed)} traces passed.")
 
 # %% [markdown]
-# Of the bridge all pass. The users of a cluster share one chain, so what one of them could have made, all could. Of
-# PPMTF many are withheld, and what is left is not a fair sample: it is what is not special.
+# All traces of the bridge pass: the users of a cluster share one chain, so all of them could have made each trace. Many
+# traces of PPMTF are withheld. The remaining traces are not a representative sample: only traces that resemble many
+# users passed.
 #
 # ## 3. The table
 #
-# Every number compares the traces with those of the *test* users, whom nobody learned from. *Training* is the real
-# traces of the training users: about what can be hoped for. *Uniform* is every place at random. A dagger marks a number
-# that says little on these data.
+# Every number compares the traces with those of the *test* users, whose data no model used. *Training* shows the real
+# traces of the training users: this is about the best possible value. *Uniform* shows random places. A dagger marks a
+# number that says little on these data.
 
 # %%
 evaluation = evaluate(released, train, test)
@@ -88,7 +89,7 @@ rich.print(format_table(evaluation))
 # %% [markdown]
 # ## 4. What do you want to do with them?
 #
-# The same numbers, by what they are good for.
+# This table sorts the same numbers by use.
 
 # %%
 questions = {
@@ -123,14 +124,14 @@ pd.DataFrame(
 ).set_index("question")
 
 # %% [markdown]
-# The first six belong to what people have in common, and there the bridge is nearer. It was made for that: in every
-# slot a cluster has the population that it should have, and from one slot to the next it moves as people do. The last
-# three belong to what is one person's own day. There the bridge has no advantage by design, since twenty people or more
-# share one chain: which of the two is nearer depends on the data.
+# The first six numbers measure what people have in common, and there the bridge is closer to the real traces. It was
+# designed for this: in every slot the distribution of a cluster over places is right, and from one slot to the next the
+# cluster moves as people do. The last three numbers measure the day of a single person. There the bridge has no
+# advantage by design, because twenty people or more share one chain: which of the two is closer depends on the data.
 #
 # ### Where people are
 #
-# A column is a time of the day. A good copy changes from one column to the next as the first two rows do.
+# A column is a time of the day. Good synthetic traces change from one column to the next as the first two rows do.
 
 # %%
 population_maps(released, train, test)
@@ -138,8 +139,8 @@ population_maps(released, train, test)
 # %% [markdown]
 # ### How far they go
 #
-# The share of the moves of each length; mind that the axis is logarithmic. PPMTF moves too far. It knows which places a
-# user has and which place follows which, both blurred, but not that the next place is mostly a near one.
+# The curves show the share of moves of each length; note that the axis is logarithmic. PPMTF moves too far. It knows
+# roughly which places a user visits and which place follows another, but not that the next place is mostly a near one.
 
 # %%
 jump_length_curves({"training": train, "test": test, **released})
@@ -147,7 +148,7 @@ jump_length_curves({"training": train, "test": test, **released})
 # %% [markdown]
 # ### From where to where
 #
-# The widest arrows are the largest flows. Training and test users differ too where the data are few.
+# The widest arrows are the largest flows. If there are few data, training and test users differ too.
 
 # %%
 flow_maps({"training": train, "test": test, **released})
@@ -155,14 +156,15 @@ flow_maps({"training": train, "test": test, **released})
 # %% [markdown]
 # ### How long they stay
 #
-# PPMTF proposes a next place and may refuse it; then the trace stays. So how often people stay is not what was learned
-# but what was refused. *Stay share* above is how many more of the steps stay than of real people's: below 0 the traces
-# are restless, above 0 they stand still where people go on.
+# PPMTF proposes a next place and may refuse it; then the trace stays at its place. So the share of stays depends on how
+# many proposals were refused, not on how often people stay. *Stay difference* above is the share of synthetic steps
+# that stay, minus that of real people: below 0 the synthetic people move too often, above 0 they stay too often.
 #
 # ## 5. What does it cost?
 #
-# The attacker of the table knows all real traces. *Re-identification*: whose trace is this one made from?
-# *Membership*: was this person among the training users at all? To be compared with what it is by chance.
+# The attacker of the table knows all real traces. *Re-identification*: from whose trace was this one made?
+# *Membership*: was this person among the training users at all? Compare the membership advantage with its value by
+# chance.
 
 # %%
 attacks = ["n_attacked", "reid_rate", "mia_advantage", "mia_chance"]
@@ -172,14 +174,15 @@ pd.DataFrame(
 ).round(3)
 
 # %% [markdown]
-# From the real traces the attacker finds half of the users or more, from the synthetic ones a few in a hundred at most.
-# Membership is what to watch, of both: in our runs it was anything from chance to three or four times as much, and
-# differed from run to run. Try yours more than once.
+# In the real traces the attacker finds half of the users or more; in the synthetic traces, at most a few in a hundred.
+# Watch the membership advantage of both systems: in our runs it was between the value by chance and three or four times
+# this value, and it differed from run to run. So run the attack on your data more than once.
 #
-# The privacy test does not tell the two apart. It compares users, and those of a cluster are equal, so that each trace
-# of the bridge passes whatever it shows. It says nothing of what a *cluster* gives away: all that its users have in
-# common. Here are the smallest clusters, and the place where the traces made from them are most. Where the two
-# numbers agree, whoever sees these traces has learned something of these people, about twenty or more of them together.
+# The privacy test cannot compare the two systems. It compares users, and the users of a cluster are equal, so each
+# trace of the bridge passes whatever it shows. The test says nothing about what a *cluster* gives away, which is
+# everything that its users have in common. The table below shows the smallest clusters, and the place where their
+# synthetic traces are most often. Where the two numbers agree, a person who sees these traces learns something about
+# the people of the cluster, twenty or more of them together.
 
 # %%
 cluster = np.asarray(models["bridge"].trace_model.cluster)
@@ -208,15 +211,15 @@ columns = {
 pd.DataFrame(columns).rename_axis("cluster").sort_values("users").head(5).round(1)
 
 # %% [markdown]
-# Is that harmless? Where a cluster is the people of a neighbourhood, probably. Where it is all who go to one clinic,
-# not. That is for you to judge, and no number here does it for you.
+# Is that harmless? If a cluster contains the people of a neighbourhood, probably yes. If it contains all people who go
+# to one clinic, no. You have to judge this; no number here does it for you.
 #
 # ## 6. More people in a cluster
 #
-# `min_cluster_users` is the setting that turns use against privacy: fewer people in a cluster know more of their
-# neighbourhood, and give more of it away. Keep it at `k` of the test or above, else traces may be withheld. The other
-# setting, `n_clusters`, is how many clusters are looked for; it is chosen from the data unless you give it, and fewer
-# clusters are larger ones.
+# `min_cluster_users` is the setting that trades utility for privacy: a smaller cluster describes its neighbourhood
+# better, and gives more of it away. Keep it at the `k` of the test or above, otherwise traces may be withheld. The
+# other setting, `n_clusters`, is the number of clusters to look for. It is chosen from the data unless you give it;
+# fewer clusters are larger.
 
 # %%
 swept = {}
@@ -237,16 +240,17 @@ pd.DataFrame(
 ).rename_axis("at least").round(3)
 
 # %% [markdown]
-# With 50 there are fewer clusters than with 10, and as a rule they know less of a neighbourhood (*Group-TV* is larger).
-# The population of the whole and its flows hardly change. *Re-identification* falls, and whatever a trace shows is
-# common to more people. Membership need not fall: it asks whether somebody was in the data at all, and not in which
-# cluster. Clusters and traces are drawn at random, so numbers differ from run to run: try more than once.
+# With at least 50 users in a cluster there are fewer clusters than with 10, and they usually describe a neighbourhood
+# less well (*Group-TV* is larger). The population as a whole and its flows hardly change. *Re-identification* falls,
+# and more people share what a trace shows. The membership advantage need not fall: it asks whether somebody was in the
+# data at all, not in which cluster. Clusters and traces are drawn at random, so numbers differ from run to run: try
+# more than once.
 #
-# ## 7. So which?
+# ## 7. Which traces, then?
 #
-# * **Population, flows, distances, stays**: the bridge. And all of its traces can be released.
-# * **One person's day** (how many places, how much of it at the main one): look at the table of your data.
-# * **A group whose secret is that it is a group**: larger clusters, or no release.
+# * **Population, flows, distances, stays**: the bridge. All its traces pass the privacy test.
+# * **One person's day** (how many places she visits, how long she is at the main one): look at the table of your data.
+# * **A group whose existence is a secret**: larger clusters, or no release.
 # * **To compare with the literature**: PPMTF, `fit(train, "ppmtf")`.
 #
 # None of this is differential privacy. Look at the attacks and at the traces before you release anything.

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Your own data
 #
-# Tables of check-ins and of GPS fixes come in every form. This notebook takes two of them from a file to traces, looks
-# at what was made of them, and shows what happens when something is wrong.
+# Tables of check-ins and of GPS fixes come in many forms. This notebook turns two tables into traces, looks at the
+# result, and shows what happens when something in a table is wrong.
 
 # %%
 # Only in Google Colab: install the library.
@@ -26,8 +26,8 @@ from ppmtf_jax.evaluation.plots import population_maps
 # %% [markdown]
 # ## 1. A file as it comes
 #
-# Somebody exported check-ins from a spreadsheet, in German: semicolons between the columns, commas in the numbers,
-# dates with the day first, date and time apart. We make such a file from a simulated city.
+# Somebody exported check-ins from a German spreadsheet: semicolons separate the columns, numbers have decimal commas,
+# dates begin with the day, and date and time are separate columns. We make such a file from a simulated city.
 
 # %%
 city = toy_city(n_users=150, n_places=60, seed=0).traces
@@ -51,23 +51,24 @@ print(file.read_text("latin-1")[:200])
 # %% [markdown]
 # ## 2. Read it
 #
-# Only the time zone must be said: no file tells by whose clocks it is. The report says what each column was taken for,
-# and what became of the rows. Read it once; what was taken wrongly can be named with `columns=`. Places of fewer than
-# five users are left out, since whatever happens there tells of these few.
+# You must give only the time zone: no file says which clocks its times follow. The report says how each column was
+# understood, and what became of the rows. Read it once; if a column was understood wrongly, name the right one with
+# `columns=`. Places with fewer than five users are left out, because every event there reveals something about these
+# few users.
 
 # %%
 traces, report = read_checkins(file, time_zone="Europe/Berlin")
 print(report)
 
 # %% [markdown]
-# On the command line, `ppmtf import checkins checkins.csv --time-zone Europe/Berlin --check` says the same and writes
-# nothing. It counts the events of each hour of the day: if people seem to be up at night, the zone is wrong.
+# On the command line, `ppmtf import checkins checkins.csv --time-zone Europe/Berlin --check` shows the same and writes
+# nothing. It counts the events in each hour of the day: if people seem to be active at night, the time zone is wrong.
 #
 # ## 3. When something is wrong
 #
-# Nothing is guessed, and nothing is dropped in silence. A time that is none, a latitude off the globe, a user without a
-# name: all is told at once, with the rows as they are in the file. `drop_bad_rows=True` leaves such rows out, and says
-# so.
+# The reader guesses nothing, and drops nothing without telling you. An invalid time, an impossible latitude, a user
+# without a name: the error lists all problems at once and shows the rows as they stand in the file.
+# `drop_bad_rows=True` leaves such rows out, and the report says so.
 
 # %%
 wrong = table.astype({"uid": object})
@@ -82,9 +83,9 @@ except InputError as error:
 # %% [markdown]
 # ## 4. GPS
 #
-# A fix a minute is no visit. *Stay points* are where somebody stayed within some metres for some minutes; places are
-# the cells of a grid, its sides in metres. Here is one person: at home, on her way, at work. To see her at all, also
-# cells of one person have to be kept.
+# A GPS fix every minute is not yet a visit. A *stay point* is where somebody stayed within some metres for some
+# minutes. The places are the cells of a grid, whose size is given in metres. Here is one person: at home, on her way,
+# at work. Because the table has only one person, cells with a single person must be kept.
 
 # %%
 rng = np.random.default_rng(0)
@@ -104,12 +105,12 @@ print(report)
 stays.to_frame()
 
 # %% [markdown]
-# 600 fixes became two stays, and her places are cells of 500 m. A stay is an event at each hour of it.
+# 600 fixes became two stays, and the places are cells of 500 m. A stay becomes an event at each hour that it covers.
 #
 # ## 5. And on to synthetic traces
 #
-# From here on all data are alike: users to learn from and users to compare with, a model, traces, numbers, a picture.
-# Places are kept where at least five of the users to learn from are.
+# From here on, the steps are the same for all data: split into training and test users, learn a model, make traces,
+# measure them, draw a picture. Only places with at least five training users are kept.
 
 # %%
 train, test = keep_shared_places(*traces.split_users(0.8, seed=0))
@@ -121,9 +122,10 @@ population_maps({"synthetic": synthetic}, train, test)
 # %% [markdown]
 # ## 6. What may surprise
 #
-# * A synthetic trace is one abstract day: it has a place for each hour, of no particular date, however rarely the real
-#   users checked in. Compare shares, not numbers of events.
-# * Times without an offset are taken as local times of the zone that you name. `times_in="UTC"` says that they are not.
-# * Fewer, larger places give better traces than many that nobody visits twice: `--check` tells when there are too many.
+# * A synthetic trace is one abstract day: it has a place for each hour, however rarely the real users checked in, and
+#   the day has no particular date. Compare shares, not numbers of events.
+# * Times without an offset are read as local times of the zone that you name. `times_in="UTC"` says that they are UTC.
+# * A few large places give better traces than many places that nobody visits twice: `--check` says if there are too
+#   many places.
 #
-# `quickstart` goes on with the privacy test and the release.
+# The notebook `quickstart` shows the privacy test and the release.
