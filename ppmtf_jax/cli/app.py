@@ -17,7 +17,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Synthesize location traces that keep the statistics of real ones, and test that they protect people.",
-    epilog="To see it at work without any data: `ppmtf demo`",
+    epilog="To try it without any data: `ppmtf demo`",
 )
 
 

@@ -31,7 +31,7 @@ Real = Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of real 
 Released = Annotated[
     Path | None,
     typer.Option(
-        "--released", metavar="TRACES", help="Attack these, synthetic or a release, knowing all the real ones."
+        "--released", metavar="TRACES", help="Attack these synthetic or released traces, knowing all real traces."
     ),
 ]
 Key = Annotated[Path | None, typer.Option("--key", metavar="KEY", help="Key of the release.")]
@@ -59,7 +59,7 @@ def add_to(app: typer.Typer) -> None:
     app.add_typer(
         group,
         name="attack",
-        help="Attack traces, real or synthetic: what do they give away?",
+        help="Attack real or synthetic traces: what do they reveal?",
         epilog=example("ppmtf attack reidentify city/train"),
     )
 
@@ -77,8 +77,8 @@ def reidentify(
         typer.Option(
             "--estimator",
             metavar="'NAME SETTING=VALUE ...'",
-            help="How the attacker learns users' moves, with settings if wanted. Can be given several times. By "
-            "default all ways.",
+            help="How the attacker learns users' moves, and settings of this estimator. Can be given several times. "
+            "By default, all estimators are tried.",
         ),
     ] = None,
     json_file: Json = None,
@@ -87,11 +87,11 @@ def reidentify(
     overwrite: Replace = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell whose traces these are, as an attacker would.
+    """Find out whose traces these are, as an attacker would.
 
     With real traces alone, the attacker knows the first part of some users' traces (--known-share). She gets the rest
-    without names, among the traces of strangers. With synthetic traces (--released), she knows all real traces. Every
-    way to learn users' moves is tried, and the strongest is listed first.
+    without names, among the traces of strangers. With synthetic traces (--released), she knows all real traces. All
+    estimators of users' moves are tried, and the strongest is listed first.
     """
     attack_identity(
         traces,
@@ -129,7 +129,7 @@ def membership(
             "--attack",
             metavar="'NAME SETTING=VALUE ...'",
             help=f"One of {', '.join(MEMBERSHIP_ATTACKS)}. Can be given several times. By default "
-            f"{', '.join(MEMBERSHIP_DEFAULTS)}, and shadow models if it is known how to make them.",
+            f"{', '.join(MEMBERSHIP_DEFAULTS)}, and shadow models if it is known how the traces were made.",
         ),
     ] = None,
     shadows: Annotated[
@@ -144,11 +144,11 @@ def membership(
     overwrite: Replace = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell who was in the training data.
+    """Find out who was in the training data.
 
     The attacker knows the traces of some people and sees the synthetic traces. She scores each person by how much the
     synthetic traces look as if this person's data had been used. The strongest attack learns models like the one that
-    made the traces, from other halves of the people. It says how long this takes. With --json, it continues if it was
+    made the traces, from random halves of the people. It says how long this takes. With --json, it continues if it was
     stopped. The file of --json names the users who are most exposed: only you can read it.
     """
     attack_membership(
@@ -178,7 +178,9 @@ def few_points(
     ] = None,
     test: Annotated[
         Path | None,
-        typer.Option("--test", metavar="TEST", help="For synthetic traces: traces of users who were not used."),
+        typer.Option(
+            "--test", metavar="TEST", help="For synthetic traces: traces of the test users, whose data was not used."
+        ),
     ] = None,
     key: Key = None,
     json_file: Json = None,
@@ -186,7 +188,7 @@ def few_points(
     overwrite: Replace = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell how many people are known by a few points, and whether traces are copies.
+    """Find out how many people a few points identify, and whether traces are copies.
 
     With --train and --test, synthetic traces are compared with the training traces: the longest run that was copied,
     and the nearest training trace. Both are shown beside the same numbers for people whose data was not used.
@@ -209,7 +211,7 @@ def _show_membership(report: MembershipReport) -> None:
     caption = (
         f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
         "than another user; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference between the true "
-        "and the false positive rate, and what it is by chance. Found: percentage of the training users found with 1 % "
+        "and the false positive rate, and its value by chance. Found: percentage of the training users found with 1 % "
         "and 0.1 % false alarms, and its 95 % interval, if there are enough others to know it."
     )
     rows = []
@@ -235,14 +237,14 @@ def _tell_worst(judgements: list[Judgement]) -> None:
 
 def _show_points(found: Mapping[str, Any]) -> None:
     crowd = f", in crowds of {found['crowd']:,}" if "crowd" in found else ""
-    caption = f"Share of users who can be told from all others by so many known points{crowd}."
+    caption = f"Share of users whom this number of known points tells from all others{crowd}."
     headings = [f"{number} point{'s' if number > 1 else ''}" for number in range(1, len(found["unicity"]) + 1)]
     rows = [
         [whose, *(f"{share:.1%}" for share in found[name])]
         for whose, name in (("these", "unicity"), ("training", "training_unicity"))
         if name in found
     ]
-    console.print(plain_table("Known by a few points", ["Traces", *headings], rows, caption))
+    console.print(plain_table("Identified by a few points", ["Traces", *headings], rows, caption))
     for name, what in COPIES.items():
         if name in found:
             of = found[name]
@@ -260,7 +262,7 @@ def _show_identity(report: ReidentificationReport) -> None:
         f"these numbers: {strongest.title.lower()} ({strongest.estimator})."
     )
     if report.n_left_out:
-        tell(f"{report.n_left_out} chosen target users had only one piece of trace, so they count as strangers.")
+        tell(f"{report.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
     linkages = [linkage for attack in report.attacks for linkage in (attack.each, attack.combined)]
     _tell_worst([judgement for linkage in linkages for judgement in linkage.judgements()])
 
@@ -270,7 +272,7 @@ def _identity_table(report: ReidentificationReport) -> Table:
     caption = (
         "AUC: how often a user's own trace looks more like hers than somebody else's trace; 0.5 is a guess. 95 %: "
         "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
-        f"Right user: how often she is named, of all {n_targets}; by chance {1 / n_targets:.2%}."
+        f"Right user: how often the attacker names her among all {n_targets}; by chance {1 / n_targets:.2%}."
     )
     headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "Right user"]
     rows = []

@@ -34,7 +34,7 @@ def colocate(
         typer.Option(
             "--model",
             metavar="MODEL",
-            help="Complete traces by this model. What it tells of its users is on top of the budgets.",
+            help="Complete traces by this model. The budgets do not cover what it reveals about its users.",
         ),
     ] = None,
     seed: Annotated[
@@ -42,7 +42,7 @@ def colocate(
         typer.Option(
             "--seed",
             metavar="N",
-            help="Of all draws but the noise, which no seed repeats: the traces differ each time. Keep it secret.",
+            help="Seed of all draws except the noise, which has none: the traces differ each time. Keep it secret.",
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -51,20 +51,23 @@ def colocate(
     """Synthesize traces of friends who meet, under differential privacy.
 
     Writes a trace set with friendships, one trace of each synthetic user, and a statement of what is protected and what
-    is not (PRIVACY.txt, privacy.json). Synthetic users stand for nobody. The noise has no seed: the same --seed does
-    not give the same traces. What a run drew is spent, even if it fails: a ledger beside the folder adds up all runs.
+    is not (PRIVACY.txt, privacy.json). Synthetic users represent nobody. The noise has no seed: the same --seed does
+    not give the same traces. Epsilon is spent once noise is drawn, even if the run fails: a ledger beside the folder
+    adds up all runs.
     """
     made = colocate_traces(train, out, settings, model=model, seed=seed, overwrite=overwrite, progress=not quiet)
     graph = FriendGraph.of(made.traces)
     n_drawn, n_in_all = len(made.drawn.pair), len(find_colocations(made.traces, graph))
     tell(f"{graph.n_users} users, {graph.n_pairs} friendships, {n_drawn} meetings drawn, in {out}")
     if n_drawn < made.n_wanted:
-        tell(f"By the noisy number there were to be {made.n_wanted}; friends who are elsewhere leave no room for more")
-    tell(f"{n_in_all} co-locations of friends in all, those by chance among them")
+        tell(f"The noisy number asked for {made.n_wanted} meetings; more do not fit, because friends are elsewhere")
+    tell(f"{n_in_all} co-locations of friends in total, including those by chance")
     statement = json.loads((out / STATEMENT_JSON).read_text(encoding="utf-8"))
-    cost = f"epsilon {statement['epsilon']:g} in all" if statement["private"] else "NOT differentially private"
+    cost = f"epsilon {statement['epsilon']:g} in total" if statement["private"] else "NOT differentially private"
     earlier = statement["earlier_runs"]
     if earlier["n"]:
         cost += f" with {counted(earlier['n'], 'earlier run')} of epsilon {earlier['epsilon']:g}"
     tell(f"{cost}; read {out / STATEMENT_TEXT} first")
-    tell(f"Only you can read {ledger_of(out).name} beside it, with the seed and all that was spent: keep it")
+    tell(
+        f"The ledger {ledger_of(out).name} beside it has the seed and all spent epsilon. Only you can read it; keep it"
+    )

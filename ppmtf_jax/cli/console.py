@@ -34,8 +34,9 @@ def warn_of_few(n_passed: int, n_traces: int) -> None:
     """Say so where so few traces passed the privacy test that they are no sample of people any more."""
     if 0 < n_passed < FEW_PASSED * n_traces:
         tell(
-            f"Only {n_passed} of {n_traces} traces passed: these are not a fair sample, but what is special of nobody. "
-            "Measure them (`ppmtf evaluate`) before use. A system that smooths more, such as bridge, passes more."
+            f"Only {n_passed} of {n_traces} traces passed: they are not representative, because only traces that "
+            "resemble many users passed. Measure them (`ppmtf evaluate`) before use. With a system that smooths more, "
+            "such as bridge, more traces pass."
         )
 
 

@@ -15,21 +15,21 @@ from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported,
 from ppmtf_jax.streams import check_seed
 
 OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; the name must be free.")]
-BY_ENDING = "By default told by the ending of the file's name."
+BY_ENDING = "By default, the ending of the file's name decides."
 TraceFormat = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help=f"Of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")
+    str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")
 ]
 OF_POINTS = [name for name, entry in EXPORT_FORMATS.items() if not entry.of_traces_alone]
 PopulationFormat = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help=f"Of {', '.join(OF_POINTS)}. {BY_ENDING}")
+    str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(OF_POINTS)}. {BY_ENDING}")
 ]
 Replace = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")]
 
 WORDS = {
-    RELEASED: "They are from a release: anyone may read the file.",
-    UNTESTED: "They are synthetic and not tested for release: only you can read the file.",
-    OF_NOBODY: "Their users were invented; see PRIVACY.txt beside them. Only you can read the file.",
-    REAL: "REAL DATA: the file shows where real people were. Only you can read it: hand it to nobody.",
+    RELEASED: "The traces are from a release: anyone may read the file.",
+    UNTESTED: "The traces are synthetic and not tested for release: only you can read the file.",
+    OF_NOBODY: "Their users are synthetic; see PRIVACY.txt beside the traces. Only you can read the file.",
+    REAL: "REAL DATA: the file shows where real people were. Only you can read it: give it to nobody.",
 }
 
 
@@ -60,13 +60,13 @@ def population(
 ) -> None:
     """Write how many people are at each place in each hour, in synthetic and in real traces.
 
-    A row for each place and hour with its events, and its share of all events of the hour; of a grid of several days,
-    all days together. Times are nominal, those of the first day of the grid: they are for time sliders. Counts of real
-    people are not protected by anything.
+    The file has a row for each place and hour: the number of events, and their share of all events of the hour. If the
+    grid has several days, all days are counted together. Times are nominal and lie on the first day of the grid, for
+    the time sliders of map programs. Nothing protects counts of real people.
     """
     made = export_population(traces, out, format_name, real=real, overwrite=overwrite, progress=not quiet)
     rows = made.layer.rows
-    tell(f"{len(rows)} rows, of {rows['place'].nunique()} places in {rows['time'].nunique()} hours, in {out}")
+    tell(f"{len(rows)} rows for {rows['place'].nunique()} places and {rows['time'].nunique()} hours in {out}")
     _tell_of(made)
 
 
@@ -74,13 +74,13 @@ def traces(
     traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released or synthetic traces.")],
     out: OutFile,
     sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", help="So many traces, drawn at random. By default all.")
+        int | None, typer.Option("--sample", metavar="N", help="Number of traces, drawn at random. By default all.")
     ] = None,
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed draws the same traces.")
     ] = 0,
     of_real_people: Annotated[
-        bool, typer.Option("--of-real-people", help="Write them though they are traces of real people.")
+        bool, typer.Option("--of-real-people", help="Write the traces even if they are of real people.")
     ] = False,
     format_name: TraceFormat = None,
     overwrite: Replace = False,
@@ -88,8 +88,7 @@ def traces(
 ) -> None:
     """Write traces event by event, with times and coordinates.
 
-    Times are nominal, those of the time grid: all synthetic traces are of the same day, and only its hour has a
-    meaning.
+    Times are nominal, from the time grid: all synthetic traces are on the same day, and only the hour has a meaning.
     """
     made = export_traces(
         traces,

@@ -34,35 +34,41 @@ COMMANDS = {
     "demo": Listed(
         "running",
         WHOLE,
-        "Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test.",
+        "Run all steps on a simulated city: a table, pictures, and traces that passed the privacy test.",
     ),
     "run": Listed(
         "running",
         WHOLE,
-        "Do the whole job of a configuration file: import, fit, synthesize, test, release, evaluate, draw.",
+        "Run all steps of a job file: import, fit, synthesize, test, release, evaluate, draw.",
     ),
     "report": Listed(
-        "reporting", WHOLE, "Write a page on what a job made: what is kept, what leaks, what is guaranteed."
+        "reporting", WHOLE, "Write a page about the results of a job: what is kept, what leaks, what is guaranteed."
     ),
     "compare": Listed(
         "running",
         WHOLE,
         "Compare synthesizers on the same data: utility, privacy, the share that passes the test, time and memory.",
     ),
-    "list": Listed("listing", WHOLE, "List the data sets, synthesizers, metrics and attacks there are."),
+    "list": Listed("listing", WHOLE, "List all data sets, synthesizers, metrics and attacks."),
     "import": Listed("importing", STEPS, "Convert a data set into two trace sets, for training and for testing."),
     "fit": Listed("modelling", STEPS, "Learn a generative model of traces."),
-    "diagnose": Listed("modelling", STEPS, "Tell whether a ppmtf or itf model had enough sweeps."),
+    "diagnose": Listed("modelling", STEPS, "Check whether a ppmtf or itf model had enough sweeps."),
     "complete": Listed(
         "modelling", STEPS, "Fill the gaps of real traces: where people were when nothing was recorded."
     ),
-    "synthesize": Listed("modelling", STEPS, "Synthesize traces from every user of a model, or from some at random."),
+    "synthesize": Listed(
+        "modelling", STEPS, "Synthesize traces from every user of a model, or from users drawn at random."
+    ),
     "colocate": Listed("colocating", STEPS, "Synthesize traces of friends who meet, under differential privacy."),
     "test": Listed("releasing", STEPS, "Test synthetic traces for plausible deniability."),
-    "release": Listed("releasing", STEPS, "Write the traces that passed as a folder that can be handed to anyone."),
-    "evaluate": Listed("releasing", STEPS, "Measure utility and privacy, beside the training traces and uniform ones."),
+    "release": Listed(
+        "releasing", STEPS, "Write the traces that passed the test into a folder that can be handed to anyone."
+    ),
+    "evaluate": Listed(
+        "releasing", STEPS, "Measure utility and privacy, beside the training traces and uniform traces."
+    ),
     "export": Listed("exporting", STEPS, "Write a population or traces for maps: kepler.gl, QGIS and others."),
-    "attack": Listed("attacking", STEPS, "Attack traces, real or synthetic: what do they give away?"),
+    "attack": Listed("attacking", STEPS, "Attack real or synthetic traces: what do they reveal?"),
 }
 
 # Help that depends on what is registered is made when it is shown.
@@ -103,18 +109,18 @@ class FriendlyGroup(TyperGroup):
             if error.errno == errno.EPIPE:
                 raise  # nobody reads on, as in `ppmtf ... | head`: typer ends quietly
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise stop(f"{where}. Check permissions and free space; what was finished is kept.") from error
+            raise stop(f"{where}. Check permissions and free space; finished work is kept.") from error
         except KeyboardInterrupt as error:
-            complaints.print("Stopped. What was finished is kept; `fit` and `run` go on when they are called again.")
+            complaints.print("Stopped. Finished work is kept; `fit` and `run` continue when they are called again.")
             raise typer.Exit(130) from error
         except (MemoryError, RuntimeError) as error:
             if "Gloo" in str(error):
-                raise stop(f"another process ended before the work was done; see what it says. ({error})") from error
+                raise stop(f"another process ended before the work was done; read its messages. ({error})") from error
             # JAX has an error of its own for it.
             if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
                 raise
-            way_out = "Take fewer users or places, a lower rank, or zeros=weighted; what was finished is kept"
-            raise stop(f"the memory does not suffice ({error}). {way_out}.") from error
+            way_out = "Take fewer users or places, a lower rank, or zeros=weighted; finished work is kept"
+            raise stop(f"there is not enough memory ({error}). {way_out}.") from error
 
 
 class ListedGroup(FriendlyGroup):

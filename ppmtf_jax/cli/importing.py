@@ -49,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
         typer.Typer(cls=ImportGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None),
         name="import",
         help="Convert a data set into two trace sets, for training and for testing.",
-        epilog="Each has its own help: `ppmtf import checkins --help`",
+        epilog="Each data set has its own help: `ppmtf import checkins --help`",
     )
 
 
@@ -75,7 +75,7 @@ def _command_of(data_set: DataSet) -> TyperCommand:
 
     command.__name__ = f"import {data_set.name}"
     single = typer.Typer(rich_markup_mode="markdown", add_completion=False, pretty_exceptions_enable=False)
-    help_text = f"{data_set.title}\n\nWrites the trace sets train and test into the folder, readable by you alone."
+    help_text = f"{data_set.title}\n\nWrites the trace sets train and test into the folder. Only you can read them."
     single.command(data_set.name, help=help_text, epilog=example(f"ppmtf import {data_set.example} --out data"))(
         with_settings(data_set.settings)(command)
     )

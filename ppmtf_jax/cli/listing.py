@@ -1,4 +1,4 @@
-"""The command list: the data sets, synthesizers, metrics and attacks there are."""
+"""The command list: all data sets, synthesizers, metrics and attacks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_all(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of a README.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
 ) -> None:
-    """List the data sets, synthesizers, metrics and attacks there are."""
+    """List all data sets, synthesizers, metrics and attacks."""
     if markdown:
         tell(markdown_tables())
         return

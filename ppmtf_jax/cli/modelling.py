@@ -47,10 +47,10 @@ def _fit_help() -> str:
     )
     return f"""Learn a generative model of traces.
 
-A fit that was stopped goes on when the same command is given again. The model holds the parameters, which no privacy
-test covers: keep it secret. Only you can read it.
+If a fit was stopped, the same command continues it. The model contains the parameters, which no privacy test covers:
+keep it secret. Only you can read it.
 
-Systems, with what --set can change and the defaults:
+Systems, with the settings that --set can change and their defaults:
 
 {systems}
 """
@@ -91,11 +91,11 @@ def diagnose(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Tell whether a ppmtf or itf model had enough sweeps.
+    """Check whether a ppmtf or itf model had enough sweeps.
 
-    Fits it several times more from other starts, with some counts held out, and compares the chains by what does not
-    depend on the order of the factors' columns. Writes summary.csv (a row for each quantity), sweeps.csv (a row for
-    each sweep of each chain) and traces.png into the folder.
+    Fits the model several more times from other starts, with some counts held out, and compares the chains by
+    quantities that do not depend on the order of the factors' columns. Writes summary.csv (a row for each quantity),
+    sweeps.csv (a row for each sweep of each chain) and traces.png into the folder.
     """
     fitted, diagnosis = diagnose_fit(
         model, train, out, n_sweeps=sweeps, n_chains=chains, seed=seed, overwrite=overwrite, progress=not quiet
@@ -120,11 +120,12 @@ def complete(
 ) -> None:
     """Fill the gaps of real traces: where people were when nothing was recorded.
 
-    Each period in which a trace has an event, such as a day, gets one at every instant; what was recorded stays. They
-    hold real events: keep them as private as the traces themselves. Only you can read them.
+    If a trace has an event in a period, such as a day, it gets an event at every instant of this period. Recorded
+    events stay as they are. The completed traces contain real events: keep them as private as the data. Only you can
+    read them.
     """
     whole = complete_traces(model, traces, out, settings, seed=seed, overwrite=overwrite, progress=not quiet)
-    tell(f"{whole.n_events} events of {whole.n_users} users in {out}. They are as private as those that were recorded.")
+    tell(f"{whole.n_events} events of {whole.n_users} users in {out}. Keep them as private as the recorded events.")
 
 
 @with_settings(SynthesisSettings)
@@ -137,9 +138,9 @@ def synthesize(
     overwrite: Overwrite = False,
     progress: bool = True,
 ) -> None:
-    """Synthesize traces from every user of a model, or from some at random.
+    """Synthesize traces from every user of a model, or from users drawn at random.
 
-    They are not yet fit for release: test them first. Only you can read them.
+    The traces must not be released yet: test them first. Only you can read them.
     """
     traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
@@ -149,7 +150,7 @@ def synthesize(
 
 def _agreement_table(overview: pd.DataFrame, title: str) -> Table:
     """How the chains agree on each quantity, over the second half of the sweeps."""
-    caption = f"Second half of the sweeps. R-hat to be {MAX_R_HAT} at most; ESS: effective draws."
+    caption = f"Second half of the sweeps. R-hat should be at most {MAX_R_HAT}; ESS: effective sample size."
     headings = ("Mean", "SD", "R-hat", "ESS bulk", "tail")
     rows = []
     for name, row in overview.iterrows():
@@ -167,4 +168,4 @@ def _held_out_table(diagnosis: Diagnosis) -> Table:
         quarters = [f"{row[f'{which}_quarter']:.3f}" for which in ("first", "second", "third", "last")]
         rows.append([str(tensor), *quarters, f"{row['best_sweep']:.0f}", f"{row['of_average']:.3f}"])
     note = diagnosis.held_out_note
-    return plain_table("Error at cells held out", ["Tensor", *headings], rows, note, no_wrap=headings)
+    return plain_table("Error at held-out cells", ["Tensor", *headings], rows, note, no_wrap=headings)

@@ -38,14 +38,16 @@ Seed = Annotated[
         "--seed",
         metavar="N",
         callback=_check_optional_seed,
-        help="The same seed gives the same result, but for private noise, which has none. Keep it secret. By default "
-        "one is drawn.",
+        help="The same seed gives the same result, except for differentially private noise, which has no seed. Keep it "
+        "secret. By default, a seed is drawn.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 Train = Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")]
 TrainOption = Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")]
-TestOption = Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")]
+TestOption = Annotated[
+    Path, typer.Option("--test", metavar="TEST", help="Trace set of the test users, whose data the model never saw.")
+]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
 
@@ -57,16 +59,17 @@ def _shared_work(
         typer.Option(
             "--coordinator",
             metavar="HOST:PORT",
-            help="Share the work with other processes, each called with the same command: where process 0 listens. "
-            "Whoever reaches it can take part: for trusted networks only.",
+            help="Share the work with other processes: the address at which process 0 listens. Start every process "
+            "with the same command. Anyone who reaches the address can take part: use it on trusted networks only.",
             rich_help_panel=MANY,
         ),
     ] = None,
     processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
+        int, typer.Option("--processes", metavar="N", min=1, help="Number of processes.", rich_help_panel=MANY)
     ] = 1,
     process: Annotated[
-        int, typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY)
+        int,
+        typer.Option("--process", metavar="I", min=0, help="Number of this process; 0 writes.", rich_help_panel=MANY),
     ] = 0,
 ) -> bool:
     """Join the other processes if there are any. Whether to show progress: in the first one, unless told not to."""

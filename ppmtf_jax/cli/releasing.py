@@ -69,8 +69,8 @@ def check_deniability(
     """Test synthetic traces for plausible deniability.
 
     Writes verdicts.parquet (user, trace, log_likelihood, plausible_users, verifiers, threshold, passed) into the
-    folder. Verdicts tell which traces were withheld: they are secret, and only you can read them. Release what passed
-    with `ppmtf release`.
+    folder. The verdicts say which traces were withheld: they are secret, and only you can read them. Release the
+    traces that passed with `ppmtf release`.
     """
     verdicts = run_privacy_test(
         model, synthetic, out, settings, seed=seed, picture=plot, overwrite=overwrite, progress=progress
@@ -79,7 +79,7 @@ def check_deniability(
         return
     n_passed = int(verdicts.passed.sum())
     if settings.k == 1:
-        tell("Warning: k = 1 asks for no other user, and protects nobody. Use a larger --k, such as 10.")
+        tell("Warning: k = 1 needs no other user, so the test protects nobody. Use a larger --k, such as 10.")
     tell(
         f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
         f"{settings.factor}); verdicts in {out}"
@@ -92,7 +92,7 @@ def check_deniability(
 def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
     """What helps where no trace passed."""
     if settings.noise_epsilon is None and settings.k > n_asked + 1:
-        return f"no trace could pass, since k = {settings.k} users are wanted and {n_asked + 1} counted; lower k" + (
+        return f"no trace could pass: k = {settings.k} users are needed, only {n_asked + 1} are counted; lower k" + (
             "" if settings.n_verifiers is None else ", or ask more verifiers"
         )
     return "lower k, raise eta (3 at most), or learn a smoother model (lower noise_precision)"
@@ -101,21 +101,24 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
 @with_settings(ReleaseSettings)
 def release(
     synthetic: Synthetic,
-    verdicts: Annotated[Path, typer.Argument(metavar="VERDICTS", help="What `ppmtf test` said of them.")],
+    verdicts: Annotated[Path, typer.Argument(metavar="VERDICTS", help="The verdicts of `ppmtf test` on these traces.")],
     out: Out,
     key: Annotated[
         Path,
-        typer.Option("--key", metavar="FOLDER", help="Where to write which trace was made from whom: keep it secret."),
+        typer.Option(
+            "--key", metavar="FOLDER", help="Where to write which trace was made from which user: keep it secret."
+        ),
     ],
     settings: ReleaseSettings,
     seed: Seed = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write the traces that passed as a folder that can be handed to anyone.
+    """Write the traces that passed the test into a folder that can be handed to anyone.
 
-    It holds the traces under fresh random numbers, places, time grid, and a statement of what is protected and what is
-    not (PRIVACY.txt, privacy.json). Which number belongs to which user is in the key, which only you can read.
+    The folder contains the traces with new ids in a random order, the places, the time grid, and a statement of what is
+    protected and what is not (PRIVACY.txt, privacy.json). The key says which id belongs to which user; only you can
+    read it.
     """
     made = release_traces(synthetic, verdicts, out, key, settings, seed=seed, overwrite=overwrite, progress=not quiet)
     tell(f"{len(made.key)} traces in {out}, which can be handed to anyone; read {out / 'PRIVACY.txt'} first")
@@ -137,7 +140,7 @@ def evaluate(
     ] = None,
     verdicts: Annotated[
         Path | None,
-        typer.Option("--verdicts", metavar="VERDICTS", help="Show the traces that passed beside all synthetic ones."),
+        typer.Option("--verdicts", metavar="VERDICTS", help="Show the traces that passed beside all synthetic traces."),
     ] = None,
     json_file: Json = None,
     change: Annotated[
@@ -147,10 +150,10 @@ def evaluate(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier file of --json.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure utility and privacy, beside the training traces and uniform ones.
+    """Measure utility and privacy, beside the training traces and uniform traces.
 
-    The same traces give the same numbers: nothing here is random but the uniform traces and the splits that show what
-    is by chance, whose seeds are fixed.
+    The same traces give the same numbers: only the uniform traces and the splits that measure chance are random, and
+    their seeds are fixed.
     """
     _check_not_swapped(synthetic, {"--train": train, "--test": test})
     chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))
@@ -188,7 +191,7 @@ def _note(evaluation: Evaluation, has_key: bool) -> str:
         return "All: the synthetic traces before the privacy test."
     if has_key or evaluation.columns[0] != "released":
         return ""
-    return "Without the key all released traces are measured together: the numbers differ from those with it."
+    return "Without the key, all released traces are measured together, so the numbers differ from those with the key."
 
 
 def _of_metrics(assignments: list[str]) -> dict[str, dict[str, object]]:

@@ -29,10 +29,11 @@ def report(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier report.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a page on what a job made: what is kept, what leaks, what is guaranteed.
+    """Write a page about the results of a job: what is kept, what leaks, what is guaranteed.
 
-    One file for a browser, which loads nothing, in plain words with a traffic light for each question. It shows numbers
-    and maps of real people taken together: only you can read it, and it is not part of the release.
+    The page is one HTML file that loads nothing from elsewhere. It answers each question in plain words, with a traffic
+    light. It shows numbers and maps of all real people together: only you can read it, and it is not part of the
+    release.
     """
     page, made = report_run(run, out, settings, overwrite=overwrite, progress=not quiet)
     width = max(len(status.word) for status in Status)
@@ -40,4 +41,4 @@ def report(
         for finding in made.findings():
             if finding.status is status:
                 tell(f"{status.symbol} {status.word:<{width}}  {finding.question}")
-    tell(f"{page}, which only you can read; it is not to be handed out")
+    tell(f"The page is {page}. Only you can read it; do not hand it out.")

@@ -34,37 +34,37 @@ def _run_help() -> str:
     sources = {f'`[import]` source="{name}"': entry.settings for name, entry in DATA_SETS.items()}
     tables = sources | {f"`[{name}]`": kind for name, kind in TABLES.items()}
     listed = "\n".join(f"- {name}: {describe_settings(kind)}" for name, kind in tables.items())
-    return f"""Do the whole job of a configuration file: import, fit, synthesize, test, release, evaluate, draw.
+    return f"""Run all steps of a job file: import, fit, synthesize, test, release, evaluate, draw.
 
-Finished steps are skipped unless what they depend on changed; a job that was stopped goes on when run again. It writes
-two folders: `release`, which can be handed to anyone, and `private`, which only you can read.
+Finished steps are skipped unless their inputs or settings changed; a job that was stopped continues when it is called
+again. A job writes two folders: `release`, which can be handed to anyone, and `private`, which only you can read.
 
-The smallest file has two lines, `[import]` and `source = "toy-city"`. All that a file can hold, with the defaults:
+The smallest file has two lines, `[import]` and `source = "toy-city"`. All settings of a file, with their defaults:
 
-- before the tables: seed (drawn, and kept in `private`), out='name of the file'
+- before the tables: seed (by default drawn, and kept in `private`), out='name of the file'
 {listed}
 - `[fit]`: system={DEFAULT_SYSTEM}, and the system's settings: see `ppmtf fit --help`
-- `[[compare]]`, as many as wanted: a system, and its settings, to be measured beside it
+- `[[compare]]`, any number of times: another system with its settings, which is measured beside the first
 """
 
 
 def run(
-    config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The configuration file.")],
+    config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The job file.")],
     quiet: Quiet = False,
 ) -> None:
-    """Do the whole job of a configuration file."""
+    """Run all steps of a job file."""
     _run_and_show(JobConfig.load(config), quiet)
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For everything that is made.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write all results.")] = Path("demo"),
     seed: Annotated[
         int,
         typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same city and traces."),
     ] = 0,
     quiet: Quiet = False,
 ) -> None:
-    """Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test."""
+    """Run all steps on a simulated city: a table, pictures, and traces that passed the privacy test."""
     content = {
         "out": str(out),
         "seed": seed,
@@ -78,9 +78,9 @@ def demo(
 def _compare_help() -> str:
     return f"""Compare synthesizers on the same data: utility, privacy, the share that passes the test, time and memory.
 
-Each is fitted with several seeds. What is finished is kept, so that a comparison that was stopped goes on when the
-same command is given again, and one with more synthesizers or seeds adds to it. The folder gets `compare.csv`, a row
-for each number; only you can read it, for traces that did not pass the test are measured too.
+Each synthesizer is fitted with several seeds. Finished work is kept: if the comparison was stopped, the same command
+continues it, and a command with more synthesizers or seeds adds to it. The folder gets `compare.csv` with a row for
+each number. Only you can read it, because traces that did not pass the test are measured, too.
 
 Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settings.
 """
@@ -89,19 +89,21 @@ Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settin
 @with_settings(CompareSettings)
 def compare(
     train: Train,
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Trace set of other users.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New, or of an earlier comparison.")],
+    test: Annotated[Path, typer.Argument(metavar="TEST", help="Trace set of the test users, whose data no model saw.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="A new folder, or the folder of an earlier comparison.")
+    ],
     settings: CompareSettings,
     system: Annotated[
         list[str] | None,
         typer.Option(
             "--system",
             metavar="'NAME SETTING=VALUE ...'",
-            help=f"A synthesizer, with settings if wanted; several times. By default {', '.join(COMPARED)}.",
+            help=f"A synthesizer, and its settings; can be given several times. By default {', '.join(COMPARED)}.",
         ),
     ] = None,
     passed: Annotated[
-        bool, typer.Option("--passed", help="Show the numbers of traces that passed the test, not of all.")
+        bool, typer.Option("--passed", help="Show the numbers for traces that passed the test, not for all.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -109,7 +111,7 @@ def compare(
     found = compare_systems(train, test, out, system or COMPARED, settings, progress=not quiet, say=tell)
     which = PASSED if passed else ALL
     what = "traces that passed the privacy test" if passed else "all traces, before the privacy test"
-    console.print(_comparison_table(found, which, f"Of {what}."))
+    console.print(_comparison_table(found, which, f"The numbers are for {what}."))
     for name, reason in found.refused.items():
         tell(f"{name} was left out: {reason}")
     tell(f"All numbers: {out / TABLE_FILE}")
@@ -131,7 +133,7 @@ def _run_and_show(config: JobConfig, quiet: bool) -> None:
     if result.n_released:
         tell(f"{result.n_released} of {result.n_traces} traces passed the privacy test.")
         warn_of_few(result.n_released, result.n_traces)
-        tell(f"To hand to anyone: {result.out / 'release'} (read PRIVACY.txt). To keep: {result.out / 'private'}")
+        tell(f"For anyone: {result.out / 'release'} (read PRIVACY.txt first). Only for you: {result.out / 'private'}")
     else:
-        tell(f"None of {result.n_traces} traces passed the privacy test. Lower k, or raise eta.")
+        tell(f"None of the {result.n_traces} traces passed the privacy test. Lower k, or raise eta.")
     tell(f"Pictures: {', '.join(path.name for path in result.pictures)} in {result.out / 'private' / 'pictures'}")

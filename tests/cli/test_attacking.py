@@ -36,7 +36,7 @@ def test_reidentification_of_real_traces(city, tmp_path):
     result = attack(*words, "--json", found, "--plot", picture)
     assert result.exit_code == 0, result.output
     assert "12 target users, 12 strangers" in result.stdout
-    assert "Right user: how often she is named, of all 12; by chance 8.33%" in " ".join(result.stdout.split())
+    assert "how often the attacker names her among all 12; by chance 8.33%" in " ".join(result.stdout.split())
     content = json.loads(found.read_text())
     assert content["settings"]["known_share"] == 0.4
     assert {each["estimator"] for each in content["attacks"]} == {"ml", "ml floor=1e-3"}

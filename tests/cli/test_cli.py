@@ -287,7 +287,7 @@ def test_secret_folders_are_readable_by_their_owner_alone(here):
 def test_complete_fills_gaps_and_says_that_they_are_private():
     text = works("complete", "model", "city/train", "--how", "random", "--out", "whole", "--seed", 3)
     recorded, whole = Traces.load("city/train"), Traces.load("whole")
-    assert f"{32 * recorded.time_grid.n_instants} events of 32 users in whole. They are as private as those" in text
+    assert f"{32 * recorded.time_grid.n_instants} events of 32 users in whole. Keep them as private as" in text
     assert recorded.n_events < whole.n_events == 32 * recorded.time_grid.n_instants
     both = whole.to_frame().merge(recorded.to_frame(), on=["user", "trace", "instant"], suffixes=("", "_recorded"))
     assert len(both) == recorded.n_events
@@ -433,7 +433,7 @@ def test_a_release_without_its_key_has_no_owners_to_look_for():
     # Nobody knows of which training user's group they are.
     assert re.search(r"Group-TV +- +0\.0000 +\d", text)
     assert re.search(r"Group-TV +0\.\d{4} +0\.0000 +\d", works("evaluate", "released", "--key", "key", *REAL, *groups))
-    assert "Without the key all released traces are measured together" in " ".join(text.split())
+    assert "Without the key, all released traces are measured together" in " ".join(text.split())
 
 
 @pytest.mark.usefixtures("copied")
@@ -563,13 +563,13 @@ def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
     text = works("run", "job.toml")
     assert re.search(r"Metric +Released +Training +Uniform +A good value", text)
     assert "32 of 32 traces passed the privacy test." in text
-    assert "To hand to anyone: job/release (read PRIVACY.txt). To keep: job/private" in text
+    assert "For anyone: job/release (read PRIVACY.txt first). Only for you: job/private" in text
     assert "Pictures: x.png in job/private/pictures" in text
     assert max(map(len, text.splitlines())) <= 80
     Path("job.toml").write_text(job.format("999\nnoise_epsilon = 1"))
     text = works("run", "job.toml")
     assert re.search(r"Metric +All +Training +Uniform +A good value", text)
-    assert "None of 32 traces passed" in text
+    assert "None of the 32 traces passed" in text
     assert "evaluate ..." in text
     assert "fit: done before" in text
 
@@ -813,8 +813,8 @@ def test_a_stopped_fit_goes_on(copied, monkeypatch):
 FAULTS = [
     (OSError(errno.EACCES, "Permission denied", "x"), "x: Permission denied. Check permissions"),
     (OSError("pipe burst"), "pipe burst. Check permissions"),
-    (MemoryError("8 TiB"), r"memory does not suffice \(8 TiB\).*lower rank"),
-    (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 8 TiB"), "memory does not suffice"),
+    (MemoryError("8 TiB"), r"not enough memory \(8 TiB\).*lower rank"),
+    (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: 8 TiB"), "not enough memory"),
     (jax.errors.JaxRuntimeError("UNKNOWN: Gloo AllGather failed: Connection closed"), "another process ended before"),
 ]
 
@@ -863,7 +863,7 @@ def test_stopped_by_hand(copied):
     with parquet_fails(KeyboardInterrupt()):
         result = call("synthesize", "model", "--out", "x")
     assert result.exit_code == 130
-    assert result.stderr.startswith("Stopped. What was finished is kept")
+    assert result.stderr.startswith("Stopped. Finished work is kept")
     assert files(copied) == before
 
 
@@ -886,12 +886,12 @@ def test_no_bars_where_there_is_no_terminal(copied):
 def test_few_traces_that_passed_are_no_fair_sample(capsys):
     for n_passed, warned in ((0, False), (5, True), (36, False), (144, False)):
         warn_of_few(n_passed, 144)
-        assert ("not a fair sample" in capsys.readouterr().out) == warned
+        assert ("not representative" in capsys.readouterr().out) == warned
 
 
 def test_what_helps_where_no_trace_passed():
     """A smoother model does not, where fewer users are counted than have to be found."""
-    assert "10 users are wanted and 9 counted; lower k" in releasing._way_out(PrivacyTestSettings(k=10), 8)
+    assert "10 users are needed, only 9 are counted; lower k" in releasing._way_out(PrivacyTestSettings(k=10), 8)
     assert "ask more verifiers" in releasing._way_out(PrivacyTestSettings(k=10, n_verifiers=8), 8)
     for settings in (PrivacyTestSettings(k=9), PrivacyTestSettings(k=10, noise_epsilon=1.0)):
         assert "learn a smoother model" in releasing._way_out(settings, 8)

@@ -57,9 +57,9 @@ def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
     (relation,) = statement["ledger"]["relations"]
     lines = [(line["epsilon"], line["sensitivity"]) for line in relation["mechanisms"]]
     assert lines == [(10, 39), (0.7, 4), (0.1, 10)]
-    assert "epsilon 10.8 in all" in said
+    assert "epsilon 10.8 in total" in said
     assert "30 meetings drawn" in said
-    assert f"{len(find_colocations(traces, FriendGraph.of(traces)))} co-locations of friends in all" in said
+    assert f"{len(find_colocations(traces, FriendGraph.of(traces)))} co-locations of friends in total" in said
     flat = " ".join(text.split())
     assert "epsilon 10.8" in flat
     for sentence in (*statement["protected"], *statement["not_protected"], statement["neighbours"]):
@@ -99,7 +99,7 @@ def test_a_folder_made_with_seeded_noise_says_that_it_is_not_private(made, tmp_p
 
 def test_help_of_the_seed_does_not_promise_that_noise_repeats():
     said = CliRunner().invoke(app, ["colocate", "--help"], env={"COLUMNS": "300"}).stdout
-    assert "Of all draws but the noise, which no seed repeats" in said
+    assert "Seed of all draws except the noise, which has none" in said
     assert "The same seed gives the same result" not in said
 
 
@@ -123,7 +123,7 @@ def test_what_a_repeated_run_costs_is_added(made, tmp_path):
     assert Traces.load(out).n_users == 40
     assert statement["epsilon"] == 24
     assert statement["earlier_runs"] == {"n": 1, "epsilon": 12, "delta": 0, "bounded": True}
-    assert "epsilon 24 in all with 1 earlier run of epsilon 12" in said
+    assert "epsilon 24 in total with 1 earlier run of epsilon 12" in said
     flat = " ".join(text.split())
     assert "with epsilon 12, the sum over the mechanisms below" in flat
     assert "if everything that 1 earlier run drew is counted too: with epsilon 24" in flat

@@ -107,7 +107,7 @@ def test_synthetic_friends_stand_for_nobody(here):
 
     replace(traces, origin=None, of_nobody=True).save(here / "friends")
     said = works("export", "traces", here / "friends", "--out", here / "x.csv")
-    assert "invented" in said
+    assert "synthetic" in said
     assert is_secret(here / "x.csv")
 
 
