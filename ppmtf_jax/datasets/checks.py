@@ -16,7 +16,7 @@ from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
 # Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
 MAX_SUN_H = 4
-MAX_SCATTER_DEGREES = 0.5
+MAX_SCATTER_DEGREES, MAX_FAR_SHARE = 0.5, 0.25
 # Within this distance of the city of their time zone coordinates are not suspected; beyond, they are if another way to
 # read them gives a point this many times nearer.
 NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
@@ -85,27 +85,31 @@ def clocks_and_sun(
 
     `local` is datetime64[s], `utc_s` seconds since 1970; all arrays have the shape (rows,).
     """
-    north, east = np.abs(latitude).max(), np.abs(longitude).max()
-    if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
-        found = f"at most {north:.3g} and {east:.3g}, where there is no land"
-        way_out = "Convert radians to degrees"
-        return [Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)], []
     offset_h = (local.astype(np.int64) - utc_s) / 3600
     far = ~_is_by_the_sun(longitude, offset_h)
     n_far = int(far.sum())
+    city = zone_city(time_zone)
+    middle = float(np.median(latitude)), float(np.median(longitude))
+    north, east = np.abs(latitude).max(), np.abs(longitude).max()
+    if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
+        # This box lies in the Gulf of Guinea. It has no land, but ships, and simulated cities of small coordinates.
+        converted = float(np.degrees(middle[0])), float(np.degrees(middle[1]))
+        if city is None or _is_far_nearer(converted, middle, city):
+            found = f"at most {north:.3g} and {east:.3g}, where there is no land"
+            way_out = Message(
+                "Convert radians to degrees; if they are degrees, choose a zone that is near, such as ",
+                Setting("time_zone", "Africa/Accra"),
+                ", whose clocks show UTC",
+            )
+            return [Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)], []
     way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
     if n_far > len(far) / 2 and offset_h.any() and _is_by_the_sun(latitude, offset_h).mean() > 0.5:
         found = f"longitudes such as {longitude[far][0]:g}, where it is another time of day, and latitudes that fit"
         return [Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)], []
-    city = zone_city(time_zone)
-    if city is not None:
-        middle = float(np.median(latitude)), float(np.median(longitude))
+    if city is not None and _is_far_nearer(middle[::-1], middle, city):
         given_km, swapped_km = (_distance_km(point, city) for point in (middle, middle[::-1]))
-        if given_km > NEAR_ZONE_KM and TIMES_NEARER * swapped_km < given_km:
-            found = (
-                f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
-            )
-            return [Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)], []
+        found = f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
+        return [Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)], []
     if not n_far:
         return [], []
     what = f"{n_far:,} of {len(far):,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
@@ -115,12 +119,13 @@ def clocks_and_sun(
 def scattered_places(
     latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray, places: PlaceTable
 ) -> tuple[list[Problem], list[str]]:
-    """Places whose check-ins are far from their middle: a problem if most places are so, a note if some are."""
+    """Places whose check-ins are far from their middle: a problem if many check-ins are so, a note if a few are."""
     north = latitude - places.latitude[place]
     east = (longitude - places.longitude[place] + 180) % 360 - 180
     far = np.hypot(north, east * np.cos(np.radians(latitude))) > MAX_SCATTER_DEGREES
     scattered = np.unique(place[far])
-    n_several = int((np.bincount(place) > 1).sum())
+    n_rows = np.bincount(place)
+    n_several = int((n_rows > 1).sum())
     if not len(scattered):
         return [], []
     examples = tuple(
@@ -129,9 +134,16 @@ def scattered_places(
         for k in scattered[:N_EXAMPLES]
     )
     found = f"{len(scattered):,} of {n_several:,} places of several check-ins scattered further"
-    if len(scattered) > n_several / 2:
+    # The share of check-ins and not of places: with many check-ins, each place has one with a wrong position.
+    if far.sum() > MAX_FAR_SHARE * n_rows[n_rows > 1].sum():
         expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
-        way_out = "Is it a column of places, and are the coordinates those of the check-ins?"
+        way_out = Message(
+            "Check that it is a column of places, and that the coordinates are those of the check-ins. If the places "
+            "are large regions, give each its coordinates in a table, with ",
+            Setting("stations", "regions.csv"),
+            ", or use the cells of a grid, with ",
+            Setting("grid"),
+        )
         return [Problem(expected, found, int(far.sum()), examples, way_out)], []
     return [], [
         f"{found} than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is where the middle of its check-ins is"
@@ -142,6 +154,12 @@ def degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """Latitude and longitude as numbers."""
     latitude, longitude = (pd.to_numeric(checkins[name]).to_numpy(np.float64) for name in LIMITS)
     return latitude, longitude
+
+
+def _is_far_nearer(other: tuple[float, float], given: tuple[float, float], city: tuple[float, float]) -> bool:
+    """Whether another reading of a point is much nearer to the city of the time zone, and the given one is far."""
+    given_km = _distance_km(given, city)
+    return given_km > NEAR_ZONE_KM and TIMES_NEARER * _distance_km(other, city) < given_km
 
 
 def _distance_km(point: tuple[float, float], other: tuple[float, float]) -> float:

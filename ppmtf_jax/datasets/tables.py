@@ -55,6 +55,7 @@ class InterchangeTable(Protocol):
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any: ...
 
 
+Number = int | float
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 
@@ -191,6 +192,17 @@ def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
     values = column.iloc[rows[:N_EXAMPLES]].tolist()
     texts = ["nothing" if pd.isna(value) else repr(value) for value in values]
     return tuple(f"{text} ({name})" for text, name in zip(texts, row_names(column, rows), strict=True))
+
+
+def whole_numbers(
+    column: pd.Series, expected: str, low: Number = -np.inf, high: Number = np.inf, way_out: str = ""
+) -> tuple[np.ndarray, list[Problem]]:
+    """A column as floats, NaN where a value is no whole number from `low` to `high`; and the problem of these rows."""
+    value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
+    bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
+    rows = np.flatnonzero(bad)
+    problems = [Problem(expected, "others", len(rows), row_examples(column, rows), way_out)] if len(rows) else []
+    return np.where(bad, np.nan, value), problems
 
 
 def row_names(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
