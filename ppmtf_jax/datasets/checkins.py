@@ -21,7 +21,7 @@ from ppmtf_jax.datasets.discretization import MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_examples
+from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_problems
 from ppmtf_jax.datasets.times import Times, parse_times
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
@@ -250,10 +250,7 @@ def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, l
     code, ids = codes_of(table["place"])
     at = np.append(known.get_indexer(pd.Index([str(each) for each in ids], dtype="str")), -1)[code]
     lacks = at < 0
-    unknown = []
-    if lacks.any():
-        examples = row_examples(table["place"], np.flatnonzero(lacks))
-        unknown = [Problem(f"a station for every place, in {name}", "none", int(lacks.sum()), examples)]
+    unknown = row_problems(table["place"], lacks, f"a station for every place, in {name}", "none")
     table, at = table[~lacks].copy(), at[~lacks]
     for column in STATION_COLUMNS[1:]:
         if column in stations:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
+import zoneinfo
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
-from ppmtf_jax.datasets.tables import row_examples, row_names
-from ppmtf_jax.datasets.zones import zone_city
+from ppmtf_jax.datasets.tables import row_names, row_problems
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
 # Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
@@ -23,6 +27,9 @@ NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
 MAX_EMPTY_DAYS = 5 * 365
 STRAY_SHARE = 0.01
 LIMITS = {"latitude": 90, "longitude": 180}
+# Tables of the time zone database; a line has countries, latitude and longitude as +-DDMM[SS]+-DDDMM[SS], and a name.
+ZONE_TABLES = ("zone.tab", "zone1970.tab")
+ZONE_LINE = re.compile(r"^[A-Z,]+\t([+-]\d{4,7})([+-]\d{5,7})\t(\S+)", re.MULTILINE)
 
 
 class BadRows(NamedTuple):
@@ -37,15 +44,13 @@ def bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem] = ()) -> list[Ba
 
     `untimed` are the problems that the reader found in rows without a time.
     """
-    found = []
     no_time = (checkins["local_time"].isna() | checkins["utc_time"].isna()).to_numpy(bool)
-    if no_time.any():
-        names = row_names(checkins["user"], np.flatnonzero(no_time))
-        missing = Problem("a time for every check-in", "missing times", int(no_time.sum()), names)
-        found += [BadRows(problem, no_time) for problem in untimed or [missing]]
+    missing = _missing(checkins["user"], no_time, "a time for every check-in", "missing times")
+    found = [BadRows(problem, no_time) for problem in untimed] if len(untimed) and missing else missing
     for name in ("user", "place", "trace"):
         if name in checkins:
-            found += _missing(checkins[name])
+            missing = checkins[name].isna().to_numpy(bool)
+            found += _missing(checkins[name], missing, f"a {name} for every check-in", "missing ones")
     for name, limit in LIMITS.items():
         found += _off_the_globe(checkins[name], limit)
     return found + _stray_times(checkins["local_time"], ~no_time)
@@ -94,7 +99,7 @@ def clocks_and_sun(
     if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
         # This box lies in the Gulf of Guinea. It has no land, but ships, and simulated cities of small coordinates.
         converted = float(np.degrees(middle[0])), float(np.degrees(middle[1]))
-        if city is None or _is_far_nearer(converted, middle, city):
+        if city is None or any(_is_far_nearer(point, middle, city) for point in (converted, converted[::-1])):
             found = f"at most {north:.3g} and {east:.3g}, where there is no land"
             way_out = Message(
                 "Convert radians to degrees; if they are degrees, choose a zone that is near, such as ",
@@ -156,6 +161,28 @@ def degrees(checkins: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return latitude, longitude
 
 
+def zone_city(time_zone: str) -> tuple[float, float] | None:
+    """Latitude and longitude of a zone's city; None where they are not known, as of UTC."""
+    return _cities().get(time_zone)
+
+
+@cache
+def _cities() -> dict[str, tuple[float, float]]:
+    folders = [Path(folder) for folder in zoneinfo.TZPATH]
+    package = importlib.util.find_spec("tzdata")
+    if package is not None and package.origin:
+        folders.append(Path(package.origin).parent / "zoneinfo")
+    files = [folder / name for folder in folders for name in ZONE_TABLES if (folder / name).is_file()]
+    lines = [line for file in files for line in ZONE_LINE.findall(file.read_text("utf-8"))]
+    return {name: (_as_degrees(latitude, 2), _as_degrees(longitude, 3)) for latitude, longitude, name in lines}
+
+
+def _as_degrees(text: str, n_digits: int) -> float:
+    sign, degrees, rest = text[0], text[1 : 1 + n_digits], text[1 + n_digits :].ljust(4, "0")
+    value = int(degrees) + int(rest[:2]) / 60 + int(rest[2:]) / 3600
+    return -value if sign == "-" else value
+
+
 def _is_far_nearer(other: tuple[float, float], given: tuple[float, float], city: tuple[float, float]) -> bool:
     """Whether another reading of a point is much nearer to the city of the time zone, and the given one is far."""
     given_km = _distance_km(given, city)
@@ -175,31 +202,22 @@ def _is_by_the_sun(longitude: np.ndarray, offset_h: np.ndarray) -> np.ndarray:
     return np.abs((offset_h - longitude / 15 + 12) % 24 - 12) <= MAX_SUN_H
 
 
-def _missing(column: pd.Series) -> list[BadRows]:
-    missing = column.isna().to_numpy(bool)
-    if not missing.any():
-        return []
-    names = row_names(column, np.flatnonzero(missing))
-    problem = Problem(f"a {column.name} for every check-in", "missing ones", int(missing.sum()), names)
-    return [BadRows(problem, missing)]
+def _missing(column: pd.Series, missing: np.ndarray, expected: str, found: str) -> list[BadRows]:
+    rows = np.flatnonzero(missing)
+    return [BadRows(Problem(expected, found, len(rows), row_names(column, rows)), missing)] if len(rows) else []
 
 
 def _off_the_globe(column: pd.Series, limit: int) -> list[BadRows]:
     number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     finite = np.isfinite(number)
     outside = finite & (np.abs(number) > limit)
-    found = []
-    if not finite.all():
-        examples = row_examples(column, np.flatnonzero(~finite))
-        problem = Problem(f"{column.name} as a number", "others", int((~finite).sum()), examples)
-        found.append(BadRows(problem, ~finite))
-    if outside.any():
-        swapped = column.name == "latitude" and (np.abs(number[outside]) <= 180).all()
-        way_out = "Latitude and longitude are probably swapped" if swapped else ""
-        examples = row_examples(pd.Series(number, column.index), np.flatnonzero(outside))
-        expected = f"{column.name} from {-limit} to {limit} degrees"
-        found.append(BadRows(Problem(expected, "others", int(outside.sum()), examples, way_out), outside))
-    return found
+    swapped = column.name == "latitude" and (np.abs(number[outside]) <= 180).all()
+    way_out = "Latitude and longitude are probably swapped" if swapped else ""
+    expected = f"{column.name} from {-limit} to {limit} degrees"
+    no_number = row_problems(column, ~finite, f"{column.name} as a number")
+    found = [BadRows(problem, ~finite) for problem in no_number]
+    off = row_problems(pd.Series(number, column.index), outside, expected, way_out=way_out)
+    return found + [BadRows(problem, outside) for problem in off]
 
 
 def _stray_times(local: pd.Series, known: np.ndarray) -> list[BadRows]:

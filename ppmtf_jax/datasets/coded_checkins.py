@@ -17,18 +17,10 @@ CHECKIN_COLUMNS = ("user", "latitude", "longitude", "local_time", "utc_time")
 
 
 class Findings(NamedTuple):
-    """What a reader found while it read a table.
+    """What a reader found: problems of the whole table, notes for the report, and problems of bad rows.
 
-    Attributes
-    ----------
-    problems
-        Problems of the whole table. They are raised together with those that the check of the rows finds.
-    notes
-        Sentences for the report.
-    skipped
-        Problems of rows that could not be split into fields, and are not in the table.
-    untimed
-        Problems of the rows of the table that have no time.
+    `skipped` are problems of rows that are not in the table, since they could not be split into fields; `untimed` are
+    problems of its rows without a time. They are raised together with the problems that the check of the rows finds.
     """
 
     problems: Sequence[Problem] = ()
@@ -75,22 +67,9 @@ class CheckIns(NamedTuple):
         findings: Findings = Findings(),
         drop_bad_rows: bool = False,
     ) -> tuple[CheckIns, int, list[str]]:
-        """Check and code a table, see `discretize`.
+        """The good rows of a table, the number of bad rows that were left out, and a note on each kind of bad rows.
 
-        Parameters
-        ----------
-        needs_places : bool
-            Whether a column of places is needed; categories are coded only then.
-
-        Returns
-        -------
-        (CheckIns, int, list of str)
-            The good rows, the number of bad rows that were left out, and a note on each kind of bad rows.
-
-        Raises
-        ------
-        InputError
-            Listing every problem of the table at once.
+        Categories are coded only if places are needed. All problems are one `InputError`, see `discretize`.
         """
         problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
         of_columns = missing_columns(table.columns, CHECKIN_COLUMNS)

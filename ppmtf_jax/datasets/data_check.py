@@ -23,24 +23,10 @@ MIN_EVENTS_PER_USER = 5
 class DataCheck:
     """What an import would give; `print` it.
 
-    Parameters
-    ----------
-    events_of_hour : int array, shape (24,)
-        Events in each hour of the day.
-    n_visited : int
-        Places with an event.
-    n_transitions : int
-        Pairs of events at consecutive instants of one trace.
-    events_per_user : float
-        Median over the users.
-    gap_s : float
-        Median time between consecutive events of a trace, seconds; NaN where no trace has two.
-    n_in_traces : int
-        Events that follow another one in their trace.
-    refusal : str
-        Why this cannot be imported as it is, or "".
-    losses : tuple of str
-        Why many rows were left out.
+    `events_of_hour` has the events in each hour of the day, `n_visited` counts places with an event, `n_transitions`
+    pairs of events at consecutive instants of one trace, `n_in_traces` events that follow another one in their trace.
+    `events_per_user` and `gap_s` (seconds between consecutive events of a trace; NaN where no trace has two) are
+    medians. `refusal` says why the data cannot be imported, or is empty; `losses` say why many rows were left out.
     """
 
     report: str
@@ -103,16 +89,7 @@ class DataCheck:
 
 
 def check_imported(imported: Imported) -> DataCheck:
-    """See what an import gave, training and test users together.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = toy_city(n_users=10, seed=0).traces.split_users(0.8, seed=0)
-    >>> check = check_imported(Imported({"train": train, "test": test}, "a toy city"))
-    >>> check.n_users, check.n_events == train.n_events + test.n_events
-    (10, True)
-    """
+    """See what an import gave, training and test users together."""
     sets = list(imported.sets.values())
     grid = sets[0].time_grid
     per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])

@@ -125,18 +125,11 @@ class MostVisited(Settings, subject="most visited places"):
 
 
 class Assigned(NamedTuple):
-    """The place of each check-in.
+    """The place of each check-in: index into the table, -1 where the check-in is left out; arrays of shape (rows,).
 
-    Attributes
-    ----------
-    place : int64 array, shape (rows,)
-        Index into the table; -1 where the check-in is left out.
-    outside, few, beyond : bool arrays, shape (rows,)
-        Check-ins outside of the box; at places of too few users; at other places that are not kept.
-    moved_km : float array, shape (rows,)
-        How far check-ins at places that are not kept were moved, else 0.
-    n_for_most : int or None
-        How many places would keep most of the check-ins at places of enough users; None where these do.
+    The masks say which check-ins are outside of the box, at places of too few users, and at other places that are not
+    kept. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how many places would keep most of the
+    check-ins at places of enough users; None where these do.
     """
 
     place: np.ndarray
@@ -151,20 +144,7 @@ class Assigned(NamedTuple):
 def assign_places(
     checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
-    """Find the place of each check-in.
-
-    Parameters
-    ----------
-    min_users : int
-        Places with check-ins of fewer users are not kept.
-    others : "drop" or "nearest"
-        What becomes of check-ins at places that are not kept.
-
-    Raises
-    ------
-    InputError
-        No place has so many users.
-    """
+    """Find the place of each check-in; places with fewer than `min_users` users are not kept."""
     latitude, longitude = checkins.latitude, checkins.longitude
     if isinstance(choice, GridPlaces):
         code, own = choice.place_of(latitude, longitude), choice.table()
@@ -206,13 +186,7 @@ def assign_places(
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest.
-
-    Raises
-    ------
-    InputError
-        Coordinates are missing, or the same for all places.
-    """
+    """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest."""
     north, east = np.radians(places.latitude), np.radians(places.longitude)
     point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
     if not np.isfinite(point).all() or (len(places) > 1 and not np.ptp(point, axis=0).any()):

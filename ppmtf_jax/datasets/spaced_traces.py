@@ -78,13 +78,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
         return self.min_gap_s
 
     def events_of(self, checkins: PlacedCheckIns, time_zone: str) -> TracedEvents:
-        """The events among check-ins at places, in any order.
-
-        Raises
-        ------
-        InputError
-            No user has enough of them.
-        """
+        """The events among check-ins at places, in any order; an `InputError` if no user has enough of them."""
         spaced = checkins.at(np.lexsort((checkins.utc_s, checkins.user)))
         spaced = spaced.at(is_spaced(spaced.user, spaced.utc_s, self.min_gap_s))
         needed, had = self.n_traces * self.trace_length, np.bincount(spaced.user)
@@ -130,11 +124,6 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
     """Whether each event is the first of its user, or more than `min_gap_s` after the user's last kept event.
 
     Events are sorted by user and time; `utc` is in seconds.
-
-    Examples
-    --------
-    >>> is_spaced(np.array([0, 0, 0, 0, 1]), np.array([0, 20, 31, 61, 0]), 30).tolist()
-    [True, False, True, False, True]
     """
     n = len(user)
     kept = np.zeros(n + 1, bool)

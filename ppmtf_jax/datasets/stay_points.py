@@ -166,18 +166,10 @@ def _local_s(utc_s: np.ndarray, time_zone: str) -> np.ndarray:
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
-    """The instants that stays cover: each stay at its start, and whenever an instant begins until its end.
+    """The instants that stays cover: the number of the stay, and the seconds since its start, of each.
 
-    `start_s` are seconds of the clock by which instants begin; an instant that begins at the very end is covered.
-    Returns the number of the stay and the seconds since its start, for each covered instant.
-
-    Examples
-    --------
-    From 08:50 to 09:40 are two hours of the day, though less than one hour.
-
-    >>> stay, later_s = begun_instants(np.array([8 * 3600 + 50 * 60]), np.array([50 * 60]), 3600)
-    >>> (later_s // 60).tolist()
-    [0, 10]
+    A stay is at its start, and whenever an instant begins until its end: from 08:50 to 09:40, two hours of the day are
+    covered. `start_s` are seconds of the clock by which instants begin.
     """
     to_next = step_s - start_s % step_s
     n_instants = 1 + np.maximum(0, (duration_s - to_next) // step_s + 1)

@@ -61,18 +61,9 @@ Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 
 
 class Columns(NamedTuple):
-    """A table that was read.
+    """A table, problems of rows that are not in it, notes on it, and the names of its columns in the source.
 
-    Attributes
-    ----------
-    frame : DataFrame
-        Indexed by the number of each row in the file (the header is row 1), or as the given table is.
-    problems : list of Problem
-        Rows that have too few or too many fields; these rows are not in the frame.
-    notes : list of str
-        What the reader found out by itself.
-    names : dict of str to str
-        Name of each column in the source, if it has names.
+    The frame is indexed by the number of each row in the file (the header is row 1), or as the given table is.
     """
 
     frame: pd.DataFrame
@@ -187,6 +178,14 @@ def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     return codes.astype(np.int32), values.to_numpy(np.uint64 if is_large else np.int64)
 
 
+def row_problems(
+    column: pd.Series, bad: np.ndarray, expected: str, found: str = "others", way_out: str = ""
+) -> list[Problem]:
+    """A problem with the first few values of bad rows (bool array), if there are any."""
+    rows = np.flatnonzero(bad)
+    return [Problem(expected, found, len(rows), row_examples(column, rows), way_out)] if len(rows) else []
+
+
 def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
     """The first few values of some rows, with the name of each row; see `row_names`."""
     values = column.iloc[rows[:N_EXAMPLES]].tolist()
@@ -200,9 +199,7 @@ def whole_numbers(
     """A column as floats, NaN where a value is no whole number from `low` to `high`; and the problem of these rows."""
     value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
     bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
-    rows = np.flatnonzero(bad)
-    problems = [Problem(expected, "others", len(rows), row_examples(column, rows), way_out)] if len(rows) else []
-    return np.where(bad, np.nan, value), problems
+    return np.where(bad, np.nan, value), row_problems(column, bad, expected, way_out=way_out)
 
 
 def row_names(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
