@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -140,6 +140,25 @@ class Assigned(NamedTuple):
     moved_km: np.ndarray
     n_for_most: int | None
 
+    def counts(self) -> dict[str, Any]:
+        """What the report counts of places."""
+        is_out = self.place < 0
+        return {
+            "n_outside_box": int(self.outside.sum()),
+            "n_few_users": int((self.few & is_out).sum()),
+            "n_other_places": int((self.beyond & is_out).sum()),
+            "n_moved": int((self.moved_km > 0).sum()),
+            "n_places_for_most": self.n_for_most,
+        }
+
+    def moves(self) -> list[str]:
+        """A note on how far check-ins were moved."""
+        km = self.moved_km[self.moved_km > 0]
+        if not len(km):
+            return []
+        middle, most = np.median(km), km.max()
+        return [f"half of those moved to the nearest place went {middle:.2g} km or more, the farthest {most:.2g} km"]
+
 
 def assign_places(
     checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
@@ -207,21 +226,6 @@ def too_few_users(min_users: int, found: int) -> Problem:
         "tell about this user alone"
     )
     return Problem(f"a place of at least {min_users} users", f"at most {found}", way_out=way_out)
-
-
-def off_grid_problems(checkins: CheckIns, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
-    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
-    latitude, longitude = checkins.latitude, checkins.longitude
-    n_if_swapped = 0 if 2 * inside.sum() > len(inside) else int((grid.place_of(longitude, latitude) >= 0).sum())
-    is_swapped = n_if_swapped > max(len(inside) / 2, inside.sum())
-    if inside.any() and not is_swapped:
-        return []
-    span = f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}"
-    found = span + (f", {int(inside.sum()):,} within" if inside.any() else ", so that nothing is left after filtering")
-    way_out = "Choose a box that holds the check-ins"
-    if is_swapped or n_if_swapped:
-        way_out = "Latitude and longitude are probably swapped"
-    return [Problem("check-ins within the bounding box", found, int((~inside).sum()), way_out=way_out)]
 
 
 def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:

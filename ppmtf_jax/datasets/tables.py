@@ -308,7 +308,7 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
 
 def _tidy_ids(frame: pd.DataFrame) -> list[str]:
     """Leave out blanks around the ids of a table, and say which columns had them; integers of text files as such."""
-    padded = []
+    padded, n_same = [], 0
     for name in ID_COLUMNS:
         is_text_file = name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype)
         if name not in frame or not (is_text_file or pd.api.types.is_string_dtype(frame[name])):
@@ -321,11 +321,13 @@ def _tidy_ids(frame: pd.DataFrame) -> list[str]:
         if (stripped != ids).any():
             padded.append(name)
             renamed, ids = pd.factorize(stripped.where(stripped != "", None))
+            n_same += int((renamed >= 0).sum()) - len(ids)
             codes = np.append(renamed, -1)[codes].astype(np.int32)
         if is_text_file and len(ids) and pd.Series(ids).str.fullmatch(PLAIN_INTEGER).all():
             ids = np.asarray(ids).astype(np.int64)
         frame[name] = pd.Categorical.from_codes(codes, pd.Index(ids))
-    return [f"blanks around the values of {' and '.join(padded)} are left out"] if padded else []
+    same = f", and {n_same:,} of the values are then the same as others" if n_same else ""
+    return [f"blanks around the values of {' and '.join(padded)} are left out{same}"] if padded else []
 
 
 # Files

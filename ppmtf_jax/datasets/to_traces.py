@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checks import clocks_and_sun, scattered_places
+from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Findings
 from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, PlacedCheckIns
-from ppmtf_jax.datasets.places import Assigned, GridPlaces, MostVisited, assign_places, off_grid_problems
+from ppmtf_jax.datasets.places import GridPlaces, assign_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
 from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.errors import Message, Problem, Setting
 
 
 def discretize(
@@ -109,11 +106,18 @@ def discretize(
         rows = rows.without_repeated()
     n_duplicates, user_ids = n_good - rows.n_rows, rows.user.ids
     min_users, others = discretization.min_users_per_place, discretization.other_places
-    placed, places, counts, place_notes, move_notes = _placed(rows, discretization, time_zone, subject)
+    assigned = assign_places(rows, discretization.places, min_users, others)
+    place_notes = suspicions(rows, discretization.places, assigned, time_zone, subject)
+    placed, places, counts, move_notes = (
+        PlacedCheckIns.of(rows, assigned.place),
+        assigned.places,
+        assigned.counts(),
+        assigned.moves(),
+    )
     first, last = placed.local.min(), placed.local.max()
     events = discretization.events_of(placed, time_zone)
     # There may be tens of millions of rows.
-    del rows, placed
+    del rows, placed, assigned
     kept = events.checkins
     friends, friend_notes = _known_friends(friendships, user_ids[np.unique(kept.user)])
     traces = Traces.from_indices(
@@ -152,54 +156,6 @@ def discretize(
         notes=(*notes, *place_notes, *events.notes, *move_notes, *friend_notes),
     )
     return traces, report
-
-
-def _placed(
-    checkins: CheckIns, discretization: MakesTraces, time_zone: str, subject: str
-) -> tuple[PlacedCheckIns, PlaceTable, dict[str, Any], list[str], list[str]]:
-    """Check-ins at places that are kept, the places, what the report counts, and notes on oddities and on moves."""
-    choice = discretization.places
-    assigned = assign_places(checkins, choice, discretization.min_users_per_place, discretization.other_places)
-    notes = _suspicions(checkins, choice, assigned, time_zone, subject)
-    is_out = assigned.place < 0
-    counts = {
-        "n_outside_box": int(assigned.outside.sum()),
-        "n_few_users": int((assigned.few & is_out).sum()),
-        "n_other_places": int((assigned.beyond & is_out).sum()),
-        "n_moved": int((assigned.moved_km > 0).sum()),
-        "n_places_for_most": assigned.n_for_most,
-    }
-    return PlacedCheckIns.of(checkins, assigned.place), assigned.places, counts, notes, _moves(assigned)
-
-
-def _suspicions(
-    checkins: CheckIns, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
-) -> list[str]:
-    """Notes on what looks odd; an `InputError` where it looks wrong."""
-    problems = off_grid_problems(checkins, choice, ~assigned.outside) if isinstance(choice, GridPlaces) else []
-    if problems:
-        raise InputError(subject, problems)
-    own = (assigned.place >= 0) & ~(assigned.few | assigned.beyond)
-    latitude, longitude, local, utc_s, place = (
-        column if own.all() else column[own]
-        for column in (checkins.latitude, checkins.longitude, checkins.local, checkins.utc_s, assigned.place)
-    )
-    problems, notes = clocks_and_sun(latitude, longitude, local, utc_s, time_zone)
-    if isinstance(choice, MostVisited):
-        of_places = scattered_places(latitude, longitude, place, assigned.places)
-        problems, notes = [*problems, *of_places[0]], [*notes, *of_places[1]]
-    if problems:
-        raise InputError(subject, problems)
-    return notes
-
-
-def _moves(assigned: Assigned) -> list[str]:
-    """A note on how far check-ins were moved."""
-    km = assigned.moved_km[assigned.moved_km > 0]
-    if not len(km):
-        return []
-    middle, most = np.median(km), km.max()
-    return [f"half of those moved to the nearest place went {middle:.2g} km or more, the farthest {most:.2g} km"]
 
 
 def _known_friends(friendships: pd.DataFrame | None, users: np.ndarray) -> tuple[pd.DataFrame | None, list[str]]:
