@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import pandas as pd
 from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Count, Settings
@@ -176,7 +177,7 @@ def assign_places(
     n_visits, n_users = _visits_and_users(code[inside], checkins.user.code[inside], len(own))
     enough = n_users >= min_users
     if inside.any() and not enough.any():
-        raise InputError("places", [too_few_users(min_users, int(n_users.max()))])
+        raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
     ranked = by_id[np.argsort(-n_visits[by_id], kind="stable")]
     ranked = ranked[enough[ranked]]
     chosen = ranked[:n_kept]
@@ -219,7 +220,74 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
     return index, moved_km
 
 
-def too_few_users(min_users: int, found: int) -> Problem:
+def keep_shared_places(
+    train: Traces,
+    *others: Traces,
+    min_users: int = MIN_USERS_PER_PLACE,
+    other_places: OtherPlaces = "drop",
+    keep_table: bool = False,
+) -> tuple[Traces, ...]:
+    """Keep the places where at least `min_users` training users have events.
+
+    Readers count all users, so a place may have fewer training users. `ppmtf import` and jobs call this function after
+    the split.
+
+    Parameters
+    ----------
+    train : Traces
+        The users who are counted.
+    *others : Traces
+        Traces with the same places, such as those of the test users.
+    min_users : int
+        1 keeps all places, also those without an event.
+    other_places : "drop" or "nearest"
+        Whether events at other places are left out or moved to the nearest place that is kept.
+    keep_table : bool
+        Leave other places in the table, without events. This is for the cells of a grid.
+
+    Returns
+    -------
+    tuple of Traces
+        The training users' and the others', on the same places. Users without an event are dropped.
+
+    Raises
+    ------
+    InputError
+        No place has so many users, or a set has no event left.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=40, seed=0).traces.split_users(0.8, seed=0)
+    >>> train, test = keep_shared_places(train, test, min_users=5)
+    >>> bool(train.users_per_place().min() >= 5), len(train.places) == len(test.places)
+    (True, True)
+    """
+    n_users = train.users_per_place()
+    kept = n_users >= min_users
+    if min_users == 1 or kept.all():
+        return train, *others
+    if not kept.any():
+        raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
+    goes_to = np.where(kept, np.arange(len(kept)), -1)
+    if other_places == "nearest":
+        goes_to = nearest_kept(train.places, kept)[0]
+    places = train.places
+    if not keep_table:
+        number = np.append(np.cumsum(kept) - 1, -1)
+        goes_to = number[goes_to]
+        category = None if places.category is None else places.category[kept]
+        places = PlaceTable(places.ids[kept], places.latitude[kept], places.longitude[kept], category)
+    return tuple(_moved(each, goes_to, places) for each in (train, *others))
+
+
+def _moved(traces: Traces, goes_to: np.ndarray, places: PlaceTable) -> Traces:
+    stays = goes_to[traces.place] >= 0
+    left = traces if stays.all() else traces.select_events(stays)
+    return replace(left, place=goes_to[left.place].astype(traces.place.dtype), places=places)
+
+
+def _too_few_users(min_users: int, found: int) -> Problem:
     """No place has enough users."""
     way_out = (
         "Choose a coarser grid, or a smaller min_users_per_place; 1 keeps all places. Traces at a place of one user "

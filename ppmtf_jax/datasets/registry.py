@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.places import keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.registry import Registry
 

@@ -9,9 +9,8 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Findings
 from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, PlacedCheckIns
-from ppmtf_jax.datasets.places import GridPlaces, assign_places
+from ppmtf_jax.datasets.places import GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
-from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.errors import Message, Problem, Setting
 
