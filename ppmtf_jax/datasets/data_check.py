@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import Imported
 from ppmtf_jax.errors import Message
 
@@ -92,15 +91,16 @@ def check_imported(imported: Imported) -> DataCheck:
     """See what an import gave, training and test users together."""
     sets = list(imported.sets.values())
     grid = sets[0].time_grid
+    start_s = np.datetime64(grid.start, "s").astype(np.int64)
+    instant = np.concatenate([traces.instant for traces in sets]).astype(np.int64)
     per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
     gaps = np.concatenate([traces.gaps() for traces in sets])
-    visited = np.unique(np.concatenate([traces.place for traces in sets]))
     return DataCheck(
         report=imported.report,
-        events_of_hour=sum(_events_of_hour(traces) for traces in sets),  # type: ignore[arg-type]
+        events_of_hour=np.bincount((start_s + instant * grid.step_s) // HOUR_S % 24, minlength=24),
         n_users=len(per_user),
         n_places=sets[0].n_places,
-        n_visited=len(visited),
+        n_visited=len(np.unique(np.concatenate([traces.place for traces in sets]))),
         n_events=int(per_user.sum()),
         n_transitions=int((gaps == 1).sum()),
         events_per_user=float(np.median(per_user)),
@@ -110,9 +110,3 @@ def check_imported(imported: Imported) -> DataCheck:
         refusal="" if imported.refusal is None else str(imported.refusal).rstrip("."),
         losses=imported.losses,
     )
-
-
-def _events_of_hour(traces: Traces) -> np.ndarray:
-    start = np.datetime64(traces.time_grid.start, "s").astype(np.int64)
-    hour = (start + traces.instant.astype(np.int64) * traces.time_grid.step_s) // HOUR_S % 24
-    return np.bincount(hour, minlength=24)

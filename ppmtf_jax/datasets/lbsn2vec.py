@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -146,18 +146,17 @@ def read_lbsn2vec(
         problems.append(Problem("the most visited places, for a file without coordinates", found))
     if problems:
         raise InputError(subject, problems)
-    graph = f"friendship_{settings.graph}"
-    city = _City.of(_loaded(city_file, graph), graph, subject)
-    user, hour, venue, category = city.checkins.T
+    checkins, friendships, venue_ids = _read_city(city_file, f"friendship_{settings.graph}")
+    user, hour, venue, category = checkins.T
     index, number = np.unique(venue, return_inverse=True)
-    if len(index) != len(city.venue_ids):
-        found = f"{len(city.venue_ids)} ids for {len(index)} venues"
+    if len(index) != len(venue_ids):
+        found = f"{len(venue_ids)} ids for {len(index)} venues"
         raise InputError(subject, [Problem("an id of each venue", found)])
     week = _weeks_of_rows(user, hour)
     table = pd.DataFrame(
         {
             "user": user,
-            "place": np.sort(city.venue_ids)[number],
+            "place": np.sort(venue_ids)[number],
             "category": _named(pd.Series(category), category_names_file or settings.category_names),
             "latitude": 0.0,
             "longitude": 0.0,
@@ -172,7 +171,7 @@ def read_lbsn2vec(
     ]
     # Rows of one trace have to be together, and stay in the order of the file.
     table = table.sort_values(["user", "trace"], kind="stable", ignore_index=True)
-    friends = pd.DataFrame(city.friendships, columns=["user", "friend"])
+    friends = pd.DataFrame(friendships, columns=["user", "friend"])
     return discretize(table, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
 
 
@@ -280,55 +279,42 @@ DATA_SETS.register(
 )
 
 
-class _City(NamedTuple):
-    """A MATLAB file, checked: check-ins (user, hour, venue, category), pairs of users, and the venues' ids."""
-
-    checkins: np.ndarray
-    friendships: np.ndarray
-    venue_ids: np.ndarray
-
-    @classmethod
-    def of(cls, fields: dict[str, Any], graph: str, subject: str) -> _City:
-        problems: list[Problem | str] = []
-        tables = []
-        for name, n_columns in (("selected_checkins", 4), (graph, 2)):
-            values = np.asarray(fields[name])
-            if values.ndim != 2 or values.shape[1] != n_columns or values.dtype.kind not in "iu":
-                found = f"{values.dtype} of shape {values.shape}"
-                problems.append(Problem(f"{name} as whole numbers in {n_columns} columns", found))
-                values = np.zeros((0, n_columns))
-            tables.append(values.astype(np.int64))
-        checkins, friendships = tables
-        n_users = np.size(fields["selected_users_IDs"])
-        for values, high, what in (
-            (checkins[:, 0], n_users, "users of check-ins"),
-            (checkins[:, 1], HOURS_OF_WEEK, "hours of the week"),
-            (friendships, n_users, f"users of {graph}"),
-        ):
-            wrong = (values < 1) | (values > high)
-            if wrong.any():
-                examples = first_examples(values[wrong].tolist())
-                problems.append(Problem(f"{what} from 1 to {high}", "others", int(wrong.sum()), examples))
-        if problems:
-            raise InputError(subject, problems)
-        ids = [str(np.squeeze(each)) for each in np.ravel(fields["selected_venue_IDs"]).tolist()]
-        return cls(checkins, friendships, np.array(ids, object))
-
-
-def _loaded(file: PathLike, friendships: str) -> dict[str, Any]:
+def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check-ins (user, hour, venue, category) and pairs of users, checked, and the ids of the venues."""
     try:
         with Path(file).open("rb") as stream:
             fields = io.loadmat(stream)
     except FileNotFoundError as error:
         raise InputError(str(file), [Problem("a file to read", "no such file")]) from error
     except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
-        way_out = "Tables are read by `lbsn2vec-table`"
-        problem = Problem("a MATLAB 5 file, dataset_connected_<city>.mat", str(error), way_out=way_out)
-        raise InputError(str(file), [problem]) from error
-    missing = [name for name in (*CITY_FIELDS, friendships) if name not in fields]
+        expected, way_out = "a MATLAB 5 file, dataset_connected_<city>.mat", "Tables are read by `lbsn2vec-table`"
+        raise InputError(str(file), [Problem(expected, str(error), way_out=way_out)]) from error
+    missing = [name for name in (*CITY_FIELDS, graph) if name not in fields]
     if missing:
         raise InputError(str(file), [Problem(f"arrays named {', '.join(missing)}", "none")])
-    return fields
+    problems, tables = [], []
+    for name, n_columns in (("selected_checkins", 4), (graph, 2)):
+        values = np.asarray(fields[name])
+        if values.ndim != 2 or values.shape[1] != n_columns or values.dtype.kind not in "iu":
+            found = f"{values.dtype} of shape {values.shape}"
+            problems.append(Problem(f"{name} as whole numbers in {n_columns} columns", found))
+            values = np.zeros((0, n_columns))
+        tables.append(values.astype(np.int64))
+    checkins, friendships = tables
+    n_users = np.size(fields["selected_users_IDs"])
+    for values, high, what in (
+        (checkins[:, 0], n_users, "users of check-ins"),
+        (checkins[:, 1], HOURS_OF_WEEK, "hours of the week"),
+        (friendships, n_users, f"users of {graph}"),
+    ):
+        wrong = (values < 1) | (values > high)
+        if wrong.any():
+            examples = first_examples(values[wrong].tolist())
+            problems.append(Problem(f"{what} from 1 to {high}", "others", int(wrong.sum()), examples))
+    if problems:
+        raise InputError(str(file), problems)
+    ids = [str(np.squeeze(each)) for each in np.ravel(fields["selected_venue_IDs"]).tolist()]
+    return checkins, friendships, np.array(ids, object)
 
 
 def _weeks_of_rows(user: np.ndarray, hour: np.ndarray) -> np.ndarray:

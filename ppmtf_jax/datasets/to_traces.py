@@ -86,14 +86,8 @@ def discretize(
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
-    rows, n_bad, bad_notes = CheckIns.of(
-        checkins,
-        time_zone,
-        needs_places=not on_grid,
-        subject=subject,
-        findings=findings,
-        drop_bad_rows=drop_bad_rows,
-    )
+    how = {"needs_places": not on_grid, "drop_bad_rows": drop_bad_rows}
+    rows, n_bad, bad_notes = CheckIns.of(checkins, time_zone, subject=subject, findings=findings, **how)
     n_rows, n_users_read = len(checkins) + sum(problem.n_rows for problem in findings.skipped), len(rows.user.ids)
     notes = [*findings.notes, *bad_notes]
     if stay_points is not None:
@@ -107,29 +101,15 @@ def discretize(
     min_users, others = discretization.min_users_per_place, discretization.other_places
     assigned = assign_places(rows, discretization.places, min_users, others)
     place_notes = suspicions(rows, discretization.places, assigned, time_zone, subject)
-    placed, places, counts, move_notes = (
-        PlacedCheckIns.of(rows, assigned.place),
-        assigned.places,
-        assigned.counts(),
-        assigned.moves(),
-    )
-    first, last = placed.local.min(), placed.local.max()
+    placed = PlacedCheckIns.of(rows, assigned.place)
+    places, counts, move_notes = assigned.places, assigned.counts(), assigned.moves()
+    del rows, assigned  # there may be tens of millions of rows
     events = discretization.events_of(placed, time_zone)
-    # There may be tens of millions of rows.
-    del rows, placed, assigned
-    kept = events.checkins
+    first, last, kept = placed.local.min(), placed.local.max(), events.checkins
+    del placed
     friends, friend_notes = _known_friends(friendships, user_ids[np.unique(kept.user)])
-    traces = Traces.from_indices(
-        kept.user,
-        events.trace,
-        events.instant,
-        kept.place,
-        user_ids,
-        places,
-        events.time_grid,
-        friends,
-        subject=subject,
-    )
+    indices = kept.user, events.trace, events.instant, kept.place
+    traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
     n_before = traces.n_events
     # Only the first of several check-ins at an instant is kept, so that a place may have lost users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
