@@ -36,9 +36,9 @@ class CheckinTableSettings(Settings, subject="import"):
     n_places : int, optional
         Keep the N most visited places, by default 1000. Not beside a grid.
     min_users_per_place : int
-        Keep places, or cells of a grid, where at least so many training users are. 1 keeps all.
+        Keep places, or cells of a grid, that have at least this number of training users. 1 keeps all.
     other_places : "drop" or "nearest"
-        What becomes of check-ins at other places: "drop", or "nearest" for the nearest place that is kept.
+        "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
         Without rows and columns where the cells have a side in metres.
@@ -77,7 +77,7 @@ class CheckinTableSettings(Settings, subject="import"):
     drop_bad_rows: bool = False
 
     def problems(self) -> list[Problem | str]:
-        """What is wrong with the zone, with the places, and with settings that do not go together."""
+        """Problems of the zone, of the places, and of settings that do not fit each other."""
         problems: list[Problem | str] = [*self._own_problems()]
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
@@ -143,7 +143,7 @@ class FixTableSettings(CheckinTableSettings):
     stay_duration_s: Positive | None = None
 
     def stay_points(self) -> StayPoints | None:
-        """What counts as a stay; None where fixes are to be taken one by one."""
+        """The definition of a stay; None where each fix is a check-in."""
         given = {"distance_m": self.stay_distance_m, "duration_s": self.stay_duration_s}
         given = {name: value for name, value in given.items() if value is not None}
         return StayPoints(**given) if given else None

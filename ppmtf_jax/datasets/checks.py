@@ -1,4 +1,4 @@
-"""What looks wrong with check-ins at their places: swapped columns, radians, other time zones, scattered places."""
+"""Checks of coordinates against the time zone and the places: swapped, in radians, in another zone, scattered."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ZONE_LINE = re.compile(r"^[A-Z,]+\t([+-]\d{4,7})([+-]\d{5,7})\t(\S+)", re.MULTIL
 def suspicions(
     checkins: CheckIns, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
 ) -> list[str]:
-    """Notes on what looks odd; an `InputError` where it looks wrong."""
+    """Notes on coordinates that look odd; an `InputError` where they look wrong."""
     problems = _off_grid_problems(checkins, choice, ~assigned.outside) if isinstance(choice, GridPlaces) else []
     if problems:
         raise InputError(subject, problems)

@@ -58,7 +58,7 @@ CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 
 
 class ColumnChoice(NamedTuple):
-    """Position of each column, notes on what was found by a common name, and what is wrong."""
+    """Position of each column, notes on columns that were found by a common name, and problems."""
 
     position: dict[str, int]
     notes: list[str]

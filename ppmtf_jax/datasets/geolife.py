@@ -36,7 +36,7 @@ FIRST_LINE = b"Geolife trajectory"
 N_HEADER_LINES = 6
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 TIME_LENGTH = len("2008-10-23 02:53:04")
-# Files are small, and parsing each alone would cost more than what is in it.
+# Files are small, and parsing each of them alone would be slow.
 BYTES_AT_A_TIME = 2**23
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 

@@ -51,7 +51,7 @@ class GridPlaces(Settings, subject="grid of places"):
     n_columns: Count
 
     def problems(self) -> list[Problem | str]:
-        """A box that is none."""
+        """Problems of the box and the number of cells."""
         problems: list[Problem | str] = []
         if not -90 <= self.south < self.north <= 90:
             problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
@@ -158,7 +158,7 @@ class Assigned(NamedTuple):
         if not len(km):
             return []
         middle, most = np.median(km), km.max()
-        return [f"half of those moved to the nearest place went {middle:.2g} km or more, the farthest {most:.2g} km"]
+        return [f"check-ins moved to the nearest place: by {middle:.2g} km in the median, by {most:.2g} km at most"]
 
 
 def assign_places(
@@ -253,7 +253,7 @@ def keep_shared_places(
     Raises
     ------
     InputError
-        No place has so many users, or a set has no event left.
+        No place has `min_users` users, or a set has no event left.
 
     Examples
     --------
@@ -323,7 +323,7 @@ def _mean_longitude(longitude: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _most_frequent_category(category: Coded, place: np.ndarray, n_places: int) -> np.ndarray:
-    """Label of each place; equally frequent ones in alphabetical order, "" where there is none."""
+    """Label of each place; equally frequent ones in alphabetical order, "" for a place without one."""
     label = np.append(category.ids.astype(str), "")[category.code]
     named = label != ""
     counts = pd.DataFrame({"place": place[named], "label": label[named]}).value_counts().reset_index()

@@ -1,4 +1,4 @@
-"""What became of the rows of a data set."""
+"""The report on an import: how many rows were read, left out and kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MUCH = 0.1
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What became of the rows of a data set; `print` it.
+    """How many rows of a data set were read, left out and kept; `print` it.
 
     Parameters
     ----------

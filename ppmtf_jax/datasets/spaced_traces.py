@@ -27,7 +27,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
     Of a user's check-ins at the places, the first is kept, and then each that is more than `min_gap_s` after the last
     kept one. Only users with at least `n_traces` times `trace_length` kept check-ins have traces: so many traces of so
     many places each, or, where `max_gap_s` is given, all kept check-ins, cut at longer gaps. A trace column of the
-    table is not used. Instants number the places of a trace and are no times: the time grid has a slot for each, and
+    table is not used. Instants number the places of a trace and are not times: the time grid has a slot for each, and
     its start and step are nominal.
 
     Parameters
@@ -100,7 +100,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
             f"check-ins left out: {n_close:,} within {self.min_gap_s} s of the last one kept, "
             f"{n_few:,} of {n_left_out:,} users with less than {needed}, "
             f"{len(enough.user) - len(kept.user):,} of the {n_users:,} others {why}",
-            "instants number the places of a trace, they are no times",
+            "instants number the places of a trace; they are not times",
         ]
         first_day = str(checkins.local.min().astype("datetime64[D]"))
         n_instants = int(instant.max(initial=0)) + 1

@@ -22,7 +22,7 @@ N_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class StayPoints(Settings, subject="stay points"):
-    """What counts as a stay: fixes within a distance of the first of them, over at least a duration.
+    """The definition of a stay: fixes within a distance of the first fix, over at least a duration.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class StayPoints(Settings, subject="stay points"):
 def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -> pd.DataFrame:
     """Where users stayed, for how long.
 
-    The fixes that follow a fix within the distance are one group; a group that lasts long enough is a stay, and the
-    search goes on behind it, else from the next fix. This is the definition of Li et al. 2008. Their algorithm also
-    counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
+    A group is a fix and the fixes that follow within the distance. A group that lasts long enough is a stay, and the
+    search goes on after it. Otherwise the search goes on from the next fix. This is the definition of Li et al. 2008.
+    Their algorithm also counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def stays_as_checkins(
 ) -> tuple[CheckIns, str]:
     """Stays as check-ins, and a note on them.
 
-    With `repeat_s` a stay has a check-in in each instant of so many seconds, by the clocks of the zone, from the
+    With `repeat_s` a stay has a check-in in each instant of this many seconds, by the clocks of the zone, from the
     arrival to the departure; without, at the arrival alone.
     """
     found = _stays(fixes.user.code, fixes.trace.code, fixes.latitude, fixes.longitude, fixes.utc_s, settings)

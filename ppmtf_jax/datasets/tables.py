@@ -242,7 +242,7 @@ def _with_coordinates(frame: pd.DataFrame) -> pd.DataFrame:
     import shapely
 
     points = frame.geometry if frame.crs is None else frame.geometry.to_crs(4326)  # type: ignore[operator]
-    # What is no point has no coordinates, so that its rows are listed with the other bad rows.
+    # Geometries that are not points get no coordinates, so that their rows are listed with the other bad rows.
     degrees = {"latitude": shapely.get_y(points.array), "longitude": shapely.get_x(points.array)}
     return pd.DataFrame(frame.drop(columns=points.name)).assign(**degrees)
 
@@ -448,7 +448,7 @@ class _TextTable(NamedTuple):
 
 
 def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
-    """Read all values as text first: only then can errors list what is no number, and "007" stay what it is."""
+    """Read all values as text first, so that errors can list values that are not numbers, and "007" stays a text."""
     positions, names, notes = _positions(layout.first_fields, wanted, str(path))
     text = _TextTable(path, layout, positions, layout.n_blank + wanted.has_header, wanted.quote_char)
     table, row, invalid = _parse(text)
@@ -470,7 +470,7 @@ def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
     if layout.delimiter not in "\t,":
         notes.append(f"fields are separated by {NAMES_OF_DELIMITERS[layout.delimiter]}")
     if layout.encoding != "utf-8":
-        notes.append("the text is UTF-16" if "16" in layout.encoding else "the text is Latin-1, since it is no UTF-8")
+        notes.append("the text is UTF-16" if "16" in layout.encoding else "the text is Latin-1, since it is not UTF-8")
     return _Part(pa.table(arrays), row, names, problems, notes)
 
 

@@ -114,7 +114,7 @@ class CountedLines:
         return part
 
     def close(self) -> None:
-        """The stream belongs to whoever opened it."""
+        """Nothing to do: the caller closes the stream."""
 
     @property
     def n_lines(self) -> int:

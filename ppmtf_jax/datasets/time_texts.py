@@ -66,7 +66,7 @@ class Shapes(NamedTuple):
         text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
         valid, offsets, content = text.buffers()
         data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
-        is_digit = (data - ord("0")) < 10  # uint8 wraps: what is below "0" becomes large
+        is_digit = (data - ord("0")) < 10  # uint8 wraps: bytes below "0" become large
         blank = pa.py_buffer(np.where(is_digit, np.uint8(ord("9")), data))
         like = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(text), [valid, offsets, blank], offset=text.offset
@@ -81,7 +81,7 @@ class Shapes(NamedTuple):
         return np.bincount(self.code[self.code >= 0], minlength=len(self.shapes))
 
     def rows(self, shape: int) -> Iterator[np.ndarray]:
-        """The rows of a shape, in parts, to bound the memory of what is computed from them."""
+        """The rows of a shape, in parts, to bound the memory of the arrays that are computed from them."""
         found = np.flatnonzero(self.code == shape)
         for begin in range(0, len(found), ROWS_AT_A_TIME):
             yield found[begin : begin + ROWS_AT_A_TIME]

@@ -22,7 +22,7 @@ EPOCH_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nano
 MIN_SHARE_OF_UNIT = 0.1
 # Dates and times in digits alone.
 COMPACT = (b"99999999", b"99999999999999")
-# What may stand in the place of a format.
+# Words that are accepted in place of a format.
 DAY_ORDERS = {"day-first": True, "month-first": False}
 COUNTS = ("unix", "gps")
 GPS_EPOCH_S = int(np.datetime64("1980-01-06", "s").astype(np.int64))
@@ -34,8 +34,8 @@ LEAP_SECONDS = """1981-07 1982-07 1983-07 1985-07 1988-01 1990-01 1991-01 1992-0
 class Times:
     """Parsed times, shape (rows,): naive datetime64[s], not-a-time where they could not be parsed.
 
-    `problems` concern the whole column, `unparsed` its rows that are no times; `dates_only`: no row has a time of day;
-    `is_count`: numbers were read as counts since 1970.
+    `problems` concern the whole column, `unparsed` the rows without a readable time. `dates_only`: no row has a time of
+    day. `is_count`: numbers were read as counts since 1970.
     """
 
     local: np.ndarray
