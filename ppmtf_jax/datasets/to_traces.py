@@ -76,7 +76,7 @@ def discretize(
     ...         "utc_time": hours - pd.Timedelta(hours=9),
     ...     }
     ... )
-    >>> all_places = Discretization(MostVisited(10), min_users_per_place=1)
+    >>> all_places = Discretization(min_users_per_place=1)
     >>> traces, report = discretize(checkins, all_places, time_zone="Asia/Tokyo")
     >>> traces.to_frame()["instant"].tolist(), report.n_transitions, report.n_same_instant
     ([8, 9], 1, 1)
