@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from annotated_types import Gt
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.runtime.progress import spinner
-from ppmtf_jax.settings import Count, Positive, Settings, Share
+from ppmtf_jax.settings import Count, Positive, Settings, Share, chosen_settings
 
 DEFAULT_PLACES = 1000
 PLACES_FIELDS = ("n_places", "grid", "cell_m")
@@ -36,9 +36,9 @@ class CheckinTableSettings(Settings, subject="import"):
     n_places : int, optional
         Keep the N most visited places, by default 1000. Not beside a grid.
     min_users_per_place : int
-        Keep places, or cells of a grid, where at least so many training users are. 1 keeps all.
+        Keep places, or cells of a grid, that have at least this number of training users. 1 keeps all.
     other_places : "drop" or "nearest"
-        What becomes of check-ins at other places: "drop", or "nearest" for the nearest place that is kept.
+        "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
         Without rows and columns where the cells have a side in metres.
@@ -77,7 +77,7 @@ class CheckinTableSettings(Settings, subject="import"):
     drop_bad_rows: bool = False
 
     def problems(self) -> list[Problem | str]:
-        """What is wrong with the zone, with the places, and with settings that do not go together."""
+        """Problems of the zone, of the places, and of settings that do not fit each other."""
         problems: list[Problem | str] = [*self._own_problems()]
         if self.time_zone is not None:
             problems += zone_problems(self.time_zone)
@@ -93,9 +93,9 @@ class CheckinTableSettings(Settings, subject="import"):
         return Discretization(self._places(), **self._other_settings())
 
     def options(self) -> dict[str, Any]:
-        """The keyword arguments that every reader takes; without a time zone, the reader's default holds."""
-        zone = {} if self.time_zone is None else {"time_zone": self.time_zone}
-        return {"discretization": self.discretization(), "drop_bad_rows": self.drop_bad_rows, **zone}
+        """The arguments of `discretize` that follow from the settings."""
+        zone = self.time_zone or type(self).time_zone
+        return {"discretization": self.discretization(), "drop_bad_rows": self.drop_bad_rows, "time_zone": zone}
 
     def _own_problems(self) -> list[Problem]:
         """Problems of the settings of one data set; readers add theirs."""
@@ -143,24 +143,44 @@ class FixTableSettings(CheckinTableSettings):
     stay_duration_s: Positive | None = None
 
     def stay_points(self) -> StayPoints | None:
-        """What counts as a stay; None where fixes are to be taken one by one."""
+        """The definition of a stay; None where each fix is a check-in."""
         given = {"distance_m": self.stay_distance_m, "duration_s": self.stay_duration_s}
         given = {name: value for name, value in given.items() if value is not None}
         return StayPoints(**given) if given else None
 
     def options(self) -> dict[str, Any]:
-        """The keyword arguments that every reader of fixes takes."""
+        """The arguments of `discretize` that follow from the settings."""
         return {**super().options(), "stay_points": self.stay_points()}
 
 
-def importer(
-    read: Callable[[Any], tuple[Traces, ImportReport]],
-) -> Callable[[Any, int, bool], Imported]:
-    """The `read` of a `DataSet`: read a table with its settings, then split its users."""
+AnyImport = TypeVar("AnyImport", bound=CheckinTableSettings)
+
+
+def reader_settings(
+    kind: type[AnyImport],
+    path: object,
+    settings: AnyImport | Mapping[str, Any] | None,
+    named: Mapping[str, Any],
+    discretization: MakesTraces | None,
+    stay_points: StayPoints | None = None,
+) -> tuple[AnyImport, dict[str, Any]]:
+    """The settings of a reader, and the arguments of `discretize` that follow from its arguments and settings."""
+    twice = [name for name in (*PLACES_FIELDS, *DISCRETIZATION_FIELDS) if name in named]
+    if discretization is not None and twice:
+        raise InputError("settings", [Problem("either a discretization or its settings", f"also {', '.join(twice)}")])
+    if settings is None:
+        named = {"path": Path(str(path)), **named}
+    chosen = chosen_settings(kind, settings, named, str(path))
+    given = {"discretization": discretization, "stay_points": stay_points}
+    return chosen, chosen.options() | {name: value for name, value in given.items() if value is not None}
+
+
+def importer(read: Callable[..., tuple[Traces, ImportReport]]) -> Callable[[Any, int, bool], Imported]:
+    """The `read` of a `DataSet`: read the path of its settings, then split its users."""
 
     def read_and_split(settings: CheckinTableSettings, seed: int, progress: bool) -> Imported:
         with spinner("importing", show=progress):
-            traces, report = read(settings)
+            traces, report = read(settings.path, settings=settings)
         return split_users(traces, report, settings.train_fraction, seed)
 
     return read_and_split

@@ -14,18 +14,17 @@ import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import DISCRETIZATION_FIELDS, PLACES_FIELDS, FixTableSettings, importer
+from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
 from ppmtf_jax.datasets.discretization import MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
-from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_examples
+from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_problems
 from ppmtf_jax.datasets.times import Times, parse_times
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
-from ppmtf_jax.settings import chosen_settings
 
 # A text may well stand for a place and its category, and for a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
@@ -148,7 +147,9 @@ def read_checkins(
     """
     is_file = isinstance(source, (str, os.PathLike, Sequence)) and not isinstance(source, pd.DataFrame)
     subject = ", ".join(map(str, paths_of(source))) if is_file else "check-ins"
-    settings = _settings(settings, columns, discretization, named, subject)
+    if columns is not None and settings is None:
+        named = {"columns": dict(columns), **named}
+    settings, options = reader_settings(CheckinsSettings, subject, settings, named, discretization, stay_points)
     stations = settings.stations if stations is None else stations
     told, find = _checked_columns(settings.columns if columns is None else columns, stations is not None)
     table, skipped, notes, names = read_columns(source, told, find=find, subject=subject)
@@ -162,11 +163,6 @@ def read_checkins(
         times_in, notes = "UTC", [*notes, f"times of column {names['time']!r} are taken as UTC, as its name says"]
     times = parse_times(written, settings.time_zone, times_in=times_in, time_format=settings.time_format)
     table["local_time"], table["utc_time"] = times.local, times.utc
-    options = settings.options()
-    if discretization is not None:
-        options["discretization"] = discretization
-    if stay_points is not None:
-        options["stay_points"] = stay_points
     problems = [*times.problems, *_date_problems(times, options["discretization"].resolution_s)]
     problems += _gps_problems(times, names.get("time", ""), settings.time_format)
     options["time_zone"] = settings.time_zone or times_in or "UTC"
@@ -179,25 +175,10 @@ DATA_SETS.register(
         "checkins",
         "Any table of check-ins, GPS fixes or trips.",
         CheckinsSettings,
-        importer(lambda settings: read_checkins(settings.path, settings=settings)),
+        importer(read_checkins),
         "checkins my.csv --columns user=uid,time=when,latitude=lat,longitude=lon --time-zone Europe/Berlin",
     )
 )
-
-
-def _settings(
-    settings: CheckinsSettings | None,
-    columns: Mapping[str, str | int] | None,
-    discretization: MakesTraces | None,
-    named: Mapping[str, Any],
-    subject: str,
-) -> CheckinsSettings:
-    twice = [name for name in (*PLACES_FIELDS, *DISCRETIZATION_FIELDS) if name in named]
-    if discretization is not None and twice:
-        raise InputError("settings", [Problem("either a discretization or its settings", f"also {', '.join(twice)}")])
-    if settings is None:
-        named = {"path": Path(subject), "columns": None if columns is None else dict(columns), **named}
-    return chosen_settings(CheckinsSettings, settings, named, subject)
 
 
 def _checked_columns(
@@ -269,10 +250,7 @@ def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, l
     code, ids = codes_of(table["place"])
     at = np.append(known.get_indexer(pd.Index([str(each) for each in ids], dtype="str")), -1)[code]
     lacks = at < 0
-    unknown = []
-    if lacks.any():
-        examples = row_examples(table["place"], np.flatnonzero(lacks))
-        unknown = [Problem(f"a station for every place, in {name}", "none", int(lacks.sum()), examples)]
+    unknown = row_problems(table["place"], lacks, f"a station for every place, in {name}", "none")
     table, at = table[~lacks].copy(), at[~lacks]
     for column in STATION_COLUMNS[1:]:
         if column in stations:

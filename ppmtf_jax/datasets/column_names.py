@@ -58,7 +58,7 @@ CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 
 
 class ColumnChoice(NamedTuple):
-    """Position of each column, notes on what was found by a common name, and what is wrong."""
+    """Position of each column, notes on columns that were found by a common name, and problems."""
 
     position: dict[str, int]
     notes: list[str]
@@ -66,21 +66,9 @@ class ColumnChoice(NamedTuple):
 
 
 def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], find: Sequence[str] = ()) -> ColumnChoice:
-    """Find columns in a table with a header.
+    """Find columns by the names that the caller gives, whose case and punctuation may differ, or by common names.
 
-    Parameters
-    ----------
-    names : sequence
-        The columns of the table.
-    columns : mapping
-        Name in the table of each column that the caller names; case and punctuation may differ.
-    find : sequence of str
-        Columns to find by their common names; optional ones may be absent.
-
-    Examples
-    --------
-    >>> choose_columns(["UserID", "Lat", "comment"], {"latitude": "lat"}, find=["user", "place"]).position
-    {'latitude': 1, 'user': 0}
+    Of the columns in `find`, the needed ones must be there, and the optional ones may be absent.
     """
     simple = [plain(name) for name in names]
     position, missing = {}, []

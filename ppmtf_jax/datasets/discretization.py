@@ -167,13 +167,7 @@ class Discretization(Settings, subject="discretization"):
         return self.step_s
 
     def time_grid(self, first: np.datetime64, last: np.datetime64, time_zone: str) -> TimeGrid:
-        """The grid of whole days from `first` to `last`, both local wall-clock times.
-
-        Raises
-        ------
-        InputError
-            The days make too many instants, or the map from instants to slots does not fit.
-        """
+        """The grid of whole days from `first` to `last`, both local wall-clock times."""
         day = first.astype("datetime64[D]")
         n_days = int((last.astype("datetime64[D]") - day).astype(int)) + 1
         n_instants = n_days * (DAY_S // self.step_s)

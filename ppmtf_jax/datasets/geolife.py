@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,9 @@ from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer
+from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
-from ppmtf_jax.datasets.places import GridPlaces
+from ppmtf_jax.datasets.discretization import MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
@@ -32,94 +31,14 @@ from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 TIME_ZONE = "Asia/Shanghai"
 BEIJING = (39.7, 40.2, 116.1, 116.7, 16, 16)
 """South, north, west, east, rows, columns."""
-DEFAULT_DISCRETIZATION = Discretization(GridPlaces(*BEIJING))
 FIELDS = ("latitude", "longitude", "zero", "altitude", "days", "date", "time")
 FIRST_LINE = b"Geolife trajectory"
 N_HEADER_LINES = 6
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 TIME_LENGTH = len("2008-10-23 02:53:04")
-# Files are small, and parsing each alone would cost more than what is in it.
+# Files are small, and parsing each of them alone would be slow.
 BYTES_AT_A_TIME = 2**23
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
-
-
-def read_geolife(
-    folder_or_archive: str | os.PathLike[str],
-    *,
-    time_zone: str = TIME_ZONE,
-    discretization: MakesTraces = DEFAULT_DISCRETIZATION,
-    drop_bad_rows: bool = True,
-    stay_points: StayPoints | None = None,
-) -> tuple[Traces, ImportReport]:
-    """Read the PLT files of Geolife, Data/<user>/Trajectory/*.plt, of all users together.
-
-    A PLT file has six header lines, then a line for each GPS fix: latitude, longitude, 0, altitude in feet (not read),
-    days since 1899-12-30, date, time. Times are GMT. Files are recordings, not trips, so a user's files are one trace
-    unless `max_gap_s` divides it.
-
-    Parameters
-    ----------
-    folder_or_archive : path
-        Folder somewhere below which the files are, or a tar (plain, gzipped or the like) or zip archive of it.
-    time_zone : str
-        IANA name of the zone whose wall clock the instants follow.
-    discretization : Discretization or SpacedTraces
-        With `GridPlaces`, since fixes have no place ids. Fixes outside of the box, such as trips abroad and errors of
-        the receiver, are left out and counted. Default: 16 x 16 cells of Beijing, instants of one hour, twelve slots.
-    drop_bad_rows : bool
-        Leave out fixes years away from all others (the clock of the receiver was not set) and list them in the report,
-        instead of raising an error.
-    stay_points : StayPoints, optional
-        Take the stays among a user's fixes as check-ins, in place of all fixes.
-
-    Returns
-    -------
-    (Traces, ImportReport)
-        User ids are the names of their folders, such as "007". The report notes fixes that are nowhere on the globe.
-
-    Raises
-    ------
-    InputError
-        There is no PLT file, or some cannot be read; lines that are no fixes, counted by file.
-
-    References
-    ----------
-    .. [1] Zheng, Xie, Ma: GeoLife: A Collaborative Social Networking Service among User, Location and Trajectory, IEEE
-       Data Engineering Bulletin 33(2), 2010.
-
-    Examples
-    --------
-    >>> traces, report = read_geolife("Geolife Trajectories 1.3.zip")  # doctest: +SKIP
-    """
-    subject, fixes = str(folder_or_archive), _Fixes.of(_plt_files(Path(folder_or_archive)))
-    problems = fixes.problems()
-    if not fixes.n_files:
-        problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
-    elif not problems and not sum(len(part[0]) for part in fixes.parts):
-        problems = [Problem("at least one fix", f"none in {fixes.n_files} files")]
-    if problems:
-        raise InputError(subject, problems)
-    user, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*fixes.parts, strict=True))
-    utc = seconds.view("datetime64[s]")
-    table = pd.DataFrame(
-        {
-            "user": pd.Categorical.from_codes(user, pd.Index(list(fixes.users))),
-            "latitude": latitude,
-            "longitude": longitude,
-            "local_time": local_times(pd.DatetimeIndex(utc), time_zone),
-            "utc_time": utc,
-        },
-        copy=False,  # there may be tens of millions
-    )
-    return discretize(
-        table,
-        discretization,
-        time_zone=time_zone,
-        subject=subject,
-        findings=Findings(notes=fixes.notes()),
-        drop_bad_rows=drop_bad_rows,
-        stay_points=stay_points,
-    )
 
 
 @dataclass(frozen=True)
@@ -154,12 +73,85 @@ class GeolifeSettings(FixTableSettings):
         return [Problem("a grid, since GPS fixes have no place ids", found, way_out=way_out)]
 
 
+def read_geolife(
+    folder_or_archive: str | os.PathLike[str],
+    settings: GeolifeSettings | None = None,
+    *,
+    discretization: MakesTraces | None = None,
+    stay_points: StayPoints | None = None,
+    **named: Any,
+) -> tuple[Traces, ImportReport]:
+    """Read the PLT files of Geolife, Data/<user>/Trajectory/*.plt, of all users together.
+
+    A PLT file has six header lines, then a line for each GPS fix: latitude, longitude, 0, altitude in feet (not read),
+    days since 1899-12-30, date, time. Times are GMT. Files are recordings, not trips, so a user's files are one trace
+    unless `max_gap_s` divides it.
+
+    Parameters
+    ----------
+    folder_or_archive : path
+        Folder somewhere below which the files are, or a tar (plain, gzipped or the like) or zip archive of it.
+    settings : GeolifeSettings
+        All settings as one object.
+    discretization : Discretization or SpacedTraces
+        How fixes become events, in place of the settings grid, step_s and so on. With `GridPlaces`, since fixes have no
+        place ids. Fixes outside of the box, such as trips abroad and errors of the receiver, are left out and counted.
+    stay_points : StayPoints
+        Take the stays among a user's fixes as check-ins, in place of all fixes.
+    **named
+        Settings by name, see `GeolifeSettings`: `time_zone`, `drop_bad_rows`, `grid`, `step_s` and others.
+
+    Returns
+    -------
+    (Traces, ImportReport)
+        User ids are the names of their folders, such as "007". The report notes fixes that are nowhere on the globe.
+
+    Raises
+    ------
+    InputError
+        There is no PLT file, or some cannot be read; lines that are no fixes, counted by file.
+
+    References
+    ----------
+    .. [1] Zheng, Xie, Ma: GeoLife: A Collaborative Social Networking Service among User, Location and Trajectory, IEEE
+       Data Engineering Bulletin 33(2), 2010.
+
+    Examples
+    --------
+    >>> traces, report = read_geolife("Geolife Trajectories 1.3.zip")  # doctest: +SKIP
+    """
+    settings, options = reader_settings(
+        GeolifeSettings, folder_or_archive, settings, named, discretization, stay_points
+    )
+    subject, fixes = str(folder_or_archive), _Fixes.of(_plt_files(Path(folder_or_archive)))
+    problems = fixes.problems()
+    if not fixes.n_files:
+        problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
+    elif not problems and not sum(len(part[0]) for part in fixes.parts):
+        problems = [Problem("at least one fix", f"none in {fixes.n_files} files")]
+    if problems:
+        raise InputError(subject, problems)
+    user, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*fixes.parts, strict=True))
+    utc = seconds.view("datetime64[s]")
+    table = pd.DataFrame(
+        {
+            "user": pd.Categorical.from_codes(user, pd.Index(list(fixes.users))),
+            "latitude": latitude,
+            "longitude": longitude,
+            "local_time": local_times(pd.DatetimeIndex(utc), options["time_zone"]),
+            "utc_time": utc,
+        },
+        copy=False,  # there may be tens of millions
+    )
+    return discretize(table, subject=subject, findings=Findings(notes=fixes.notes()), **options)
+
+
 DATA_SETS.register(
     DataSet(
         "geolife",
         "GPS trajectories of Geolife, mostly in Beijing.",
         GeolifeSettings,
-        importer(lambda settings: read_geolife(settings.path, **settings.options())),
+        importer(read_geolife),
         'geolife "Geolife Trajectories 1.3.zip" --step 600',
     )
 )

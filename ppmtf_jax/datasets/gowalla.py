@@ -5,87 +5,23 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
+from ppmtf_jax.datasets.discretization import MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.datasets.to_traces import discretize
-from ppmtf_jax.errors import Message, Problem, Setting, first_examples
+from ppmtf_jax.errors import Message, Problem, Setting
 
 CHECKIN_COLUMNS = {"user": 0, "time": 1, "latitude": 2, "longitude": 3, "place": 4}
 EDGE_COLUMNS = {"user": 0, "friend": 1}
-DEFAULT_DISCRETIZATION = Discretization()
-
-
-def read_gowalla(
-    checkins_file: str | os.PathLike[str],
-    edges_file: str | os.PathLike[str] | None = None,
-    *,
-    time_zone: str,
-    discretization: MakesTraces = DEFAULT_DISCRETIZATION,
-    drop_bad_rows: bool = False,
-) -> tuple[Traces, ImportReport]:
-    """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
-
-    Rows that repeat another row entirely are dropped, and so are friendships with a user who has no event left. The
-    report counts both.
-
-    Parameters
-    ----------
-    checkins_file : path
-        TABs between user, UTC time such as 2010-10-12T00:21:28Z, latitude, longitude and location id, no header; plain
-        or gzipped.
-    edges_file : path, optional
-        TABs between user and friend, no header; plain or gzipped.
-    time_zone : str
-        IANA name of the city's zone. The data covers the world and has UTC times; instants follow the clocks of this
-        zone. The report counts the check-ins that are far from it.
-    discretization : Discretization or SpacedTraces
-        Default: the 1,000 most visited locations of at least five users, instants of one hour, slots of two hours.
-    drop_bad_rows : bool
-        Leave out bad rows and list them in the report, instead of raising an error.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of both files at once.
-
-    References
-    ----------
-    .. [1] Cho, Myers, Leskovec: Friendship and Mobility: User Movement in Location-Based Social Networks, KDD 2011.
-
-    Examples
-    --------
-    >>> traces, report = read_gowalla(
-    ...     "loc-gowalla_totalCheckins.txt.gz", "loc-gowalla_edges.txt.gz", time_zone="America/Chicago"
-    ... )  # doctest: +SKIP
-    """
-    subject = str(checkins_file)
-    table, skipped, notes, _ = read_columns(checkins_file, CHECKIN_COLUMNS, quote_char=False, subject=subject)
-    problems = _user_problems(table, checkins_file)
-    edges = None
-    if edges_file is not None:
-        edges, bad_edges, *_ = read_columns(edges_file, EDGE_COLUMNS, quote_char=False, subject=str(edges_file))
-        problems += bad_edges + _user_problems(edges, edges_file)
-    times = parse_times(table.pop("time"), time_zone)
-    table["local_time"], table["utc_time"] = times.local, times.utc
-    return discretize(
-        table,
-        discretization,
-        time_zone=time_zone,
-        friendships=edges,
-        subject=subject,
-        findings=Findings([*problems, *times.problems], notes, skipped, times.unparsed),
-        drop_repeated=True,
-        drop_bad_rows=drop_bad_rows,
-    )
 
 
 @dataclass(frozen=True)
@@ -113,12 +49,69 @@ class GowallaSettings(CheckinTableSettings):
         return [*problems, Problem("a time zone, since Gowalla is world-wide and in UTC", "none", way_out=way_out)]
 
 
+def read_gowalla(
+    checkins_file: str | os.PathLike[str],
+    edges_file: str | os.PathLike[str] | None = None,
+    settings: GowallaSettings | None = None,
+    *,
+    discretization: MakesTraces | None = None,
+    **named: Any,
+) -> tuple[Traces, ImportReport]:
+    """Read loc-gowalla_totalCheckins.txt, or a city cut out of it, and perhaps loc-gowalla_edges.txt.
+
+    Rows that repeat another row entirely are dropped, and so are friendships with a user who has no event left. The
+    report counts both.
+
+    Parameters
+    ----------
+    checkins_file : path
+        TABs between user, UTC time such as 2010-10-12T00:21:28Z, latitude, longitude and location id, no header; plain
+        or gzipped.
+    edges_file : path, optional
+        TABs between user and friend, no header; plain or gzipped.
+    settings : GowallaSettings
+        All settings as one object.
+    discretization : Discretization or SpacedTraces
+        How check-ins become events, in place of the settings n_places, grid, step_s and so on.
+    **named
+        Settings by name, see `GowallaSettings`: `time_zone`, which is needed, `drop_bad_rows`, `n_places` and others.
+        The data covers the world and has UTC times. Instants follow the clocks of the zone, and the report counts the
+        check-ins that are far from it.
+
+    Raises
+    ------
+    InputError
+        Listing every problem of both files at once.
+
+    References
+    ----------
+    .. [1] Cho, Myers, Leskovec: Friendship and Mobility: User Movement in Location-Based Social Networks, KDD 2011.
+
+    Examples
+    --------
+    >>> traces, report = read_gowalla(
+    ...     "loc-gowalla_totalCheckins.txt.gz", "loc-gowalla_edges.txt.gz", time_zone="America/Chicago"
+    ... )  # doctest: +SKIP
+    """
+    settings, options = reader_settings(GowallaSettings, checkins_file, settings, named, discretization)
+    subject, edges_file, edges = str(checkins_file), edges_file or settings.edges, None
+    table, skipped, notes, _ = read_columns(checkins_file, CHECKIN_COLUMNS, quote_char=False, subject=subject)
+    problems = _user_problems(table, checkins_file)
+    if edges_file is not None:
+        edges, bad_edges, *_ = read_columns(edges_file, EDGE_COLUMNS, quote_char=False, subject=str(edges_file))
+        problems += bad_edges + _user_problems(edges, edges_file)
+    times = parse_times(table.pop("time"), options["time_zone"])
+    table["local_time"], table["utc_time"] = times.local, times.utc
+    findings = Findings([*problems, *times.problems], notes, skipped, times.unparsed)
+    return discretize(table, friendships=edges, subject=subject, findings=findings, drop_repeated=True, **options)
+
+
 DATA_SETS.register(
     DataSet(
         "gowalla",
         "Gowalla check-ins in SNAP's format, with friendships where the edges are given.",
         GowallaSettings,
-        importer(lambda settings: read_gowalla(settings.path, settings.edges, **settings.options())),
+        importer(read_gowalla),
         "gowalla checkins.txt --edges edges.txt --time-zone Europe/Oslo",
     )
 )
@@ -126,12 +119,12 @@ DATA_SETS.register(
 
 def _user_problems(table: pd.DataFrame, file: str | os.PathLike[str]) -> list[Problem]:
     """User ids that are no whole numbers: from a header line, or not a file of SNAP."""
-    problems = []
-    for column in [name for name in EDGE_COLUMNS if name in table and len(table)]:
-        bad = pd.to_numeric(table[column].astype(object), errors="coerce").isna()
-        if bad.any():
-            examples = first_examples(table.loc[bad, column].tolist())
-            expected = f"whole numbers in the column '{column}' of {Path(file).name}"
-            way_out = "Remove a header line, if the file has one"
-            problems.append(Problem(expected, "others", int(bad.sum()), examples, way_out))
-    return problems
+    way_out = "Remove a header line, if the file has one"
+    return [
+        problem
+        for name in EDGE_COLUMNS
+        if name in table
+        for problem in whole_numbers(
+            table[name], f"whole numbers in the column '{name}' of {Path(file).name}", way_out=way_out
+        )[1]
+    ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,13 +17,13 @@ from scipy import io
 from scipy.io.matlab import MatReadError
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer
+from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.tables import read_columns
+from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.to_traces import discretize
 from ppmtf_jax.errors import InputError, Problem, first_examples
 
@@ -32,202 +32,9 @@ FIRST_MONDAY = np.datetime64("2012-04-02T00:00:00", "s")
 HOUR_S, HOURS_OF_WEEK = 3600, 168
 CITY_FIELDS = ("selected_checkins", "selected_venue_IDs", "selected_users_IDs")
 TABLE_COLUMNS = ("user", "venue_id", "category_index", "lat", "lon", "hour_of_week", "week", "week_verified")
-GRAPHS = ("old", "new")
 NEW_YORK = "America/New_York"
-DEFAULT_DISCRETIZATION = Discretization()
 
 PathLike = str | os.PathLike[str]
-
-
-def read_lbsn2vec(
-    city_file: PathLike,
-    *,
-    graph: str = "new",
-    category_names_file: PathLike | None = None,
-    time_zone: str = "UTC",
-    discretization: Discretization = DEFAULT_DISCRETIZATION,
-    drop_bad_rows: bool = False,
-) -> tuple[Traces, ImportReport]:
-    """Read dataset_connected_<city>.mat: check-ins by hour of the week, and friendships.
-
-    Parameters
-    ----------
-    city_file : path
-        MATLAB 5: selected_checkins (user, hour of the week from 1, which is Monday 0 to 1 o'clock local time, venue
-        index, category index), friendship_old, friendship_new, selected_users_IDs, selected_venue_IDs.
-    graph : "old" or "new"
-        Friendships of before the check-ins (March 2012) or after them (January 2014).
-    category_names_file : path, optional
-        Table with columns category_index, category_name. Without a name a category is its index.
-    time_zone : str
-        Names the zone of the time grid. The hours are local already.
-    discretization : Discretization
-        Default: the 1,000 most visited venues, instants of one hour, twelve slots of two hours that come round every
-        day, so that a synthetic trace is a day. The step has to be whole hours, and places cannot be on a grid.
-    drop_bad_rows : bool
-        Leave out bad rows and list them in the report, instead of raising an error.
-
-    Returns
-    -------
-    (Traces, ImportReport)
-        User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0, so
-        distances mean nothing.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the file at once.
-
-    Notes
-    -----
-    Time. All weeks lie on one another, in the week of 2 April 2012. A new trace of a user begins where the hour goes
-    back from one row to the next: rows are about in the order of time, so this is a later week. Where the hour does not
-    go back, the row may also be of a later week, which the file cannot tell: in New York, where weeks were
-    reconstructed, 30 % of the changes of week are of this kind. Two friends at one venue in the same hour of different
-    weeks count as a co-location.
-
-    Venues. Their ids are listed in another order than that of their indices; sorted, both agree.
-
-    References
-    ----------
-    .. [1] Yang, Qu, Yang, Cudre-Mauroux: Revisiting User Mobility and Social Relationships in LBSNs: A Hypergraph
-       Embedding Approach, WWW 2019.
-
-    Examples
-    --------
-    >>> traces, report = read_lbsn2vec("dataset_connected_Jakarta.mat", time_zone="Asia/Jakarta")  # doctest: +SKIP
-    """
-    subject = str(city_file)
-    problems: list[Problem | str] = [*_setting_problems(discretization)]
-    if isinstance(discretization.places, GridPlaces):
-        found = "a grid, which needs coordinates"
-        problems.append(Problem("the most visited places, for a file without coordinates", found))
-    if graph not in GRAPHS:
-        problems.append(Problem("graph 'old' or 'new'", repr(graph)))
-    if problems:
-        raise InputError(subject, problems)
-    city = _City.of(_loaded(city_file, f"friendship_{graph}"), f"friendship_{graph}", subject)
-    user, hour, venue, category = city.checkins.T
-    index, number = np.unique(venue, return_inverse=True)
-    if len(index) != len(city.venue_ids):
-        found = f"{len(city.venue_ids)} ids for {len(index)} venues"
-        raise InputError(subject, [Problem("an id of each venue", found)])
-    week = _weeks_of_rows(user, hour)
-    table = pd.DataFrame(
-        {
-            "user": user,
-            "place": np.sort(city.venue_ids)[number],
-            "category": _named(pd.Series(category), category_names_file),
-            "latitude": 0.0,
-            "longitude": 0.0,
-            "trace": week,
-            "local_time": _time_of(hour),
-            "utc_time": _time_of(hour, week),
-        }
-    )
-    notes = [
-        "all weeks are put into one: the data has the hour of the week alone",
-        "no coordinates: all places are at latitude 0, longitude 0, and what needs distances says nothing",
-    ]
-    # Rows of one trace have to be together, and stay in the order of the file.
-    table = table.sort_values(["user", "trace"], kind="stable", ignore_index=True)
-    friends = pd.DataFrame(city.friendships, columns=["user", "friend"])
-    return discretize(
-        table,
-        discretization,
-        time_zone=time_zone,
-        friendships=friends,
-        subject=subject,
-        findings=Findings(notes=notes),
-        drop_bad_rows=drop_bad_rows,
-    )
-
-
-def read_lbsn2vec_table(
-    checkins_file: PathLike,
-    friendships_file: PathLike | None = None,
-    *,
-    verified_only: bool = False,
-    category_names_file: PathLike | None = None,
-    time_zone: str = NEW_YORK,
-    discretization: Discretization = DEFAULT_DISCRETIZATION,
-    drop_bad_rows: bool = False,
-) -> tuple[Traces, ImportReport]:
-    """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
-
-    Check-ins at venues without coordinates are left out, and counted in the report.
-
-    Parameters
-    ----------
-    checkins_file : path
-        Table with a header: user, venue_id, category_index, lat, lon, hour_of_week, week (0 begins on 2 April 2012),
-        week_verified; plain or gzipped.
-    friendships_file : path, optional
-        Table with columns user, friend: of before the check-ins (old) or after them (new).
-    verified_only : bool
-        Leave out check-ins whose week was not verified. Their hours of the week are right, their weeks are guessed.
-    category_names_file, time_zone, discretization, drop_bad_rows
-        As for `read_lbsn2vec`; places on a grid are possible.
-
-    Returns
-    -------
-    (Traces, ImportReport)
-        User ids are the user_index of the city's MATLAB file.
-
-    Raises
-    ------
-    InputError
-        Listing every problem of the files at once.
-
-    Examples
-    --------
-    >>> traces, report = read_lbsn2vec_table(
-    ...     "nyc_checkins.csv.gz", "nyc_friendship_new.csv.gz", verified_only=True
-    ... )  # doctest: +SKIP
-    """
-    subject = str(checkins_file)
-    raw, problems, *_ = read_columns(checkins_file, {name: name for name in TABLE_COLUMNS}, subject=subject)
-    friends = None
-    if friendships_file is not None:
-        names = {"user": "user", "friend": "friend"}
-        friends, friend_problems, *_ = read_columns(friendships_file, names, subject=str(friendships_file))
-        problems += friend_problems
-    numbers = {}
-    for name, low, high in (("hour_of_week", 1, HOURS_OF_WEEK), ("week", 0, 1000), ("week_verified", 0, 1)):
-        numbers[name], found = _whole_numbers(raw[name], name, low, high)
-        problems += found
-    problems += _setting_problems(discretization)
-    if problems:
-        raise InputError(subject, problems)
-    time = _time_of(numbers["hour_of_week"], numbers["week"])
-    table = pd.DataFrame(
-        {
-            "user": raw["user"],
-            "place": raw["venue_id"],
-            "category": _named(raw["category_index"], category_names_file),
-            "latitude": raw["lat"],
-            "longitude": raw["lon"],
-            "local_time": time,
-            "utc_time": time,
-        }
-    )
-    verified, located = numbers["week_verified"] == 1, (raw["lat"].notna() & raw["lon"].notna()).to_numpy()
-    keep = located & (verified | (not verified_only))
-    notes = [f"{(~located).sum():,} check-ins left out: their venues have no coordinates"]
-    what = "left out" if verified_only else "kept"
-    notes.append(f"{(located & ~verified).sum():,} check-ins {what} whose week is a guess, their hour of it is not")
-    if not keep.any():
-        raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])
-    traces, report = discretize(
-        table[keep].reset_index(drop=True),
-        discretization,
-        time_zone=time_zone,
-        friendships=friends,
-        subject=subject,
-        findings=Findings(notes=notes),
-        drop_bad_rows=drop_bad_rows,
-    )
-    return traces, replace(report, n_rows=len(raw))
 
 
 @dataclass(frozen=True)
@@ -275,14 +82,181 @@ class Lbsn2vecTableSettings(CheckinTableSettings):
     category_names: Path | None = None
 
 
-def _import_city(settings: Lbsn2vecSettings) -> tuple[Traces, ImportReport]:
-    names = settings.category_names
-    return read_lbsn2vec(settings.path, graph=settings.graph, category_names_file=names, **settings.options())
+def read_lbsn2vec(
+    city_file: PathLike,
+    settings: Lbsn2vecSettings | None = None,
+    *,
+    category_names_file: PathLike | None = None,
+    discretization: Discretization | None = None,
+    **named: Any,
+) -> tuple[Traces, ImportReport]:
+    """Read dataset_connected_<city>.mat: check-ins by hour of the week, and friendships.
+
+    Parameters
+    ----------
+    city_file : path
+        MATLAB 5: selected_checkins (user, hour of the week from 1, which is Monday 0 to 1 o'clock local time, venue
+        index, category index), friendship_old, friendship_new, selected_users_IDs, selected_venue_IDs.
+    settings : Lbsn2vecSettings
+        All settings as one object.
+    category_names_file : path, optional
+        The same as the setting `category_names`. Without a name a category is its index.
+    discretization : Discretization
+        How check-ins become events, in place of the settings n_places, step_s and so on. The step has to be whole
+        hours, and places cannot be on a grid. Slots come round every day, so that a synthetic trace is a day.
+    **named
+        Settings by name, see `Lbsn2vecSettings`: `graph`, `time_zone`, `drop_bad_rows`, `n_places` and others. The
+        zone only names that of the time grid: the hours are local already.
+
+    Returns
+    -------
+    (Traces, ImportReport)
+        User ids are the file's user_index, place ids Foursquare's. All places are at latitude 0, longitude 0, so
+        distances mean nothing.
+
+    Raises
+    ------
+    InputError
+        Listing every problem of the file at once.
+
+    Notes
+    -----
+    Time. All weeks lie on one another, in the week of 2 April 2012. A new trace of a user begins where the hour goes
+    back from one row to the next: rows are about in the order of time, so this is a later week. Where the hour does not
+    go back, the row may also be of a later week, which the file cannot tell: in New York, where weeks were
+    reconstructed, 30 % of the changes of week are of this kind. Two friends at one venue in the same hour of different
+    weeks count as a co-location.
+
+    Venues. Their ids are listed in another order than that of their indices; sorted, both agree.
+
+    References
+    ----------
+    .. [1] Yang, Qu, Yang, Cudre-Mauroux: Revisiting User Mobility and Social Relationships in LBSNs: A Hypergraph
+       Embedding Approach, WWW 2019.
+
+    Examples
+    --------
+    >>> traces, report = read_lbsn2vec("dataset_connected_Jakarta.mat", time_zone="Asia/Jakarta")  # doctest: +SKIP
+    """
+    settings, options = reader_settings(Lbsn2vecSettings, city_file, settings, named, discretization)
+    subject = str(city_file)
+    problems = _setting_problems(options["discretization"])
+    if isinstance(options["discretization"].places, GridPlaces):
+        found = "a grid, which needs coordinates"
+        problems.append(Problem("the most visited places, for a file without coordinates", found))
+    if problems:
+        raise InputError(subject, problems)
+    checkins, friendships, venue_ids = _read_city(city_file, f"friendship_{settings.graph}")
+    user, hour, venue, category = checkins.T
+    index, number = np.unique(venue, return_inverse=True)
+    if len(index) != len(venue_ids):
+        found = f"{len(venue_ids)} ids for {len(index)} venues"
+        raise InputError(subject, [Problem("an id of each venue", found)])
+    week = _weeks_of_rows(user, hour)
+    table = pd.DataFrame(
+        {
+            "user": user,
+            "place": np.sort(venue_ids)[number],
+            "category": _named(pd.Series(category), category_names_file or settings.category_names),
+            "latitude": 0.0,
+            "longitude": 0.0,
+            "trace": week,
+            "local_time": _time_of(hour),
+            "utc_time": _time_of(hour, week),
+        }
+    )
+    notes = [
+        "all weeks are put into one: the data has the hour of the week alone",
+        "no coordinates: all places are at latitude 0, longitude 0, and what needs distances says nothing",
+    ]
+    # Rows of one trace have to be together, and stay in the order of the file.
+    table = table.sort_values(["user", "trace"], kind="stable", ignore_index=True)
+    friends = pd.DataFrame(friendships, columns=["user", "friend"])
+    return discretize(table, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
 
 
-def _import_table(settings: Lbsn2vecTableSettings) -> tuple[Traces, ImportReport]:
-    own = {"verified_only": settings.verified_only, "category_names_file": settings.category_names}
-    return read_lbsn2vec_table(settings.path, settings.friendships, **own, **settings.options())
+def read_lbsn2vec_table(
+    checkins_file: PathLike,
+    friendships_file: PathLike | None = None,
+    settings: Lbsn2vecTableSettings | None = None,
+    *,
+    category_names_file: PathLike | None = None,
+    discretization: Discretization | None = None,
+    **named: Any,
+) -> tuple[Traces, ImportReport]:
+    """Read the derived table of New York: check-ins with weeks and coordinates, and perhaps friendships.
+
+    Check-ins at venues without coordinates are left out, and counted in the report.
+
+    Parameters
+    ----------
+    checkins_file : path
+        Table with a header: user, venue_id, category_index, lat, lon, hour_of_week, week (0 begins on 2 April 2012),
+        week_verified; plain or gzipped.
+    friendships_file : path, optional
+        Table with columns user, friend: of before the check-ins (old) or after them (new).
+    settings : Lbsn2vecTableSettings
+        All settings as one object.
+    category_names_file, discretization
+        As for `read_lbsn2vec`; places on a grid are possible.
+    **named
+        Settings by name, see `Lbsn2vecTableSettings`: `verified_only`, `time_zone`, `drop_bad_rows`, `n_places` and
+        others. A check-in whose week is not verified has the right hour of the week, and a guessed week.
+
+    Returns
+    -------
+    (Traces, ImportReport)
+        User ids are the user_index of the city's MATLAB file.
+
+    Raises
+    ------
+    InputError
+        Listing every problem of the files at once.
+
+    Examples
+    --------
+    >>> traces, report = read_lbsn2vec_table(
+    ...     "nyc_checkins.csv.gz", "nyc_friendship_new.csv.gz", verified_only=True
+    ... )  # doctest: +SKIP
+    """
+    settings, options = reader_settings(Lbsn2vecTableSettings, checkins_file, settings, named, discretization)
+    subject, friendships_file = str(checkins_file), friendships_file or settings.friendships
+    raw, problems, *_ = read_columns(checkins_file, {name: name for name in TABLE_COLUMNS}, subject=subject)
+    friends = None
+    if friendships_file is not None:
+        names = {"user": "user", "friend": "friend"}
+        friends, friend_problems, *_ = read_columns(friendships_file, names, subject=str(friendships_file))
+        problems += friend_problems
+    numbers = {}
+    for name, low, high in (("hour_of_week", 1, HOURS_OF_WEEK), ("week", 0, 1000), ("week_verified", 0, 1)):
+        expected = f"{name} in whole numbers from {low} to {high}"
+        numbers[name], found = whole_numbers(raw[name], expected, low, high)
+        problems += found
+    problems += _setting_problems(options["discretization"])
+    if problems:
+        raise InputError(subject, problems)
+    time = _time_of(numbers["hour_of_week"], numbers["week"])
+    table = pd.DataFrame(
+        {
+            "user": raw["user"],
+            "place": raw["venue_id"],
+            "category": _named(raw["category_index"], category_names_file or settings.category_names),
+            "latitude": raw["lat"],
+            "longitude": raw["lon"],
+            "local_time": time,
+            "utc_time": time,
+        }
+    )
+    verified, located = numbers["week_verified"] == 1, (raw["lat"].notna() & raw["lon"].notna()).to_numpy()
+    keep = located & (verified | (not settings.verified_only))
+    notes = [f"{(~located).sum():,} check-ins left out: their venues have no coordinates"]
+    what = "left out" if settings.verified_only else "kept"
+    notes.append(f"{(located & ~verified).sum():,} check-ins {what} whose week is a guess, their hour of it is not")
+    if not keep.any():
+        raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])
+    kept = table[keep].reset_index(drop=True)
+    traces, report = discretize(kept, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
+    return traces, replace(report, n_rows=len(raw))
 
 
 DATA_SETS.register(
@@ -290,7 +264,7 @@ DATA_SETS.register(
         "lbsn2vec",
         "Foursquare check-ins of a city with friendships, of LBSN2Vec (WWW 2019): hours of the week, no coordinates.",
         Lbsn2vecSettings,
-        importer(_import_city),
+        importer(read_lbsn2vec),
         "lbsn2vec dataset_connected_Jakarta.mat --time-zone Asia/Jakarta",
     )
 )
@@ -299,61 +273,48 @@ DATA_SETS.register(
         "lbsn2vec-table",
         "Foursquare check-ins of New York with friendships, of LBSN2Vec, with weeks and coordinates reconstructed.",
         Lbsn2vecTableSettings,
-        importer(_import_table),
+        importer(read_lbsn2vec_table),
         "lbsn2vec-table nyc_checkins.csv.gz --friendships nyc_friendship_new.csv.gz",
     )
 )
 
 
-class _City(NamedTuple):
-    """A MATLAB file, checked: check-ins (user, hour, venue, category), pairs of users, and the venues' ids."""
-
-    checkins: np.ndarray
-    friendships: np.ndarray
-    venue_ids: np.ndarray
-
-    @classmethod
-    def of(cls, fields: dict[str, Any], graph: str, subject: str) -> _City:
-        problems: list[Problem | str] = []
-        tables = []
-        for name, n_columns in (("selected_checkins", 4), (graph, 2)):
-            values = np.asarray(fields[name])
-            if values.ndim != 2 or values.shape[1] != n_columns or values.dtype.kind not in "iu":
-                found = f"{values.dtype} of shape {values.shape}"
-                problems.append(Problem(f"{name} as whole numbers in {n_columns} columns", found))
-                values = np.zeros((0, n_columns))
-            tables.append(values.astype(np.int64))
-        checkins, friendships = tables
-        n_users = np.size(fields["selected_users_IDs"])
-        for values, high, what in (
-            (checkins[:, 0], n_users, "users of check-ins"),
-            (checkins[:, 1], HOURS_OF_WEEK, "hours of the week"),
-            (friendships, n_users, f"users of {graph}"),
-        ):
-            wrong = (values < 1) | (values > high)
-            if wrong.any():
-                examples = first_examples(values[wrong].tolist())
-                problems.append(Problem(f"{what} from 1 to {high}", "others", int(wrong.sum()), examples))
-        if problems:
-            raise InputError(subject, problems)
-        ids = [str(np.squeeze(each)) for each in np.ravel(fields["selected_venue_IDs"]).tolist()]
-        return cls(checkins, friendships, np.array(ids, object))
-
-
-def _loaded(file: PathLike, friendships: str) -> dict[str, Any]:
+def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check-ins (user, hour, venue, category) and pairs of users, checked, and the ids of the venues."""
     try:
         with Path(file).open("rb") as stream:
             fields = io.loadmat(stream)
     except FileNotFoundError as error:
         raise InputError(str(file), [Problem("a file to read", "no such file")]) from error
     except (OSError, ValueError, TypeError, NotImplementedError, MatReadError) as error:
-        way_out = "Tables are read by `lbsn2vec-table`"
-        problem = Problem("a MATLAB 5 file, dataset_connected_<city>.mat", str(error), way_out=way_out)
-        raise InputError(str(file), [problem]) from error
-    missing = [name for name in (*CITY_FIELDS, friendships) if name not in fields]
+        expected, way_out = "a MATLAB 5 file, dataset_connected_<city>.mat", "Tables are read by `lbsn2vec-table`"
+        raise InputError(str(file), [Problem(expected, str(error), way_out=way_out)]) from error
+    missing = [name for name in (*CITY_FIELDS, graph) if name not in fields]
     if missing:
         raise InputError(str(file), [Problem(f"arrays named {', '.join(missing)}", "none")])
-    return fields
+    problems, tables = [], []
+    for name, n_columns in (("selected_checkins", 4), (graph, 2)):
+        values = np.asarray(fields[name])
+        if values.ndim != 2 or values.shape[1] != n_columns or values.dtype.kind not in "iu":
+            found = f"{values.dtype} of shape {values.shape}"
+            problems.append(Problem(f"{name} as whole numbers in {n_columns} columns", found))
+            values = np.zeros((0, n_columns))
+        tables.append(values.astype(np.int64))
+    checkins, friendships = tables
+    n_users = np.size(fields["selected_users_IDs"])
+    for values, high, what in (
+        (checkins[:, 0], n_users, "users of check-ins"),
+        (checkins[:, 1], HOURS_OF_WEEK, "hours of the week"),
+        (friendships, n_users, f"users of {graph}"),
+    ):
+        wrong = (values < 1) | (values > high)
+        if wrong.any():
+            examples = first_examples(values[wrong].tolist())
+            problems.append(Problem(f"{what} from 1 to {high}", "others", int(wrong.sum()), examples))
+    if problems:
+        raise InputError(str(file), problems)
+    ids = [str(np.squeeze(each)) for each in np.ravel(fields["selected_venue_IDs"]).tolist()]
+    return checkins, friendships, np.array(ids, object)
 
 
 def _weeks_of_rows(user: np.ndarray, hour: np.ndarray) -> np.ndarray:
@@ -364,7 +325,8 @@ def _weeks_of_rows(user: np.ndarray, hour: np.ndarray) -> np.ndarray:
 
 def _time_of(hour: np.ndarray, week: np.ndarray | int = 0) -> np.ndarray:
     """Local time of an hour of the week, counted from 1, datetime64[s]."""
-    return FIRST_MONDAY + ((HOURS_OF_WEEK * np.asarray(week, np.int64) + hour - 1) * HOUR_S).astype("timedelta64[s]")
+    hours = HOURS_OF_WEEK * np.asarray(week, np.int64) + np.asarray(hour, np.int64) - 1
+    return FIRST_MONDAY + (hours * HOUR_S).astype("timedelta64[s]")
 
 
 def _named(category: pd.Series, names_file: PathLike | None) -> pd.Series:
@@ -378,17 +340,6 @@ def _named(category: pd.Series, names_file: PathLike | None) -> pd.Series:
         raise InputError(str(names_file), problems)
     of_index = pd.Series(names["name"].astype(object).array, index=names["category"].astype("str"))
     return index.map(of_index[~of_index.index.duplicated()]).fillna(index)
-
-
-def _whole_numbers(column: pd.Series, name: str, low: int, high: int) -> tuple[np.ndarray, list[Problem]]:
-    """A column as int64, `low` where it is something else."""
-    value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
-    bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
-    problems = []
-    if bad.any():
-        examples = first_examples(column[bad].tolist())
-        problems.append(Problem(f"{name} in whole numbers from {low} to {high}", "others", int(bad.sum()), examples))
-    return np.where(bad, low, value).astype(np.int64), problems
 
 
 def _setting_problems(discretization: Discretization) -> list[Problem]:

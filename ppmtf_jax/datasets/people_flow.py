@@ -14,6 +14,7 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet, Imported
+from ppmtf_jax.datasets.tables import whole_numbers
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Settings
@@ -231,12 +232,7 @@ def _read_traces(path: Path, places: PlaceTable, grid: TimeGrid) -> Traces:
 
 
 def _check_whole_numbers(path: str | os.PathLike[str], columns: dict[str, pd.Series]) -> None:
-    problems = []
-    for name, column in columns.items():
-        bad = ~(pd.to_numeric(column, errors="coerce") % 1 == 0)
-        if bad.any():
-            problems.append(
-                Problem(f"whole numbers in '{name}'", "others", int(bad.sum()), first_examples(column[bad].tolist()))
-            )
+    found = [whole_numbers(column, f"whole numbers in '{name}'")[1] for name, column in columns.items()]
+    problems = [problem for each in found for problem in each]
     if problems:
         raise InputError(str(path), problems)

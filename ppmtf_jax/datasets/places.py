@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Count, Settings
@@ -50,7 +51,7 @@ class GridPlaces(Settings, subject="grid of places"):
     n_columns: Count
 
     def problems(self) -> list[Problem | str]:
-        """A box that is none."""
+        """Problems of the box and the number of cells."""
         problems: list[Problem | str] = []
         if not -90 <= self.south < self.north <= 90:
             problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
@@ -125,18 +126,11 @@ class MostVisited(Settings, subject="most visited places"):
 
 
 class Assigned(NamedTuple):
-    """The place of each check-in.
+    """The place of each check-in: index into the table, -1 where the check-in is left out; arrays of shape (rows,).
 
-    Attributes
-    ----------
-    place : int64 array, shape (rows,)
-        Index into the table; -1 where the check-in is left out.
-    outside, few, beyond : bool arrays, shape (rows,)
-        Check-ins outside of the box; at places of too few users; at other places that are not kept.
-    moved_km : float array, shape (rows,)
-        How far check-ins at places that are not kept were moved, else 0.
-    n_for_most : int or None
-        How many places would keep most of the check-ins at places of enough users; None where these do.
+    The masks say which check-ins are outside of the box, at places of too few users, and at other places that are not
+    kept. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how many places would keep most of the
+    check-ins at places of enough users; None where these do.
     """
 
     place: np.ndarray
@@ -147,24 +141,30 @@ class Assigned(NamedTuple):
     moved_km: np.ndarray
     n_for_most: int | None
 
+    def counts(self) -> dict[str, Any]:
+        """What the report counts of places."""
+        is_out = self.place < 0
+        return {
+            "n_outside_box": int(self.outside.sum()),
+            "n_few_users": int((self.few & is_out).sum()),
+            "n_other_places": int((self.beyond & is_out).sum()),
+            "n_moved": int((self.moved_km > 0).sum()),
+            "n_places_for_most": self.n_for_most,
+        }
+
+    def moves(self) -> list[str]:
+        """A note on how far check-ins were moved."""
+        km = self.moved_km[self.moved_km > 0]
+        if not len(km):
+            return []
+        middle, most = np.median(km), km.max()
+        return [f"check-ins moved to the nearest place: by {middle:.2g} km in the median, by {most:.2g} km at most"]
+
 
 def assign_places(
     checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
-    """Find the place of each check-in.
-
-    Parameters
-    ----------
-    min_users : int
-        Places with check-ins of fewer users are not kept.
-    others : "drop" or "nearest"
-        What becomes of check-ins at places that are not kept.
-
-    Raises
-    ------
-    InputError
-        No place has so many users.
-    """
+    """Find the place of each check-in; places with fewer than `min_users` users are not kept."""
     latitude, longitude = checkins.latitude, checkins.longitude
     if isinstance(choice, GridPlaces):
         code, own = choice.place_of(latitude, longitude), choice.table()
@@ -177,7 +177,7 @@ def assign_places(
     n_visits, n_users = _visits_and_users(code[inside], checkins.user.code[inside], len(own))
     enough = n_users >= min_users
     if inside.any() and not enough.any():
-        raise InputError("places", [too_few_users(min_users, int(n_users.max()))])
+        raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
     ranked = by_id[np.argsort(-n_visits[by_id], kind="stable")]
     ranked = ranked[enough[ranked]]
     chosen = ranked[:n_kept]
@@ -206,13 +206,7 @@ def assign_places(
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest.
-
-    Raises
-    ------
-    InputError
-        Coordinates are missing, or the same for all places.
-    """
+    """For each place the index of the nearest kept place, and its distance in km; a kept place is its own nearest."""
     north, east = np.radians(places.latitude), np.radians(places.longitude)
     point = np.stack([np.cos(north) * np.cos(east), np.cos(north) * np.sin(east), np.sin(north)], axis=1)
     if not np.isfinite(point).all() or (len(places) > 1 and not np.ptp(point, axis=0).any()):
@@ -226,28 +220,80 @@ def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.n
     return index, moved_km
 
 
-def too_few_users(min_users: int, found: int) -> Problem:
+def keep_shared_places(
+    train: Traces,
+    *others: Traces,
+    min_users: int = MIN_USERS_PER_PLACE,
+    other_places: OtherPlaces = "drop",
+    keep_table: bool = False,
+) -> tuple[Traces, ...]:
+    """Keep the places where at least `min_users` training users have events.
+
+    Readers count all users, so a place may have fewer training users. `ppmtf import` and jobs call this function after
+    the split.
+
+    Parameters
+    ----------
+    train : Traces
+        The users who are counted.
+    *others : Traces
+        Traces with the same places, such as those of the test users.
+    min_users : int
+        1 keeps all places, also those without an event.
+    other_places : "drop" or "nearest"
+        Whether events at other places are left out or moved to the nearest place that is kept.
+    keep_table : bool
+        Leave other places in the table, without events. This is for the cells of a grid.
+
+    Returns
+    -------
+    tuple of Traces
+        The training users' and the others', on the same places. Users without an event are dropped.
+
+    Raises
+    ------
+    InputError
+        No place has `min_users` users, or a set has no event left.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=40, seed=0).traces.split_users(0.8, seed=0)
+    >>> train, test = keep_shared_places(train, test, min_users=5)
+    >>> bool(train.users_per_place().min() >= 5), len(train.places) == len(test.places)
+    (True, True)
+    """
+    n_users = train.users_per_place()
+    kept = n_users >= min_users
+    if min_users == 1 or kept.all():
+        return train, *others
+    if not kept.any():
+        raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
+    goes_to = np.where(kept, np.arange(len(kept)), -1)
+    if other_places == "nearest":
+        goes_to = nearest_kept(train.places, kept)[0]
+    places = train.places
+    if not keep_table:
+        number = np.append(np.cumsum(kept) - 1, -1)
+        goes_to = number[goes_to]
+        category = None if places.category is None else places.category[kept]
+        places = PlaceTable(places.ids[kept], places.latitude[kept], places.longitude[kept], category)
+    return tuple(_moved(each, goes_to, places) for each in (train, *others))
+
+
+def _moved(traces: Traces, goes_to: np.ndarray, places: PlaceTable) -> Traces:
+    stays = goes_to[traces.place] >= 0
+    left = traces if stays.all() else traces.select_events(stays)
+    return replace(left, place=goes_to[left.place].astype(traces.place.dtype), places=places)
+
+
+def _too_few_users(min_users: int, found: int) -> Problem:
     """No place has enough users."""
     way_out = (
         "Choose a coarser grid, or a smaller min_users_per_place; 1 keeps all places. Traces at a place of one user "
         "tell about this user alone"
     )
     return Problem(f"a place of at least {min_users} users", f"at most {found}", way_out=way_out)
-
-
-def off_grid_problems(checkins: CheckIns, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
-    """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
-    latitude, longitude = checkins.latitude, checkins.longitude
-    n_if_swapped = 0 if 2 * inside.sum() > len(inside) else int((grid.place_of(longitude, latitude) >= 0).sum())
-    is_swapped = n_if_swapped > max(len(inside) / 2, inside.sum())
-    if inside.any() and not is_swapped:
-        return []
-    span = f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}"
-    found = span + (f", {int(inside.sum()):,} within" if inside.any() else ", so that nothing is left after filtering")
-    way_out = "Choose a box that holds the check-ins"
-    if is_swapped or n_if_swapped:
-        way_out = "Latitude and longitude are probably swapped"
-    return [Problem("check-ins within the bounding box", found, int((~inside).sum()), way_out=way_out)]
 
 
 def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarray:
@@ -277,7 +323,7 @@ def _mean_longitude(longitude: np.ndarray, place: np.ndarray) -> np.ndarray:
 
 
 def _most_frequent_category(category: Coded, place: np.ndarray, n_places: int) -> np.ndarray:
-    """Label of each place; equally frequent ones in alphabetical order, "" where there is none."""
+    """Label of each place; equally frequent ones in alphabetical order, "" for a place without one."""
     label = np.append(category.ids.astype(str), "")[category.code]
     named = label != ""
     counts = pd.DataFrame({"place": place[named], "label": label[named]}).value_counts().reset_index()

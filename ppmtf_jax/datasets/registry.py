@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.datasets.places import keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport
-from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.registry import Registry
 
@@ -72,35 +72,24 @@ def split_users(
     says how many that is and what happens to events elsewhere; without one it is `min_users_per_place`, and they are
     moved to the nearest place that is kept.
     """
+    options: dict[str, Any] = {"min_users": min_users_per_place, "other_places": "nearest", "keep_table": True}
+    if isinstance(report, ImportReport):
+        options = {"min_users": report.min_users_per_place, "other_places": report.other_places}
+        options["keep_table"] = report.on_grid
+    sets, refusal = {"all": traces}, None
     try:
         split = traces.split_users(train_fraction, seed)
-        if isinstance(report, str):
-            train, test = keep_shared_places(
-                *split, min_users=min_users_per_place, other_places="nearest", keep_table=True
-            )
-        else:
-            train, test = _shared(split, report)
-    except InputError as refusal:
-        return Imported({"all": traces}, _text(report), refusal, _losses(report))
-    if isinstance(report, ImportReport):
-        n_moved = 0
-        if report.other_places == "nearest":
-            n_moved = sum(int((_ids(was) != _ids(now)).sum()) for was, now in zip(split, (train, test), strict=True))
-        report = report.after_split(train, test, n_moved)
-    return Imported({"train": train, "test": test}, _text(report), losses=_losses(report))
-
-
-def _shared(split: tuple[Traces, Traces], report: ImportReport) -> tuple[Traces, ...]:
-    min_users, others = report.min_users_per_place, report.other_places
-    return keep_shared_places(*split, min_users=min_users, other_places=others, keep_table=report.on_grid)
-
-
-def _text(report: ImportReport | str) -> str:
-    return report if isinstance(report, str) else report.text()
-
-
-def _losses(report: ImportReport | str) -> tuple[str, ...]:
-    return () if isinstance(report, str) else tuple(report.losses())
+        train, test = keep_shared_places(*split, **options)
+    except InputError as error:
+        refusal = error
+    else:
+        sets = {"train": train, "test": test}
+        if isinstance(report, ImportReport):
+            moved = zip(split, (train, test), strict=True) if report.other_places == "nearest" else ()
+            report = report.after_split(train, test, sum(int((_ids(was) != _ids(now)).sum()) for was, now in moved))
+    if isinstance(report, str):
+        return Imported(sets, report, refusal)
+    return Imported(sets, report.text(), refusal, tuple(report.losses()))
 
 
 def _ids(traces: Traces) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What became of the rows of a data set."""
+"""The report on an import: how many rows were read, left out and kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MUCH = 0.1
 
 @dataclass(frozen=True)
 class ImportReport:
-    """What became of the rows of a data set; `print` it.
+    """How many rows of a data set were read, left out and kept; `print` it.
 
     Parameters
     ----------
@@ -31,22 +31,16 @@ class ImportReport:
     n_users, n_places, n_traces, n_events, n_transitions : int
         In the traces; transitions are between consecutive instants of one trace.
     least_users : int
-        The smallest number of users at any visited place.
-    first_time, last_time : str
-        Local wall-clock times of the first and the last event.
+        The smallest number of users at any visited place; `counted` says which users are counted.
+    first_time, last_time, time_zone : str
+        Local wall-clock times of the first and the last event, and the zone of these clocks.
     quietest_hour : int
         Hour of the day with the fewest events. In the daytime, it shows that the time zone is probably wrong.
-    time_zone : str
-        The zone whose clocks times and instants follow.
-    min_users_per_place, other_places
-        Settings of the import.
-    on_grid : bool
-        Whether places are the cells of a grid.
+    min_users_per_place, other_places, on_grid
+        Settings of the import, and whether places are the cells of a grid.
     n_places_for_most, step_for_most_s : int, optional
         How many places would keep 95 % of the check-ins at places with enough users, and which step would keep 95 % of
         those at the same instant. None if this is so already, or is not possible.
-    counted : str
-        Which users `least_users` counts.
     notes : tuple of str
         Notes of the reader.
     """

@@ -27,7 +27,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
     Of a user's check-ins at the places, the first is kept, and then each that is more than `min_gap_s` after the last
     kept one. Only users with at least `n_traces` times `trace_length` kept check-ins have traces: so many traces of so
     many places each, or, where `max_gap_s` is given, all kept check-ins, cut at longer gaps. A trace column of the
-    table is not used. Instants number the places of a trace and are no times: the time grid has a slot for each, and
+    table is not used. Instants number the places of a trace and are not times: the time grid has a slot for each, and
     its start and step are nominal.
 
     Parameters
@@ -78,13 +78,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
         return self.min_gap_s
 
     def events_of(self, checkins: PlacedCheckIns, time_zone: str) -> TracedEvents:
-        """The events among check-ins at places, in any order.
-
-        Raises
-        ------
-        InputError
-            No user has enough of them.
-        """
+        """The events among check-ins at places, in any order; an `InputError` if no user has enough of them."""
         spaced = checkins.at(np.lexsort((checkins.utc_s, checkins.user)))
         spaced = spaced.at(is_spaced(spaced.user, spaced.utc_s, self.min_gap_s))
         needed, had = self.n_traces * self.trace_length, np.bincount(spaced.user)
@@ -106,7 +100,7 @@ class SpacedTraces(Settings, subject="spaced traces"):
             f"check-ins left out: {n_close:,} within {self.min_gap_s} s of the last one kept, "
             f"{n_few:,} of {n_left_out:,} users with less than {needed}, "
             f"{len(enough.user) - len(kept.user):,} of the {n_users:,} others {why}",
-            "instants number the places of a trace, they are no times",
+            "instants number the places of a trace; they are not times",
         ]
         first_day = str(checkins.local.min().astype("datetime64[D]"))
         n_instants = int(instant.max(initial=0)) + 1
@@ -130,11 +124,6 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
     """Whether each event is the first of its user, or more than `min_gap_s` after the user's last kept event.
 
     Events are sorted by user and time; `utc` is in seconds.
-
-    Examples
-    --------
-    >>> is_spaced(np.array([0, 0, 0, 0, 1]), np.array([0, 20, 31, 61, 0]), 30).tolist()
-    [True, False, True, False, True]
     """
     n = len(user)
     kept = np.zeros(n + 1, bool)

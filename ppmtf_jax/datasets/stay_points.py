@@ -22,7 +22,7 @@ N_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class StayPoints(Settings, subject="stay points"):
-    """What counts as a stay: fixes within a distance of the first of them, over at least a duration.
+    """The definition of a stay: fixes within a distance of the first fix, over at least a duration.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ class StayPoints(Settings, subject="stay points"):
 def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -> pd.DataFrame:
     """Where users stayed, for how long.
 
-    The fixes that follow a fix within the distance are one group; a group that lasts long enough is a stay, and the
-    search goes on behind it, else from the next fix. This is the definition of Li et al. 2008. Their algorithm also
-    counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
+    A group is a fix and the fixes that follow within the distance. A group that lasts long enough is a stay, and the
+    search goes on after it. Otherwise the search goes on from the next fix. This is the definition of Li et al. 2008.
+    Their algorithm also counts the first fix beyond the distance, so that a gap in the recording becomes a stay.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def stays_as_checkins(
 ) -> tuple[CheckIns, str]:
     """Stays as check-ins, and a note on them.
 
-    With `repeat_s` a stay has a check-in in each instant of so many seconds, by the clocks of the zone, from the
+    With `repeat_s` a stay has a check-in in each instant of this many seconds, by the clocks of the zone, from the
     arrival to the departure; without, at the arrival alone.
     """
     found = _stays(fixes.user.code, fixes.trace.code, fixes.latitude, fixes.longitude, fixes.utc_s, settings)
@@ -166,18 +166,10 @@ def _local_s(utc_s: np.ndarray, time_zone: str) -> np.ndarray:
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
-    """The instants that stays cover: each stay at its start, and whenever an instant begins until its end.
+    """The instants that stays cover: the number of the stay, and the seconds since its start, of each.
 
-    `start_s` are seconds of the clock by which instants begin; an instant that begins at the very end is covered.
-    Returns the number of the stay and the seconds since its start, for each covered instant.
-
-    Examples
-    --------
-    From 08:50 to 09:40 are two hours of the day, though less than one hour.
-
-    >>> stay, later_s = begun_instants(np.array([8 * 3600 + 50 * 60]), np.array([50 * 60]), 3600)
-    >>> (later_s // 60).tolist()
-    [0, 10]
+    A stay is at its start, and whenever an instant begins until its end: from 08:50 to 09:40, two hours of the day are
+    covered. `start_s` are seconds of the clock by which instants begin.
     """
     to_next = step_s - start_s % step_s
     n_instants = 1 + np.maximum(0, (duration_s - to_next) // step_s + 1)

@@ -55,23 +55,15 @@ class InterchangeTable(Protocol):
     def __dataframe__(self, nan_as_null: bool = False, allow_copy: bool = True) -> Any: ...
 
 
+Number = int | float
 Files = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 
 
 class Columns(NamedTuple):
-    """A table that was read.
+    """A table, problems of rows that are not in it, notes on it, and the names of its columns in the source.
 
-    Attributes
-    ----------
-    frame : DataFrame
-        Indexed by the number of each row in the file (the header is row 1), or as the given table is.
-    problems : list of Problem
-        Rows that have too few or too many fields; these rows are not in the frame.
-    notes : list of str
-        What the reader found out by itself.
-    names : dict of str to str
-        Name of each column in the source, if it has names.
+    The frame is indexed by the number of each row in the file (the header is row 1), or as the given table is.
     """
 
     frame: pd.DataFrame
@@ -186,11 +178,28 @@ def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     return codes.astype(np.int32), values.to_numpy(np.uint64 if is_large else np.int64)
 
 
+def row_problems(
+    column: pd.Series, bad: np.ndarray, expected: str, found: str = "others", way_out: str = ""
+) -> list[Problem]:
+    """A problem with the first few values of bad rows (bool array), if there are any."""
+    rows = np.flatnonzero(bad)
+    return [Problem(expected, found, len(rows), row_examples(column, rows), way_out)] if len(rows) else []
+
+
 def row_examples(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
     """The first few values of some rows, with the name of each row; see `row_names`."""
     values = column.iloc[rows[:N_EXAMPLES]].tolist()
     texts = ["nothing" if pd.isna(value) else repr(value) for value in values]
     return tuple(f"{text} ({name})" for text, name in zip(texts, row_names(column, rows), strict=True))
+
+
+def whole_numbers(
+    column: pd.Series, expected: str, low: Number = -np.inf, high: Number = np.inf, way_out: str = ""
+) -> tuple[np.ndarray, list[Problem]]:
+    """A column as floats, NaN where a value is no whole number from `low` to `high`; and the problem of these rows."""
+    value = pd.to_numeric(column.astype(object), errors="coerce").to_numpy(np.float64)
+    bad = ~((value >= low) & (value <= high) & (value % 1 == 0))
+    return np.where(bad, np.nan, value), row_problems(column, bad, expected, way_out=way_out)
 
 
 def row_names(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
@@ -233,7 +242,7 @@ def _with_coordinates(frame: pd.DataFrame) -> pd.DataFrame:
     import shapely
 
     points = frame.geometry if frame.crs is None else frame.geometry.to_crs(4326)  # type: ignore[operator]
-    # What is no point has no coordinates, so that its rows are listed with the other bad rows.
+    # Geometries that are not points get no coordinates, so that their rows are listed with the other bad rows.
     degrees = {"latitude": shapely.get_y(points.array), "longitude": shapely.get_x(points.array)}
     return pd.DataFrame(frame.drop(columns=points.name)).assign(**degrees)
 
@@ -299,7 +308,7 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
 
 def _tidy_ids(frame: pd.DataFrame) -> list[str]:
     """Leave out blanks around the ids of a table, and say which columns had them; integers of text files as such."""
-    padded = []
+    padded, n_same = [], 0
     for name in ID_COLUMNS:
         is_text_file = name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype)
         if name not in frame or not (is_text_file or pd.api.types.is_string_dtype(frame[name])):
@@ -312,11 +321,13 @@ def _tidy_ids(frame: pd.DataFrame) -> list[str]:
         if (stripped != ids).any():
             padded.append(name)
             renamed, ids = pd.factorize(stripped.where(stripped != "", None))
+            n_same += int((renamed >= 0).sum()) - len(ids)
             codes = np.append(renamed, -1)[codes].astype(np.int32)
         if is_text_file and len(ids) and pd.Series(ids).str.fullmatch(PLAIN_INTEGER).all():
             ids = np.asarray(ids).astype(np.int64)
         frame[name] = pd.Categorical.from_codes(codes, pd.Index(ids))
-    return [f"blanks around the values of {' and '.join(padded)} are left out"] if padded else []
+    same = f", and {n_same:,} of the values are then the same as others" if n_same else ""
+    return [f"blanks around the values of {' and '.join(padded)} are left out{same}"] if padded else []
 
 
 # Files
@@ -437,7 +448,7 @@ class _TextTable(NamedTuple):
 
 
 def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
-    """Read all values as text first: only then can errors list what is no number, and "007" stay what it is."""
+    """Read all values as text first, so that errors can list values that are not numbers, and "007" stays a text."""
     positions, names, notes = _positions(layout.first_fields, wanted, str(path))
     text = _TextTable(path, layout, positions, layout.n_blank + wanted.has_header, wanted.quote_char)
     table, row, invalid = _parse(text)
@@ -459,7 +470,7 @@ def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
     if layout.delimiter not in "\t,":
         notes.append(f"fields are separated by {NAMES_OF_DELIMITERS[layout.delimiter]}")
     if layout.encoding != "utf-8":
-        notes.append("the text is UTF-16" if "16" in layout.encoding else "the text is Latin-1, since it is no UTF-8")
+        notes.append("the text is UTF-16" if "16" in layout.encoding else "the text is Latin-1, since it is not UTF-8")
     return _Part(pa.table(arrays), row, names, problems, notes)
 
 

@@ -114,7 +114,7 @@ class CountedLines:
         return part
 
     def close(self) -> None:
-        """The stream belongs to whoever opened it."""
+        """Nothing to do: the caller closes the stream."""
 
     @property
     def n_lines(self) -> int:
@@ -124,10 +124,7 @@ class CountedLines:
 def first_lines_of_rows(path: Path, layout: TextLayout, n_skipped: int) -> list[int]:
     """The line at which each row begins, where quoted texts contain line breaks.
 
-    Raises
-    ------
-    InputError
-        A quote is opened and not closed, which would swallow the rows after it.
+    A quote that is not closed is an error, since it would swallow the rows after it.
     """
     with opened(path) as stream:
         lines = io.TextIOWrapper(stream, layout.encoding, newline="")

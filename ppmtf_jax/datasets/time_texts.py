@@ -66,7 +66,7 @@ class Shapes(NamedTuple):
         text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
         valid, offsets, content = text.buffers()
         data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
-        is_digit = (data - ord("0")) < 10  # uint8 wraps: what is below "0" becomes large
+        is_digit = (data - ord("0")) < 10  # uint8 wraps: bytes below "0" become large
         blank = pa.py_buffer(np.where(is_digit, np.uint8(ord("9")), data))
         like = pa.LargeBinaryArray.from_buffers(
             pa.large_binary(), len(text), [valid, offsets, blank], offset=text.offset
@@ -81,7 +81,7 @@ class Shapes(NamedTuple):
         return np.bincount(self.code[self.code >= 0], minlength=len(self.shapes))
 
     def rows(self, shape: int) -> Iterator[np.ndarray]:
-        """The rows of a shape, in parts, to bound the memory of what is computed from them."""
+        """The rows of a shape, in parts, to bound the memory of the arrays that are computed from them."""
         found = np.flatnonzero(self.code == shape)
         for begin in range(0, len(found), ROWS_AT_A_TIME):
             yield found[begin : begin + ROWS_AT_A_TIME]
@@ -112,19 +112,10 @@ class DayOrder(NamedTuple):
 
 
 class TextTimes(NamedTuple):
-    """Times as written, shape (rows,).
+    """Times by the clock of the writer (datetime64[s]), and their offsets from UTC (int32, 0 where none is written).
 
-    Attributes
-    ----------
-    wall : datetime64[s] array
-        By the clock of the writer; not-a-time where the text is no time.
-    offset_s : int32 array
-        Seconds from UTC, 0 where none is written.
-    has_offset, has_clock : bool arrays
-        Whether an offset, and a time of day, are written.
-    day_order : DayOrder
-    layouts : list of str
-        Of dates whose order was found, such as "%d/%m/%Y".
+    Arrays have the shape (rows,); `wall` is not-a-time where the text is no time. `layouts` are those of dates whose
+    order of day and month was found, such as "%d/%m/%Y".
     """
 
     wall: np.ndarray
@@ -136,15 +127,7 @@ class TextTimes(NamedTuple):
 
 
 def read_time_texts(shapes: Shapes, day_first: bool | None = None) -> TextTimes:
-    """Read every text that is a time; by default the whole column tells whether days or months come first.
-
-    Examples
-    --------
-    >>> texts = pd.Series(["2012-04-03T18:00:00+02", "3 Apr 2012 6:00 pm", "now"])
-    >>> times = read_time_texts(Shapes.of(texts))
-    >>> times.wall.astype(str).tolist(), times.offset_s.tolist()
-    (['2012-04-03T18:00:00', '2012-04-03T18:00:00', 'NaT'], [7200, 0, 0])
-    """
+    """Read every text that is a time; by default the whole column tells whether days or months come first."""
     matches = {k: match for k, shape in enumerate(shapes.shapes) if (match := _match(shape)) is not None}
     order = _day_order(shapes, matches) if day_first is None else DayOrder(n_day_first=int(day_first))
     day_first = order.n_day_first > 0

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
-from ppmtf_jax.datasets.tables import row_examples
+from ppmtf_jax.datasets.tables import row_examples, row_problems
 from ppmtf_jax.datasets.time_texts import NUMBER, DayOrder, Shapes, read_time_texts
 from ppmtf_jax.errors import Message, Problem, Setting
 
@@ -22,7 +22,7 @@ EPOCH_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nano
 MIN_SHARE_OF_UNIT = 0.1
 # Dates and times in digits alone.
 COMPACT = (b"99999999", b"99999999999999")
-# What may stand in the place of a format.
+# Words that are accepted in place of a format.
 DAY_ORDERS = {"day-first": True, "month-first": False}
 COUNTS = ("unix", "gps")
 GPS_EPOCH_S = int(np.datetime64("1980-01-06", "s").astype(np.int64))
@@ -34,8 +34,8 @@ LEAP_SECONDS = """1981-07 1982-07 1983-07 1985-07 1988-01 1990-01 1991-01 1992-0
 class Times:
     """Parsed times, shape (rows,): naive datetime64[s], not-a-time where they could not be parsed.
 
-    `problems` concern the whole column, `unparsed` its rows that are no times; `dates_only`: no row has a time of day;
-    `is_count`: numbers were read as counts since 1970.
+    `problems` concern the whole column, `unparsed` the rows without a readable time. `dates_only`: no row has a time of
+    day. `is_count`: numbers were read as counts since 1970.
     """
 
     local: np.ndarray
@@ -67,28 +67,15 @@ def parse_times(
 
     Parameters
     ----------
-    column : Series, shape (rows,)
     time_zone : str or None
-        IANA name of the zone whose wall clock is wanted; None: that of `times_in`, or else UTC, and times without an
-        offset are a problem.
+        Zone whose wall clock is wanted. None: that of `times_in`; without it UTC, and times need an offset.
     times_in : str, optional
-        IANA name of the zone whose clock wrote the times without an offset. Default: `time_zone`.
+        Zone whose clock wrote the times without an offset. Default: `time_zone`.
     time_format : str, optional
-        The format of texts, as of `datetime.strptime`; "day-first" or "month-first"; "unix" or "gps" for counts.
-        Default: what the whole column can mean.
-
-    Returns
-    -------
-    Times
+        As of `datetime.strptime`, or day-first, month-first, unix or gps. Default: what the whole column can mean.
 
     Examples
     --------
-    >>> times = parse_times(pd.Series(["2012-04-03T18:00:00Z"]), "America/New_York")
-    >>> str(times.local[0]), str(times.utc[0])
-    ('2012-04-03T14:00:00', '2012-04-03T18:00:00')
-
-    The whole column tells days from months, as here the second row:
-
     >>> times = parse_times(pd.Series(["3/4/2012 6:00 PM", "13/4/2012 6:30 PM"]), "America/New_York", times_in="UTC")
     >>> times.local.astype(str).tolist()
     ['2012-04-03T14:00:00', '2012-04-13T14:30:00']
@@ -97,7 +84,7 @@ def parse_times(
     problems = [problem for zone in zones for problem in zone_problems(zone)]
     column = column.infer_objects()
     written = _written(column, time_format)
-    unparsed = _unparsed(column, written)
+    unparsed = row_problems(column, np.isnat(written.wall), "times that can be parsed", way_out=written.way_out)
     problems += [*written.problems, *_offset_problems(column, written, time_zone, times_in)]
     utc = written.wall - written.offset_s.astype("timedelta64[s]")
     local, notes = written.wall, list(written.notes)
@@ -111,7 +98,7 @@ def parse_times(
         notes += change_notes
         if time_zone is not None and time_zone != clock:
             local = local_times(pd.DatetimeIndex(utc), time_zone)
-    return Times(local, utc, tuple(problems), tuple(notes), unparsed, written.dates_only, written.is_count)
+    return Times(local, utc, tuple(problems), tuple(notes), tuple(unparsed), written.dates_only, written.is_count)
 
 
 def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
@@ -241,32 +228,22 @@ def _all_at_midnight(wall: np.ndarray) -> bool:
     return bool(len(seconds)) and not (seconds % DAY_S).any() and bool(seconds.min() < seconds.max())
 
 
-def _unparsed(column: pd.Series, written: _Written) -> tuple[Problem, ...]:
-    rows = np.flatnonzero(np.isnat(written.wall))
-    if not len(rows):
-        return ()
-    examples = row_examples(column, rows)
-    return (Problem("times that can be parsed", "others", len(rows), examples, written.way_out),)
-
-
 def _offset_problems(
     column: pd.Series, written: _Written, time_zone: str | None, times_in: str | None
 ) -> list[Problem]:
     known = ~np.isnat(written.wall)
     naive, absolute = known & ~written.has_offset, known & written.has_offset
     problems = []
-    if naive.any() and time_zone is None and times_in is None:
-        expected, examples = "a time zone, for times without an offset", row_examples(column, np.flatnonzero(naive))
+    if time_zone is None and times_in is None:
         way_out = Message("Name the zone of the clock that wrote them, such as ", Setting("time_zone", "Europe/Paris"))
-        problems.append(Problem(expected, "none", int(naive.sum()), examples, way_out))
+        problems += row_problems(column, naive, "a time zone, for times without an offset", "none", way_out)
     if naive.any() and absolute.any():
         counts = f"{int(naive.sum())} without and {int(absolute.sum())} with one"
         problems.append(Problem("times all with an offset or all without", counts))
-    elif absolute.any() and times_in is not None:
+    elif times_in is not None:
         expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
         way_out = "Leave it out: these times tell their offset, or count from 1970 in UTC"
-        rows = np.flatnonzero(absolute)
-        problems.append(Problem(expected, "times with one", len(rows), row_examples(column, rows), way_out))
+        problems += row_problems(column, absolute, expected, "times with one", way_out)
     return problems
 
 

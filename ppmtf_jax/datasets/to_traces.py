@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
-from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.checks import clocks_and_sun, scattered_places
+from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import CheckIns, Findings
 from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, PlacedCheckIns
-from ppmtf_jax.datasets.places import Assigned, GridPlaces, MostVisited, assign_places, off_grid_problems
+from ppmtf_jax.datasets.places import GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
-from ppmtf_jax.datasets.shared_places import keep_shared_places
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
-from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.errors import Message, Problem, Setting
 
 
 def discretize(
@@ -80,7 +76,7 @@ def discretize(
     ...         "utc_time": hours - pd.Timedelta(hours=9),
     ...     }
     ... )
-    >>> all_places = Discretization(MostVisited(10), min_users_per_place=1)
+    >>> all_places = Discretization(min_users_per_place=1)
     >>> traces, report = discretize(checkins, all_places, time_zone="Asia/Tokyo")
     >>> traces.to_frame()["instant"].tolist(), report.n_transitions, report.n_same_instant
     ([8, 9], 1, 1)
@@ -90,14 +86,8 @@ def discretize(
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
-    rows, n_bad, bad_notes = CheckIns.of(
-        checkins,
-        time_zone,
-        needs_places=not on_grid,
-        subject=subject,
-        findings=findings,
-        drop_bad_rows=drop_bad_rows,
-    )
+    how = {"needs_places": not on_grid, "drop_bad_rows": drop_bad_rows}
+    rows, n_bad, bad_notes = CheckIns.of(checkins, time_zone, subject=subject, findings=findings, **how)
     n_rows, n_users_read = len(checkins) + sum(problem.n_rows for problem in findings.skipped), len(rows.user.ids)
     notes = [*findings.notes, *bad_notes]
     if stay_points is not None:
@@ -109,24 +99,17 @@ def discretize(
         rows = rows.without_repeated()
     n_duplicates, user_ids = n_good - rows.n_rows, rows.user.ids
     min_users, others = discretization.min_users_per_place, discretization.other_places
-    placed, places, counts, place_notes, move_notes = _placed(rows, discretization, time_zone, subject)
-    first, last = placed.local.min(), placed.local.max()
+    assigned = assign_places(rows, discretization.places, min_users, others)
+    place_notes = suspicions(rows, discretization.places, assigned, time_zone, subject)
+    placed = PlacedCheckIns.of(rows, assigned.place)
+    places, counts, move_notes = assigned.places, assigned.counts(), assigned.moves()
+    del rows, assigned  # there may be tens of millions of rows
     events = discretization.events_of(placed, time_zone)
-    # There may be tens of millions of rows.
-    del rows, placed
-    kept = events.checkins
+    first, last, kept = placed.local.min(), placed.local.max(), events.checkins
+    del placed
     friends, friend_notes = _known_friends(friendships, user_ids[np.unique(kept.user)])
-    traces = Traces.from_indices(
-        kept.user,
-        events.trace,
-        events.instant,
-        kept.place,
-        user_ids,
-        places,
-        events.time_grid,
-        friends,
-        subject=subject,
-    )
+    indices = kept.user, events.trace, events.instant, kept.place
+    traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
     n_before = traces.n_events
     # Only the first of several check-ins at an instant is kept, so that a place may have lost users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
@@ -152,54 +135,6 @@ def discretize(
         notes=(*notes, *place_notes, *events.notes, *move_notes, *friend_notes),
     )
     return traces, report
-
-
-def _placed(
-    checkins: CheckIns, discretization: MakesTraces, time_zone: str, subject: str
-) -> tuple[PlacedCheckIns, PlaceTable, dict[str, Any], list[str], list[str]]:
-    """Check-ins at places that are kept, the places, what the report counts, and notes on oddities and on moves."""
-    choice = discretization.places
-    assigned = assign_places(checkins, choice, discretization.min_users_per_place, discretization.other_places)
-    notes = _suspicions(checkins, choice, assigned, time_zone, subject)
-    is_out = assigned.place < 0
-    counts = {
-        "n_outside_box": int(assigned.outside.sum()),
-        "n_few_users": int((assigned.few & is_out).sum()),
-        "n_other_places": int((assigned.beyond & is_out).sum()),
-        "n_moved": int((assigned.moved_km > 0).sum()),
-        "n_places_for_most": assigned.n_for_most,
-    }
-    return PlacedCheckIns.of(checkins, assigned.place), assigned.places, counts, notes, _moves(assigned)
-
-
-def _suspicions(
-    checkins: CheckIns, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
-) -> list[str]:
-    """Notes on what looks odd; an `InputError` where it looks wrong."""
-    problems = off_grid_problems(checkins, choice, ~assigned.outside) if isinstance(choice, GridPlaces) else []
-    if problems:
-        raise InputError(subject, problems)
-    own = (assigned.place >= 0) & ~(assigned.few | assigned.beyond)
-    latitude, longitude, local, utc_s, place = (
-        column if own.all() else column[own]
-        for column in (checkins.latitude, checkins.longitude, checkins.local, checkins.utc_s, assigned.place)
-    )
-    problems, notes = clocks_and_sun(latitude, longitude, local, utc_s, time_zone)
-    if isinstance(choice, MostVisited):
-        of_places = scattered_places(latitude, longitude, place, assigned.places)
-        problems, notes = [*problems, *of_places[0]], [*notes, *of_places[1]]
-    if problems:
-        raise InputError(subject, problems)
-    return notes
-
-
-def _moves(assigned: Assigned) -> list[str]:
-    """A note on how far check-ins were moved."""
-    km = assigned.moved_km[assigned.moved_km > 0]
-    if not len(km):
-        return []
-    middle, most = np.median(km), km.max()
-    return [f"half of those moved to the nearest place went {middle:.2g} km or more, the farthest {most:.2g} km"]
 
 
 def _known_friends(friendships: pd.DataFrame | None, users: np.ndarray) -> tuple[pd.DataFrame | None, list[str]]:

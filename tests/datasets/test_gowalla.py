@@ -53,7 +53,7 @@ def test_repeated_rows_are_no_visits():
         (
             ROW,
             "uid\tfid\n0\t1\n",
-            ["column 'user' of edges.txt", "first: uid. Remove a header line", "column 'friend'"],
+            ["column 'user' of edges.txt", "first: 'uid' (row 1). Remove a header line", "column 'friend'"],
         ),
         ("user\ttime\tlat\tlon\tid\n" + ROW, None, ["column 'user' of checkins.txt", "first: 'time' (row 1)"]),
         (ROW.replace("40.64", "140.64"), "0\n", ["at least 2 columns; found 1"]),

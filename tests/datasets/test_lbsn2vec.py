@@ -142,12 +142,13 @@ def test_what_is_no_city(tmp_path):
 def test_what_a_city_cannot_be_read_as(tmp_path):
     discretization = every_place(GridPlaces(40, 41, -75, -73, 2, 2), step_s=1800)
     with pytest.raises(InputError) as error:
-        read_lbsn2vec(city_file(tmp_path), graph="all", discretization=discretization)
+        read_lbsn2vec(city_file(tmp_path), discretization=discretization)
     assert [str(problem).split(";")[0] for problem in error.value.problems] == [
         "expected a step of whole hours, as the data has",
         "expected the most visited places, for a file without coordinates",
-        "expected graph 'old' or 'new'",
     ]
+    with pytest.raises(InputError, match="graph as 'old' or 'new'; found 'all'"):
+        read_lbsn2vec(city_file(tmp_path), graph="all")
 
 
 # New York with weeks and coordinates

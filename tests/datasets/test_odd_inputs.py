@@ -157,6 +157,32 @@ READ = {
         BERLIN | {"stations": file(TOWERS, "towers.csv")},
         (["ann", "ben"], [8, 9, 9], "'tower_id' is taken for place"),
     ),
+    "a city near 0, 0": (
+        csv(latitude=0.34, longitude=6.73),
+        {"time_zone": "Africa/Sao_Tome"},
+        (["u1"], [8, 9, 10], ""),
+    ),
+    "ships where radians would be": (
+        csv(latitude=1.2, longitude=2.5),
+        {"time_zone": "Africa/Accra"},
+        (["u1"], [8, 9, 10], ""),
+    ),
+    "a simulated city of small coordinates": (csv(latitude=0.2, longitude=0.5), BERLIN, (["u1"], [8, 9, 10], "")),
+    "blanks inside ids": (
+        csv(user=["New York", "New  York", "NewYork"]),
+        BERLIN,
+        (["New  York", "New York", "NewYork"], [8, 9, 10], ""),
+    ),
+    "a wrong position in each place": (
+        csv(10, latitude=[52.52] * 8 + [0, 0], place=list("ababababab")),
+        BERLIN,
+        (["u1"], [*range(8, 18)], "2 of 2 places of several check-ins scattered"),
+    ),
+    "places that are regions, with a table of their coordinates": (
+        csv(latitude=[51, 53, 55], place="17"),
+        BERLIN | {"stations": file(TOWERS, "towers.csv")},
+        (["u1"], [8, 9, 10], ""),
+    ),
     "German": (
         named(user="Benutzer", time="Zeit", latitude="Breitengrad", longitude="Längengrad", place="Ort"),
         BERLIN,
@@ -203,6 +229,8 @@ REFUSED = {
     "radians": (csv(latitude=0.9167, longitude=0.2339), BERLIN, "in degrees; found at most 0.917 and 0.234"),
     "radians by the clocks of UTC": (csv(latitude=0.9167, longitude=0.2339), {"time_zone": "UTC"}, "Convert radians"),
     "a place at two points": (csv(2, latitude=[51.52, 53.52]), BERLIN, "1 of 1 places of several check-ins scattered"),
+    "radians that are swapped": (csv(latitude=0.2339, longitude=0.9167), BERLIN, "Africa/Accra"),
+    "places that are regions": (csv(3, latitude=[51, 53, 55]), BERLIN, "stations='regions.csv', or use the cells"),
     "a column of GPS times": (timed(*GPS_S, time="gps_time"), BERLIN, "which may be GPS time. Tell which it is"),
     "seconds and milliseconds": (timed(*HALF_MS), BERLIN, "found 5 in seconds and 5 in milliseconds"),
     "dates with dots": (timed("04.03.2024 07:00"), BERLIN, "(row 2). Tell which comes first: time_format='day-first'"),

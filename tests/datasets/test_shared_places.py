@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.shared_places import keep_shared_places
+from ppmtf_jax.datasets.places import keep_shared_places
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
 

@@ -183,7 +183,7 @@ def test_tables_in_memory(table):
         ("pipes", ["fields are separated by pipes"]),
         ("decimal commas", ["latitude and longitude with decimal commas", "fields are separated by semicolons"]),
         ("UTF-16", ["the text is UTF-16"]),
-        ("Latin-1", ["the text is Latin-1, since it is no UTF-8"]),
+        ("Latin-1", ["the text is Latin-1, since it is not UTF-8"]),
         ("date and time apart", ["column 'Date' is taken for date"]),
         ("day first", ["dates are read as %d/%m/%Y"]),
         ("month first", ["dates are read as %m/%d/%Y"]),
