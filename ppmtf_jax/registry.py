@@ -10,6 +10,7 @@ import difflib
 import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Protocol, TypeVar, runtime_checkable
 
 from ppmtf_jax.errors import InputError, Problem
@@ -58,11 +59,11 @@ class Registry(Mapping[str, Entry]):
         Raises
         ------
         InputError
-            There is one of that name, or its settings are no subclass of `Settings`.
+            There is one of that name, or its settings are not a dataclass that inherits from `Settings`.
         """
         kind = getattr(entry, "settings", None)
-        if kind is not None and not issubclass(kind, Settings):
-            way_out = "Make it a subclass of ppmtf_jax.settings.Settings; an empty one will do"
+        if kind is not None and not (issubclass(kind, Settings) and is_dataclass(kind)):
+            way_out = "Make it a frozen dataclass that inherits from ppmtf_jax.settings.Settings; an empty one will do"
             raise InputError(
                 f"{self.what} {entry.name!r}", [Problem("a class of settings", kind.__name__, way_out=way_out)]
             )

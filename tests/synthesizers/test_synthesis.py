@@ -315,6 +315,8 @@ def test_what_could_not_be_sampled_or_loaded_is_refused_after_the_fit(train, reg
         SYNTHESIZERS.remove("own")
 
 
-def test_settings_of_a_synthesizer_check_themselves():
-    with pytest.raises(InputError, match="system 'own': expected a class of settings; found int"):
-        SYNTHESIZERS.register(Synthesizer("own", "Own", int, lambda *_: None, Walk))
+@pytest.mark.parametrize("kind", [int, type("Undecorated", (Settings,), {})])
+def test_settings_of_a_synthesizer_check_themselves(kind):
+    expected = f"system 'own': expected a class of settings; found {kind.__name__}. Make it a frozen dataclass"
+    with pytest.raises(InputError, match=expected):
+        SYNTHESIZERS.register(Synthesizer("own", "Own", kind, lambda *_: None, Walk))
