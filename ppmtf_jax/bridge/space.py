@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import rank_in_run
 
 MAX_CELLS = 1024
 
@@ -71,7 +72,6 @@ def _halved(cell: Int[np.ndarray, " place"], position: Float[np.ndarray, "place 
     np.maximum.at(high, cell, position)
     along = np.argmax(high - low, axis=1)[cell]
     order = np.lexsort((position[np.arange(len(cell)), along], cell))
-    size = np.bincount(cell)
     rank = np.empty(len(cell), np.int64)
-    rank[order] = np.arange(len(cell)) - np.repeat(np.cumsum(size) - size, size)
-    return (2 * cell + (rank >= size[cell] / 2)).astype(np.int32)
+    rank[order] = rank_in_run(cell[order])
+    return (2 * cell + (rank >= np.bincount(cell)[cell] / 2)).astype(np.int32)

@@ -23,6 +23,7 @@ from scipy import sparse
 
 from ppmtf_jax.colocation.b_matching import greedy_b_matching
 from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
+from ppmtf_jax.data.runs import joined_ranges, least_of_each
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
@@ -243,10 +244,7 @@ class _Presence:
         """At most so many events of each user: those with the smallest numbers in her own stream."""
         require_memory("co-locations", DRAWN_EVENT_BYTES * len(self.user), WAY_OUT)
         drawn = streams.at(self.user, np.stack(np.divmod(self.cell, self.n_places), axis=1))
-        order = np.lexsort((drawn, self.user))
-        # Users are in order already, so this only shuffles the events of each user.
-        number = np.arange(len(order)) - np.searchsorted(self.user, self.user)
-        kept = np.sort(order[number < max_events])
+        kept = np.sort(least_of_each(self.user, drawn, max_events))
         return _Presence(self.user[kept], self.cell[kept], self.n_users, self.n_instants, self.n_places)
 
     def meetings(self, graph: FriendGraph) -> _Meetings:
@@ -288,5 +286,4 @@ def _blocks(length: np.ndarray) -> Iterator[slice]:
 
 def _ranges(begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each number of some ranges begin, begin + 1, ...: which range it belongs to, and the number."""
-    row = np.repeat(np.arange(len(length)), length)
-    return row, np.arange(len(row)) - (np.cumsum(length) - length)[row] + begin[row]
+    return np.repeat(np.arange(len(length)), length), joined_ranges(begin, length)

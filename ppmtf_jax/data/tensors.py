@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.runs import least_of_each, rank_in_run
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, UserStreams
@@ -252,8 +252,8 @@ def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: St
     user = np.searchsorted(too_many, block.user[cells])
     drawn = UserStreams.of(seed, stage, block.user_ids[too_many]).at(user, block.cell_index[cells, 1:])
     keep = np.ones(len(block.user), bool)
-    # Users are in order already: this only shuffles the cells of each.
-    keep[cells[np.lexsort((drawn, user))]] = number[cells] < max_cells
+    keep[cells] = False
+    keep[cells[least_of_each(user, drawn, max_cells)]] = True
     return block.select(keep)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,9 +20,8 @@ from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import lineage_of_key
-from ppmtf_jax.privacy.statement import STATEMENT_JSON
-from ppmtf_jax.runtime.files import check_output_file, write_text
-from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
+from ppmtf_jax.runtime.folders import STATEMENT_JSON, read_marker
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
@@ -33,7 +31,6 @@ PARAMETERS = ("k", "eta", "noise_epsilon", "precision")
 """Settings of the privacy test that are in both statements and verdicts."""
 
 Say = Callable[[str], None]
-PathLike = str | os.PathLike[str]
 
 
 def report_run(
@@ -75,7 +72,7 @@ def report_run(
         missing = ", ".join(f"private/{name}" for name in absent)
         way_out = "Make one with `ppmtf run` or `ppmtf demo`"
         raise InputError(str(folder), [Problem("a folder of a job", f"no {missing}", way_out=way_out)])
-    check_output_file(page, overwrite=overwrite, is_ours=_is_own, what="an earlier report")
+    check_output_file(page, overwrite=overwrite, is_ours=is_report, what="an earlier report")
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if not data.settings.fast:
         scores = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
@@ -213,10 +210,3 @@ def _statement(release: Path) -> dict[str, Any] | None:
         problem = Problem("a readable statement", type(error).__name__, way_out="Release the traces again")
         raise InputError(str(file), [problem]) from error
     return content if isinstance(content, dict) else None
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        return is_report(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.noise.accountant import NO_LOSS, Loss, Spending
-from ppmtf_jax.runtime.files import append_text, read_own
+from ppmtf_jax.runtime.files import PathLike, append_text, read_own
 from ppmtf_jax.streams import Seed
 
 
@@ -70,7 +70,7 @@ class KeptLedger:
     EarlierRuns(n=1, loss=Loss(epsilon=Fraction(1, 10), delta=Fraction(0, 1)), bounded=True)
     """
 
-    def __init__(self, path: str | os.PathLike[str], seed: Seed, *, bounded: bool):
+    def __init__(self, path: PathLike, seed: Seed, *, bounded: bool):
         self.path, self.run, self.seed, self.bounded = Path(path), uuid.uuid4().hex, seed, bounded
         self._has_begun = False
         list(self._lines())

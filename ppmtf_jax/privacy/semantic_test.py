@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.semantics.seed_traces import SeedTraces
@@ -148,7 +149,7 @@ def _likeness_to_own(
     n_seeds = seeds.seeds_per_user[users]
     trace = np.repeat(np.arange(len(users)), n_seeds)
     first_pair = np.cumsum(n_seeds) - n_seeds
-    seed = np.searchsorted(seeds.user, users)[trace] + np.arange(len(trace)) - first_pair[trace]
+    seed = joined_ranges(np.searchsorted(seeds.user, users), n_seeds)
     same_time = (places[trace] == seeds.place[seed]).mean(axis=1)
     same_place = np.empty(len(trace))
     for rows in _in_blocks(len(trace), seeds.n_places):

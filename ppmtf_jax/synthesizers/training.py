@@ -80,16 +80,14 @@ def fit_trace_model(
     back.
     """
     del settings, seed, progress, checkpoints
-    length, trace_of_event = train.time_grid.period, train.trace_of_event()
-    n_periods = -(-train.time_grid.n_instants // length)
-    name = trace_of_event * np.int64(n_periods) + train.instant // length
-    _, first, row, n_events = np.unique(name, return_index=True, return_inverse=True, return_counts=True)
-    user = train.user[first]
+    periods = train.periods()
+    n_events = np.diff(periods.first, append=train.n_events)
+    user = train.user[periods.first]
     most = np.zeros(train.n_users, np.int64)
     np.maximum.at(most, user, n_events)
     kept = n_events == most[user]
-    place = np.full((len(first), length), ABSENT, np.int32)
-    place[row, train.instant % length] = train.place
+    place = np.full((len(user), train.time_grid.period), ABSENT, np.int32)
+    place[periods.piece, periods.phase] = train.place
     place = place[kept]
     carried = (place == ABSENT).mean()
     start = np.searchsorted(user[kept], np.arange(train.n_users + 1)).astype(np.int32)

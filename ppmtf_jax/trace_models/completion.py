@@ -21,6 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
@@ -163,13 +164,11 @@ def _rows_of_one_class(
     model: ScoredTraceModel, users: np.ndarray, numbers_per_trace: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Traces in rows, and one user per row: all users of a row are of one class and share the step matrices."""
-    of_class, class_number, count = np.unique(
-        representatives(model, int(users.max()) + 1)[users], return_inverse=True, return_counts=True
-    )
+    of_class, class_number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
     mean = -(-len(users) // len(of_class))
     width = max(1, min(mean, TRACES_AT_A_TIME, FORWARD_NUMBERS // numbers_per_trace))
     order = np.argsort(class_number, kind="stable")
-    in_class = np.arange(len(users)) - np.repeat(np.cumsum(count) - count, count)
+    in_class = rank_in_run(class_number[order])
     _, first, row = np.unique(
         class_number[order] * np.int64(len(users)) + in_class // width, return_index=True, return_inverse=True
     )
