@@ -17,15 +17,10 @@ class Space(NamedTuple):
     """Distances between cells of places; up to `MAX_CELLS` places, each place is a cell.
 
     A table of places x places for 10,000 places would take 400 MB and hours of arithmetic; one of cells takes 4 MB.
-
-    Attributes
-    ----------
-    cell : int32 array, shape (places,)
-    km : float32 array, shape (cells, cells)
-        Between the centres of cells; on the diagonal, the root mean square distance within a cell.
     """
 
     cell: Int[np.ndarray, " place"]
+    # Between the centres of cells; on the diagonal, the root mean square distance within a cell.
     km: Float[np.ndarray, "cell cell"]
 
     @property

@@ -93,17 +93,8 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
     Events are grouped by user, place and instant once. Then, for each pair of friends, the events of the one who has
     fewer are looked up in those of the other. So crowded places cost no more than others, except for their meetings.
 
-    Parameters
-    ----------
-    traces : Traces
-        Traces of some or all users of the graph.
-    graph : FriendGraph
-
-    Raises
-    ------
-    InputError
-        A user of the traces is not in the graph; several traces were synthesized for a user, so that it is not clear
-        where she was; or the memory would not suffice.
+    `traces`: those of some or all users of the graph. Raises `InputError`: a user of the traces is not in the graph;
+    several traces were synthesized for a user, so that it is not clear where she was; or the memory would not suffice.
 
     Examples
     --------
@@ -123,10 +114,7 @@ def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int)
     For reproduction. **This does not bound by c what one user changes**: without her, her friends have room for other
     co-locations, their friends have room in turn, and so on along a chain. Noise for c does not protect her.
 
-    Raises
-    ------
-    InputError
-        The limit is below 1, or as in `find_colocations`.
+    Raises `InputError`: the limit is below 1, or as in `find_colocations`.
 
     Notes
     -----
@@ -151,17 +139,8 @@ def bounded_colocations(
     itself, friends who are there are read in the order of users, and a pair counts if both have been counted with fewer
     than D friends there. With D as large as the largest number of friends, all pairs count.
 
-    Parameters
-    ----------
-    limits : ColocationLimits
-        c and D.
-    seed : int
-        Decides which events count. The privacy holds for every seed, even if the seed is known.
-
-    Raises
-    ------
-    InputError
-        As in `find_colocations`.
+    `limits`: c and D. `seed`: decides which events count. The privacy holds for every seed, even if the seed is known.
+    Raises `InputError`: as in `find_colocations`.
 
     Notes
     -----

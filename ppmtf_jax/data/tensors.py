@@ -25,23 +25,15 @@ ZERO_STAGES = {"transitions": Stage.ZERO_TRANSITIONS, "visits": Stage.ZERO_VISIT
 
 
 class SparseCounts(NamedTuple):
-    """A count tensor by its positive cells, sorted by (user, place, other), each once.
+    """A count tensor by its positive cells, sorted by (user, place, other), each once."""
 
-    Attributes
-    ----------
-    user, place, other, count : int32 arrays, shape (cells,)
-        `other` is the next place (transitions) or the slot (visits).
-    shape : (users, places, others)
-    user_ids : array, shape (users,)
-        The users' own identifiers: random draws for a user depend on her id alone.
-    """
-
+    # `user`, `place`, `other`, `count`: `other` is the next place (transitions) or the slot (visits); shape (cells,).
     user: np.ndarray
     place: np.ndarray
     other: np.ndarray
     count: np.ndarray
     shape: tuple[int, int, int]
-    user_ids: np.ndarray
+    user_ids: np.ndarray  # the users' own identifiers: random draws for a user depend on her id alone; shape (users,)
 
     @property
     def cells_per_user(self) -> int:
@@ -120,17 +112,9 @@ def sample_zeros(
     A user with fewer than `n_zeros` zero cells gets all of them. The cells depend on the seed, the stage, the user's id
     and her own cells only.
 
-    Parameters
-    ----------
-    n_zeros : int, or int array, shape (users,)
-        For every user, or for each.
-    hidden : int array, shape (cells, 3), optional
-        User, place, other of cells that must not be drawn either.
-
-    Returns
-    -------
-    int32 array, shape (zero cells, 3)
-        Columns user, place, other; sorted, each cell once.
+    `n_zeros` (shape (users,)): for every user, or for each. `hidden` (shape (cells, 3)): user, place, other of cells
+    that must not be drawn either. Returns the columns user, place and other, sorted, each
+    cell once.
     """
     if hidden is not None:
         counts = _with_cells(counts, hidden)

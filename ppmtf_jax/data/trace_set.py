@@ -74,21 +74,14 @@ def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Arr
 
 @dataclass(frozen=True, eq=False)
 class EventTable:
-    """A table of events to read in pieces, with its places, time grid and friendships.
-
-    Parameters
-    ----------
-    columns : names of columns
-        Of the table of events.
-    pieces : function
-        Reads the events. Its argument is a function that is told how many rows of each piece were read.
-    """
+    """A table of events to read in pieces, with its places, time grid and friendships."""
 
     places: PlaceTable
     time_grid: TimeGrid
     friendships: pd.DataFrame | None
-    columns: Collection[object]
+    columns: Collection[object]  # of the table of events
     n_events: int
+    # Reads the events. Its argument is a function that is told how many rows of each piece were read.
     pieces: Callable[[Callable[[int], None]], Iterator[pd.DataFrame]]
 
 

@@ -38,22 +38,12 @@ NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the f
 
 
 class Origin(NamedTuple):
-    """What made synthetic traces: part of the secret.
+    """What made synthetic traces: part of the secret."""
 
-    Attributes
-    ----------
-    model
-        Checksum of the model.
-    seeds_given
-        Whether a person chose the seed of the model or that of the draw.
-    training
-        Digest of the training traces; empty where they are not known.
-    """
-
-    model: str
+    model: str  # checksum of the model
     seed: int
-    seeds_given: bool
-    training: str = ""
+    seeds_given: bool  # whether a person chose the seed of the model or that of the draw
+    training: str = ""  # digest of the training traces; empty where they are not known
 
     def __repr__(self) -> str:
         """What can be shown to anyone."""
@@ -78,19 +68,12 @@ class Transitions(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """Traces cut into periods: the pieces are one trace's events of one period.
+    """Traces cut into periods: the pieces are one trace's events of one period."""
 
-    Attributes
-    ----------
-    piece, phase : int32 arrays, shape (events,)
-        Number of the piece of each event, rising; instant within the period.
-    first : int array, shape (pieces,)
-        First event of each piece.
-    """
-
+    # `piece`, `phase`: number of the piece of each event, rising; instant within the period; shape (events,).
     piece: np.ndarray
     phase: np.ndarray
-    first: np.ndarray
+    first: np.ndarray  # first event of each piece; shape (pieces,)
 
 
 @dataclass(frozen=True, eq=False)

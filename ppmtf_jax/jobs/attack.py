@@ -147,23 +147,13 @@ def attack_membership(
 ) -> MembershipReport:
     """Attack traces by membership inference, to find who was in the training data.
 
-    Parameters
-    ----------
-    synthetic : path
-        Synthetic traces, or a release; its statement says how it was made and tested.
-    train, test : paths
-        Trace sets of the training users, and of others.
-    model : path, optional
-        The model that made the synthetic traces; a release needs none.
-    attacks : sequence of str, optional
-        Names, each with settings if wanted. By default the likelihood ratio, the density ratio of both kinds, and
-        shadow models if it is known how the traces were made. If attacks are named, shadow models are trained only if a
-        model is given.
-    fast : bool
-        Leave out shadow models, which take longest and find most.
-    json_file : path, optional
-        File for the numbers. It names the users who are most exposed; only you can read it. The results of finished
-        shadow models lie beside it until all is done: the same call continues from them if the attack is stopped.
+    `synthetic`: synthetic traces, or a release; its statement says how it was made and tested. `train`, `test`: trace
+    sets of the training users, and of others. `model`: the model that made the synthetic traces; a release needs none.
+    `attacks`: names, each with settings if wanted. By default the likelihood ratio, the density ratio of both kinds,
+    and shadow models if it is known how the traces were made. If attacks are named, shadow models are trained only if a
+    model is given. `fast`: leave out shadow models, which take longest and find most. `json_file`: file for the
+    numbers. It names the users who are most exposed; only you can read it. The results of finished shadow models lie
+    beside it until all is done: the same call continues from them if the attack is stopped.
     """
     _check_outputs(json_file, picture, overwrite)
     training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))

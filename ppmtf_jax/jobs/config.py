@@ -30,28 +30,20 @@ TABLES = {
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A whole job: what to import, how to fit and test, and where to write.
-
-    Parameters
-    ----------
-    importing : the data set's settings
-    fitting : the synthesizer's settings
-    seed : int or None
-        None: drawn from the operating system before the first step, and kept with the private files.
-    compared : dict of str to settings
-        Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
-    """
+    """A whole job: what to import, how to fit and test, and where to write."""
 
     out: Path
     source: str
     importing: Any
-    fitting: Any
+    fitting: Any  # the synthesizer's settings
     system: str = DEFAULT_SYSTEM
+    # None: drawn from the operating system before the first step, and kept with the private files.
     seed: int | None = None
     synthesizing: SynthesisSettings = SynthesisSettings()
     testing: PrivacyTestSettings = PrivacyTestSettings()
     releasing: ReleaseSettings = ReleaseSettings()
     evaluating: EvaluationSettings = EvaluationSettings()
+    # Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
     compared: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -47,22 +47,11 @@ def report_run(
     It needs real traces (`private/data`) and synthetic ones (`release`, or else `private/synthetic`). Where other
     things are missing, the page says so.
 
-    Parameters
-    ----------
-    run : path
-        Folder of a job.
-    out : path, optional
-        By default `report.html` in the private folder of the job.
-    settings : ReportSettings, optional
-    say : function of a str
-        Is told which section is made, and how long the shadow models of the attack on membership take. Finished shadow
-        models are kept in the private folder of the job, so that a report that was stopped goes on from there.
-
-    Raises
-    ------
-    InputError
-        It is no folder of a job, or things in it are of different runs; or `out` would be in a release, is something
-        else, or cannot be written.
+    `run`: folder of a job. `out`: by default `report.html` in the private folder of the job. `say`: is told which
+    section is made, and how long the shadow models of the attack on membership take. Finished shadow models are kept in
+    the private folder of the job, so that a report that was stopped goes on from there. Raises `InputError`: it is no
+    folder of a job, or things in it are of different runs; or `out` would be in a release, is something else, or cannot
+    be written.
     """
     folder = Path(run)
     private = folder / "private"
@@ -85,10 +74,8 @@ def report_run(
 def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool = False) -> ReportData:
     """What the folder of a job has for a report.
 
-    Raises
-    ------
-    InputError
-        Things are of different runs, such as verdicts that were made again after the release: the page would mix them.
+    Raises `InputError`: things are of different runs, such as verdicts that were made again after the release: the page
+    would mix them.
     """
     private, release, key = folder / "private", folder / "release", folder / "private" / "key"
     train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))

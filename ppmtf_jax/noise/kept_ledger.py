@@ -22,21 +22,11 @@ from ppmtf_jax.streams import Seed
 
 
 class EarlierRuns(NamedTuple):
-    """What earlier runs spent.
+    """What earlier runs spent."""
 
-    Attributes
-    ----------
-    n : int
-        Number of runs that drew noise.
-    loss : Loss
-        The sum over these runs.
-    bounded : bool
-        Whether the sum bounds what the runs reveal about a user, under the relation of this run.
-    """
-
-    n: int
-    loss: Loss
-    bounded: bool
+    n: int  # number of runs that drew noise
+    loss: Loss  # the sum over these runs
+    bounded: bool  # whether the sum bounds what the runs reveal about a user, under the relation of this run
 
 
 NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)

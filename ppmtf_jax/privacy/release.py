@@ -216,17 +216,9 @@ def is_release(folder: PathLike) -> bool:
 def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
     """Released traces with the users and trace numbers that they were made from, which makes them secret again.
 
-    Parameters
-    ----------
-    folder, key_folder : path
-        A release and its key.
-    like : Traces
-        The training traces. The result has their order of places.
-
-    Raises
-    ------
-    InputError
-        A folder is of another kind or was changed, the key belongs to another release, or the places are different.
+    `folder`, `key_folder`: a release and its key. `like`: the training traces. The result has their order of places.
+    Raises `InputError`: a folder is of another kind or was changed, the key belongs to another release, or the places
+    are different.
     """
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     if _about_key(key_folder).get("release") != digest_of(files):
@@ -253,10 +245,7 @@ def _about_key(key_folder: PathLike) -> dict[str, Any]:
 def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
     """Check that the verdicts belong to exactly these traces.
 
-    Raises
-    ------
-    InputError
-        They belong to traces of another model or draw, or to other traces of the same draw.
+    Raises `InputError`: they belong to traces of another model or draw, or to other traces of the same draw.
     """
 
     def check(is_right: bool, expected: str, found: str) -> None:

@@ -274,15 +274,8 @@ class FittedModel:
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
     """User index (in the model) and places of traces that have an event at every instant of the model's grid.
 
-    Returns
-    -------
-    users : int array, shape (traces,)
-    places : int array, shape (traces, instants)
-
-    Raises
-    ------
-    InputError
-        Another grid or place table, users that the model does not know, or traces with missing events.
+    The shapes are (traces,) and (traces, instants). Raises `InputError`: another grid or
+    place table, users that the model does not know, or traces with missing events.
     """
     problems = []
     if traces.time_grid != model.time_grid:

@@ -55,21 +55,14 @@ class TPMSettings(Settings):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class TransitionMatrix(ModelOfFields, ScoredTraceModel):
-    """One homogeneous Markov chain for all users.
+    """One homogeneous Markov chain for all users."""
 
-    Parameters
-    ----------
-    first : float array, shape (places,)
-        Probabilities of the first place.
-    transition : float array, shape (places, places)
-    noise_share : float array, shape ()
-        Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
-    """
-
+    # Probabilities of the first place.
     first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=0, high=1)))
     transition: Float[Array, "place next_place"] = field(
         metadata=stored(lambda n: StoredArray((n.places, n.places), low=0, high=1))
     )
+    # Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
     noise_share: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:

@@ -24,23 +24,16 @@ ABSENT = -1
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class OwnPeriods(ModelOfFields):
-    """Each user's own recorded periods; a trace is one of them, drawn at random.
+    """Each user's own recorded periods; a trace is one of them, drawn at random."""
 
-    Parameters
-    ----------
-    period_start : int array, shape (users + 1,)
-        Where each user's periods begin in `place`.
-    place : int array, shape (periods, instants)
-    carried : float array, shape ()
-        Share of the events without a record, which have the place of a neighbouring event.
-    """
-
+    # Where each user's periods begin in `place`.
     period_start: Int[Array, " user1"] = field(
         metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
     )
     place: Int[Array, "period instant"] = field(
         metadata=stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
     )
+    # Share of the events without a record, which have the place of a neighbouring event.
     carried: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
 
     @classmethod

@@ -43,17 +43,11 @@ SMALL_CONSTANT_BYTES = 200 * 2**20
 
 
 class Completion(NamedTuple):
-    """Traces with a place at every instant.
+    """Traces with a place at every instant."""
 
-    Attributes
-    ----------
-    places : int32 array, shape (traces, instants)
-        Known places are unchanged; all places of an impossible trace are -1.
-    impossible_at : int32 array, shape (traces,)
-        The first instant whose known place is impossible given the known places before; -1 for a possible trace.
-    """
-
-    places: np.ndarray
+    places: np.ndarray  # known places are unchanged; all places of an impossible trace are -1; shape (traces, instants)
+    # The first instant whose known place is impossible given the known places before; -1 for a possible trace; shape
+    # (traces,).
     impossible_at: np.ndarray
 
 
@@ -67,17 +61,8 @@ def most_probable_places(
 ) -> Completion:
     """The most probable completion of each trace under its own user; any of several that are equally probable.
 
-    Parameters
-    ----------
-    known : int array, shape (traces, instants)
-        The known places, -1 where the place is unknown; all or none may be known.
-
-    Raises
-    ------
-    InputError
-        A known place does not exist, or there is too little memory.
-    NumericalError
-        A log-probability of the model is NaN.
+    `known`: the known places, -1 where the place is unknown; all or none may be known. Raises `InputError`: a known
+    place does not exist, or there is too little memory. Raises `NumericalError`: a log-probability of the model is NaN.
 
     Notes
     -----

@@ -23,30 +23,21 @@ class SharedChain(ModelOfFields, ScoredTraceModel):
 
     Transition matrices are sparse: only observed transitions are stored, slot by slot. If nobody left a place in a
     slot, every next place is equally probable, as in the published program.
-
-    Parameters
-    ----------
-    row_start : int array, shape (slots * places + 1,)
-        Where the row of (slot, place) begins in `next_place`.
-    next_place : int array, shape (observed transitions + 1,)
-        Sorted within a row; the last entry belongs to no row.
-    count_before : int array, shape (observed transitions + 1,)
-        Cumulative transition counts: sampling is exact integer arithmetic.
-    first_count_before : int array, shape (places + 1,)
-        Cumulative number of events in the first slot.
-    copied : int array, shape (users, n_copied)
-        Place of the input user at the first instants, -1 where there is none.
-    slot_of_instant : int array, shape (instants,)
     """
 
+    # Where the row of (slot, place) begins in `next_place`.
     row_start: Int[Array, " row"] = field(
         metadata=stored(lambda n: StoredArray((n.slots * n.places + 1,), "int", 0, rises=True))
     )
+    # Sorted within a row; the last entry belongs to no row.
     next_place: Int[Array, " seen1"] = field(metadata=stored(lambda n: StoredArray(("seen",), "int", 0, n.places)))
+    # Cumulative transition counts: sampling is exact integer arithmetic.
     count_before: Int[Array, " seen1"] = field(metadata=stored(lambda n: StoredArray(("seen",), "int", 0, rises=True)))
+    # Cumulative number of events in the first slot.
     first_count_before: Int[Array, " place1"] = field(
         metadata=stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
     )
+    # Place of the input user at the first instants, -1 where there is none.
     copied: Int[Array, "user copied"] = field(
         metadata=stored(lambda n: StoredArray(("users", "copied"), "int", ABSENT, n.places - 1))
     )
