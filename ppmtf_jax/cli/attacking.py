@@ -15,7 +15,7 @@ from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, example, with_settings
+from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, example, option, with_settings
 from ppmtf_jax.jobs.attack import (
     MEMBERSHIP_DEFAULTS,
     MembershipReport,
@@ -27,19 +27,15 @@ from ppmtf_jax.jobs.attack import (
 from ppmtf_jax.privacy.limits import Judgement, worst
 from ppmtf_jax.streams import check_seed
 
-Real = Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of real users: what the attacker may know.")]
+Real = Annotated[Path, argument("TRACES", "Trace set of real users: what the attacker may know.")]
 Released = Annotated[
     Path | None,
-    typer.Option(
-        "--released", metavar="TRACES", help="Attack these, synthetic or a release, knowing all the real ones."
-    ),
+    option("--released TRACES", "Attack these, synthetic or a release, knowing all the real ones."),
 ]
-Key = Annotated[Path | None, typer.Option("--key", metavar="KEY", help="Key of the release.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the curves. PNG, SVG or PDF.")]
-AttackSeed = Annotated[
-    int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same numbers.")
-]
-Replace = Annotated[bool, typer.Option("--overwrite", help="Replace earlier files of this command.")]
+Key = Annotated[Path | None, option("--key KEY", "Key of the release.")]
+Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG or PDF.")]
+AttackSeed = Annotated[int, option("--seed N", "The same seed gives the same numbers.", callback=check_seed)]
+Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this command.")]
 
 COPIES = {
     "copied_run": "Longest run of events that a training trace has too",
@@ -74,10 +70,9 @@ def reidentify(
     key: Key = None,
     estimator: Annotated[
         list[str] | None,
-        typer.Option(
-            "--estimator",
-            metavar="'NAME SETTING=VALUE ...'",
-            help="How the attacker learns users' moves, with settings if wanted. Can be given several times. By "
+        option(
+            "--estimator 'NAME SETTING=VALUE ...'",
+            "How the attacker learns users' moves, with settings if wanted. Can be given several times. By "
             "default all ways.",
         ),
     ] = None,
@@ -111,33 +106,28 @@ def reidentify(
 
 
 def membership(
-    synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
+    synthetic: Annotated[Path, argument("TRACES", "Synthetic traces, or a release.")],
     train: TrainOption,
     test: TestOption,
     key: Key = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="The model that made the traces, for shadow models. A release itself says how it was made.",
+        option(
+            "--model MODEL", "The model that made the traces, for shadow models. A release itself says how it was made."
         ),
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(
-            "--attack",
-            metavar="'NAME SETTING=VALUE ...'",
-            help=f"One of {', '.join(MEMBERSHIP_ATTACKS)}. Can be given several times. By default "
+        option(
+            "--attack 'NAME SETTING=VALUE ...'",
+            f"One of {', '.join(MEMBERSHIP_ATTACKS)}. Can be given several times. By default "
             f"{', '.join(MEMBERSHIP_DEFAULTS)}, and shadow models if it is known how to make them.",
         ),
     ] = None,
     shadows: Annotated[
-        int, typer.Option("--shadows", metavar="N", help="How many shadow models to learn: an even number, at least 6.")
+        int, option("--shadows N", "How many shadow models to learn: an even number, at least 6.")
     ] = N_SHADOWS,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Leave shadow models out: they take longest, and find most.")
-    ] = False,
+    fast: Annotated[bool, option("--fast", "Leave shadow models out: they take longest, and find most.")] = False,
     json_file: Json = None,
     plot: Plot = None,
     seed: AttackSeed = 0,
@@ -171,14 +161,12 @@ def membership(
 
 
 def few_points(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Real or synthetic traces, or a release.")],
+    traces: Annotated[Path, argument("TRACES", "Real or synthetic traces, or a release.")],
     train: Annotated[
-        Path | None,
-        typer.Option("--train", metavar="TRAIN", help="For synthetic traces: the traces they were made from."),
+        Path | None, option("--train TRAIN", "For synthetic traces: the traces they were made from.")
     ] = None,
     test: Annotated[
-        Path | None,
-        typer.Option("--test", metavar="TEST", help="For synthetic traces: traces of users who were not used."),
+        Path | None, option("--test TEST", "For synthetic traces: traces of users who were not used.")
     ] = None,
     key: Key = None,
     json_file: Json = None,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import Out, Overwrite, Quiet, example, with_settings
+from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, example, option, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
@@ -26,23 +26,18 @@ def add_to(app: typer.Typer) -> None:
 
 @with_settings(ColocationSettings)
 def colocate(
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of users with friendships.")],
+    train: Annotated[Path, argument("TRAIN", "Trace set of users with friendships.")],
     out: Out,
     settings: ColocationSettings,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Complete traces by this model. What it tells of its users is on top of the budgets.",
-        ),
+        option("--model MODEL", "Complete traces by this model. What it tells of its users is on top of the budgets."),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Of all draws but the noise, which no seed repeats: the traces differ each time. Keep it secret.",
+        option(
+            "--seed N",
+            "Of all draws but the noise, which no seed repeats: the traces differ each time. Keep it secret.",
         ),
     ] = None,
     overwrite: Overwrite = False,

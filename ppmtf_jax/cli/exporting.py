@@ -9,21 +9,17 @@ import typer
 
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Quiet, example
+from ppmtf_jax.cli.options import Quiet, argument, example, option
 from ppmtf_jax.exports.registry import EXPORT_FORMATS
 from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported, export_population, export_traces
 from ppmtf_jax.streams import check_seed
 
-OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; the name must be free.")]
+OutFile = Annotated[Path, option("--out FILE", "The file to write; the name must be free.")]
 BY_ENDING = "By default told by the ending of the file's name."
-TraceFormat = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help=f"Of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")
-]
+TraceFormat = Annotated[str | None, option("--format NAME", f"Of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")]
 OF_POINTS = [name for name, entry in EXPORT_FORMATS.items() if not entry.of_traces_alone]
-PopulationFormat = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help=f"Of {', '.join(OF_POINTS)}. {BY_ENDING}")
-]
-Replace = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")]
+PopulationFormat = Annotated[str | None, option("--format NAME", f"Of {', '.join(OF_POINTS)}. {BY_ENDING}")]
+Replace = Annotated[bool, option("--overwrite", "Replace an earlier export.")]
 
 WORDS = {
     RELEASED: "They are from a release: anyone may read the file.",
@@ -49,11 +45,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def population(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released, synthetic or real traces.")],
+    traces: Annotated[Path, argument("TRACES", "Released, synthetic or real traces.")],
     out: OutFile,
-    real: Annotated[
-        Path | None, typer.Option("--real", metavar="TRACES", help="Real traces to compare them with, place by place.")
-    ] = None,
+    real: Annotated[Path | None, option("--real TRACES", "Real traces to compare them with, place by place.")] = None,
     format_name: PopulationFormat = None,
     overwrite: Replace = False,
     quiet: Quiet = False,
@@ -71,16 +65,12 @@ def population(
 
 
 def traces(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released or synthetic traces.")],
+    traces: Annotated[Path, argument("TRACES", "Released or synthetic traces.")],
     out: OutFile,
-    sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", help="So many traces, drawn at random. By default all.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed draws the same traces.")
-    ] = 0,
+    sample: Annotated[int | None, option("--sample N", "So many traces, drawn at random. By default all.")] = None,
+    seed: Annotated[int, option("--seed N", "The same seed draws the same traces.", callback=check_seed)] = 0,
     of_real_people: Annotated[
-        bool, typer.Option("--of-real-people", help="Write them though they are traces of real people.")
+        bool, option("--of-real-people", "Write them though they are traces of real people.")
     ] = False,
     format_name: TraceFormat = None,
     overwrite: Replace = False,

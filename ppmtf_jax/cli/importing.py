@@ -11,17 +11,13 @@ from typer.core import TyperCommand
 
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, example, option_name, with_settings
+from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, example, option, option_name, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
 from ppmtf_jax.jobs.steps import check_data, import_data
 
-MaybeOut = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")
-]
-Check = Annotated[
-    bool, typer.Option("--check", help="Write nothing: show what was found, and what it means for synthesis.")
-]
+MaybeOut = Annotated[Path | None, option("--out FOLDER", "Where to write; the name must be free.")]
+Check = Annotated[bool, option("--check", "Write nothing: show what was found, and what it means for synthesis.")]
 
 
 class ImportGroup(FriendlyGroup):

@@ -8,7 +8,7 @@ import typer
 
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.console import console, plain_table, tell
-from ppmtf_jax.cli.options import example
+from ppmtf_jax.cli.options import example, option
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_all(
-    markdown: Annotated[bool, typer.Option("--markdown", help="As the tables of a README.")] = False,
+    markdown: Annotated[bool, option("--markdown", "As the tables of a README.")] = False,
 ) -> None:
     """List the data sets, synthesizers, metrics and attacks there are."""
     if markdown:

@@ -18,7 +18,9 @@ from ppmtf_jax.cli.options import (
     Quiet,
     Seed,
     Train,
+    argument,
     example,
+    option,
     shares_work,
     with_settings,
 )
@@ -60,10 +62,9 @@ Systems, with what --set can change and the defaults:
 def fit(
     train: Train,
     out: Out,
-    system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = DEFAULT_SYSTEM,
+    system: Annotated[str, option("--system NAME", "What to learn: see above.")] = DEFAULT_SYSTEM,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the system; may be given several times."),
+        list[str] | None, option("--set NAME=VALUE", "A setting of the system; may be given several times.")
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -80,12 +81,11 @@ def fit(
 
 def diagnose(
     model: Model,
-    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set that the model was fitted to.")],
+    train: Annotated[Path, option("--train TRAIN", "Trace set that the model was fitted to.")],
     out: Out,
-    chains: Annotated[int, typer.Option("--chains", metavar="N", min=2, help="How many chains to compare.")] = 4,
+    chains: Annotated[int, option("--chains N", "How many chains to compare.", min=2)] = 4,
     sweeps: Annotated[
-        int | None,
-        typer.Option("--sweeps", metavar="N", min=20, help="Sweeps of each chain; by default those of the model."),
+        int | None, option("--sweeps N", "Sweeps of each chain; by default those of the model.", min=20)
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -111,7 +111,7 @@ def diagnose(
 @with_settings(CompletionSettings)
 def complete(
     model: Model,
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of users that the model knows.")],
+    traces: Annotated[Path, argument("TRACES", "Trace set of users that the model knows.")],
     out: Out,
     settings: CompletionSettings,
     seed: Seed = None,

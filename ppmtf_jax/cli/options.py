@@ -24,8 +24,20 @@ MANY = "Several processes or machines"
 # Choices that are longer than this in all leave help no room in a narrow terminal; its sentence names them then.
 MAX_WORDS = 10
 
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of this command.")]
+
+def option(name: str, text: str, **more: Any) -> Any:
+    """An option of a command, such as "--out FOLDER", with its help."""
+    flag, _, value = name.partition(" ")
+    return typer.Option(flag, metavar=value or None, help=text, **more)
+
+
+def argument(name: str, text: str) -> Any:
+    """An argument of a command, with its help."""
+    return typer.Argument(metavar=name, help=text)
+
+
+Out = Annotated[Path, option("--out FOLDER", "Where to write; the name must be free.")]
+Overwrite = Annotated[bool, option("--overwrite", "Replace an earlier output of this command.")]
 
 
 def _check_optional_seed(seed: int | None) -> int | None:
@@ -34,40 +46,34 @@ def _check_optional_seed(seed: int | None) -> int | None:
 
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        callback=_check_optional_seed,
-        help="The same seed gives the same result, but for private noise, which has none. Keep it secret. By default "
+    option(
+        "--seed N",
+        "The same seed gives the same result, but for private noise, which has none. Keep it secret. By default "
         "one is drawn.",
+        callback=_check_optional_seed,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Train = Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")]
-TrainOption = Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")]
-TestOption = Annotated[Path, typer.Option("--test", metavar="TEST", help="Trace set of users who were not used.")]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
+Quiet = Annotated[bool, option("--quiet", "Show no progress.")]
+Train = Annotated[Path, argument("TRAIN", "Trace set of the training users.")]
+TrainOption = Annotated[Path, option("--train TRAIN", "Trace set of the training users.")]
+TestOption = Annotated[Path, option("--test TEST", "Trace set of users who were not used.")]
+Json = Annotated[Path | None, option("--json FILE", "Write the numbers to this file too.")]
+Model = Annotated[Path, argument("MODEL", "Model folder, made by `ppmtf fit`.")]
 
 
 def _shared_work(
     quiet: Quiet = False,
     coordinator: Annotated[
         str | None,
-        typer.Option(
-            "--coordinator",
-            metavar="HOST:PORT",
-            help="Share the work with other processes, each called with the same command: where process 0 listens. "
+        option(
+            "--coordinator HOST:PORT",
+            "Share the work with other processes, each called with the same command: where process 0 listens. "
             "Whoever reaches it can take part: for trusted networks only.",
             rich_help_panel=MANY,
         ),
     ] = None,
-    processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, help="How many there are.", rich_help_panel=MANY)
-    ] = 1,
-    process: Annotated[
-        int, typer.Option("--process", metavar="I", min=0, help="Which one this is; 0 writes.", rich_help_panel=MANY)
-    ] = 0,
+    processes: Annotated[int, option("--processes N", "How many there are.", min=1, rich_help_panel=MANY)] = 1,
+    process: Annotated[int, option("--process I", "Which one this is; 0 writes.", min=0, rich_help_panel=MANY)] = 0,
 ) -> bool:
     """Join the other processes if there are any. Whether to show progress: in the first one, unless told not to."""
     if coordinator is not None:

@@ -17,7 +17,9 @@ from ppmtf_jax.cli.options import (
     Seed,
     TestOption,
     TrainOption,
+    argument,
     example,
+    option,
     shares_work,
     with_settings,
 )
@@ -33,7 +35,7 @@ from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import parse_assignments
 
-Synthetic = Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Traces made by `ppmtf synthesize`.")]
+Synthetic = Annotated[Path, argument("SYNTHETIC", "Traces made by `ppmtf synthesize`.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -56,10 +58,9 @@ def check_deniability(
     settings: PrivacyTestSettings,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            "--plot",
-            metavar="FILE",
-            help="Draw how many traces pass for each k, up to --k; with --count-all up to 200. PNG, SVG or PDF.",
+        option(
+            "--plot FILE",
+            "Draw how many traces pass for each k, up to --k; with --count-all up to 200. PNG, SVG or PDF.",
         ),
     ] = None,
     seed: Seed = None,
@@ -101,12 +102,9 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
 @with_settings(ReleaseSettings)
 def release(
     synthetic: Synthetic,
-    verdicts: Annotated[Path, typer.Argument(metavar="VERDICTS", help="What `ppmtf test` said of them.")],
+    verdicts: Annotated[Path, argument("VERDICTS", "What `ppmtf test` said of them.")],
     out: Out,
-    key: Annotated[
-        Path,
-        typer.Option("--key", metavar="FOLDER", help="Where to write which trace was made from whom: keep it secret."),
-    ],
+    key: Annotated[Path, option("--key FOLDER", "Where to write which trace was made from whom: keep it secret.")],
     settings: ReleaseSettings,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -128,23 +126,19 @@ def release(
 
 @with_settings(EvaluationSettings, without=("settings",))
 def evaluate(
-    synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
+    synthetic: Annotated[Path, argument("TRACES", "Synthetic traces, or a release.")],
     train: TrainOption,
     test: TestOption,
     settings: EvaluationSettings,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="KEY", help="Key of the release; the attacks need it.")
-    ] = None,
+    key: Annotated[Path | None, option("--key KEY", "Key of the release; the attacks need it.")] = None,
     verdicts: Annotated[
-        Path | None,
-        typer.Option("--verdicts", metavar="VERDICTS", help="Show the traces that passed beside all synthetic ones."),
+        Path | None, option("--verdicts VERDICTS", "Show the traces that passed beside all synthetic ones.")
     ] = None,
     json_file: Json = None,
     change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A setting of a metric, such as tm_emd.n_bins=40."),
+        list[str] | None, option("--set METRIC.NAME=VALUE", "A setting of a metric, such as tm_emd.n_bins=40.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier file of --json.")] = False,
+    overwrite: Annotated[bool, option("--overwrite", "Replace an earlier file of --json.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure utility and privacy, beside the training traces and uniform ones.

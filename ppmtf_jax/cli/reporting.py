@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import Quiet, example, with_settings
+from ppmtf_jax.cli.options import Quiet, argument, example, option, with_settings
 from ppmtf_jax.evaluation.report import ReportSettings, Status
 from ppmtf_jax.jobs.report import report_run
 
@@ -20,13 +20,12 @@ def add_to(app: typer.Typer) -> None:
 
 @with_settings(ReportSettings, without=("estimators",))
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `ppmtf run` or `ppmtf demo` made.")],
+    run: Annotated[Path, argument("RUN", "Folder that `ppmtf run` or `ppmtf demo` made.")],
     settings: ReportSettings,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="The page. By default report.html in the private folder of RUN."),
+        Path | None, option("--out FILE", "The page. By default report.html in the private folder of RUN.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier report.")] = False,
+    overwrite: Annotated[bool, option("--overwrite", "Replace an earlier report.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a page on what a job made: what is kept, what leaks, what is guaranteed.

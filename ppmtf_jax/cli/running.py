@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import LATE_HELP
-from ppmtf_jax.cli.options import Quiet, Train, example, with_settings
+from ppmtf_jax.cli.options import Quiet, Train, argument, example, option, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
@@ -49,7 +49,7 @@ The smallest file has two lines, `[import]` and `source = "toy-city"`. All that 
 
 
 def run(
-    config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The configuration file.")],
+    config: Annotated[Path, argument("JOB.TOML", "The configuration file.")],
     quiet: Quiet = False,
 ) -> None:
     """Do the whole job of a configuration file."""
@@ -57,11 +57,8 @@ def run(
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="For everything that is made.")] = Path("demo"),
-    seed: Annotated[
-        int,
-        typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same city and traces."),
-    ] = 0,
+    out: Annotated[Path, option("--out FOLDER", "For everything that is made.")] = Path("demo"),
+    seed: Annotated[int, option("--seed N", "The same seed gives the same city and traces.", callback=check_seed)] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Run the whole line on a simulated city: a table, pictures, and traces that passed the privacy test."""
@@ -89,20 +86,17 @@ Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settin
 @with_settings(CompareSettings)
 def compare(
     train: Train,
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Trace set of other users.")],
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="New, or of an earlier comparison.")],
+    test: Annotated[Path, argument("TEST", "Trace set of other users.")],
+    out: Annotated[Path, option("--out FOLDER", "New, or of an earlier comparison.")],
     settings: CompareSettings,
     system: Annotated[
         list[str] | None,
-        typer.Option(
-            "--system",
-            metavar="'NAME SETTING=VALUE ...'",
-            help=f"A synthesizer, with settings if wanted; several times. By default {', '.join(COMPARED)}.",
+        option(
+            "--system 'NAME SETTING=VALUE ...'",
+            f"A synthesizer, with settings if wanted; several times. By default {', '.join(COMPARED)}.",
         ),
     ] = None,
-    passed: Annotated[
-        bool, typer.Option("--passed", help="Show the numbers of traces that passed the test, not of all.")
-    ] = False,
+    passed: Annotated[bool, option("--passed", "Show the numbers of traces that passed the test, not of all.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare synthesizers on the same data."""
