@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
 from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings
@@ -14,8 +13,8 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
-from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, example, option, with_settings
+from ppmtf_jax.cli.group import example, group_of_commands
+from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, option, with_settings
 from ppmtf_jax.jobs.attack import (
     MEMBERSHIP_DEFAULTS,
     MembershipReport,
@@ -41,25 +40,10 @@ COPIES = {
     "copied_run": "Longest run of events that a training trace has too",
     "nearest_share": "Share of events that the nearest training trace has too",
 }
+attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add `attack` to the commands."""
-    group = typer.Typer(cls=FriendlyGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None)
-    group.command(epilog=example("ppmtf attack reidentify city/train --estimator ml --estimator 'tf rank=8'"))(
-        reidentify
-    )
-    command = "ppmtf attack membership release --train city/train --test city/test --json membership.json"
-    group.command(epilog=example(command))(membership)
-    group.command("unicity", epilog=example("ppmtf attack unicity city/train"))(few_points)
-    app.add_typer(
-        group,
-        name="attack",
-        help="Attack traces, real or synthetic: what do they give away?",
-        epilog=example("ppmtf attack reidentify city/train"),
-    )
-
-
+@attack.command(epilog=example("ppmtf attack reidentify city/train --estimator ml --estimator 'tf rank=8'"))
 @with_settings(RehearsalSettings, into="rehearsal")
 @with_settings(ReidentificationSettings)
 def reidentify(
@@ -105,6 +89,9 @@ def reidentify(
     )
 
 
+@attack.command(
+    epilog=example("ppmtf attack membership release --train city/train --test city/test --json membership.json")
+)
 def membership(
     synthetic: Annotated[Path, argument("TRACES", "Synthetic traces, or a release.")],
     train: TrainOption,
@@ -160,6 +147,7 @@ def membership(
     )
 
 
+@attack.command("unicity", epilog=example("ppmtf attack unicity city/train"))
 def few_points(
     traces: Annotated[Path, argument("TRACES", "Real or synthetic traces, or a release.")],
     train: Annotated[

@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, example, option, with_settings
+from ppmtf_jax.cli.group import with_example
+from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, option, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
@@ -18,12 +17,7 @@ from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
 from ppmtf_jax.runtime.folders import STATEMENT_JSON, STATEMENT_TEXT
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    command = "ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends"
-    app.command(epilog=example(command))(colocate)
-
-
+@with_example("ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends")
 @with_settings(ColocationSettings)
 def colocate(
     train: Annotated[Path, argument("TRAIN", "Trace set of users with friendships.")],

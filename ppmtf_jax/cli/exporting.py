@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Quiet, argument, example, option
+from ppmtf_jax.cli.group import example, group_of_commands
+from ppmtf_jax.cli.options import Quiet, argument, option
 from ppmtf_jax.exports.registry import EXPORT_FORMATS
 from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported, export_population, export_traces
 from ppmtf_jax.streams import check_seed
@@ -27,23 +25,10 @@ WORDS = {
     OF_NOBODY: "Their users were invented; see PRIVACY.txt beside them. Only you can read the file.",
     REAL: "REAL DATA: the file shows where real people were. Only you can read it: hand it to nobody.",
 }
+export = group_of_commands("export", example("ppmtf export traces released --out traces.geojson"))
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add `export` to the commands."""
-    group = typer.Typer(cls=FriendlyGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None)
-    group.command(epilog=example("ppmtf export population released --real city/train --out population.geojson"))(
-        population
-    )
-    group.command(epilog=example("ppmtf export traces released --sample 100 --out traces.geojson"))(traces)
-    app.add_typer(
-        group,
-        name="export",
-        help="Write a population or traces for maps: kepler.gl, QGIS and others.",
-        epilog=example("ppmtf export traces released --out traces.geojson"),
-    )
-
-
+@export.command(epilog=example("ppmtf export population released --real city/train --out population.geojson"))
 def population(
     traces: Annotated[Path, argument("TRACES", "Released, synthetic or real traces.")],
     out: OutFile,
@@ -64,6 +49,7 @@ def population(
     _tell_of(made)
 
 
+@export.command(epilog=example("ppmtf export traces released --sample 100 --out traces.geojson"))
 def traces(
     traces: Annotated[Path, argument("TRACES", "Released or synthetic traces.")],
     out: OutFile,

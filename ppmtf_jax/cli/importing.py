@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperCommand
 
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, example, option, option_name, with_settings
+from ppmtf_jax.cli.group import FriendlyGroup, example, group_of_commands
+from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, option, option_name, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
 from ppmtf_jax.jobs.steps import check_data, import_data
@@ -39,14 +39,7 @@ class ImportGroup(FriendlyGroup):
         return _in_options(error.message(), data_set)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add `import` to the commands."""
-    app.add_typer(
-        typer.Typer(cls=ImportGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None),
-        name="import",
-        help="Convert a data set into two trace sets, for training and for testing.",
-        epilog="Each has its own help: `ppmtf import checkins --help`",
-    )
+data_sets = group_of_commands("import", "Each has its own help: `ppmtf import checkins --help`", ImportGroup)
 
 
 def _command_of(data_set: DataSet) -> TyperCommand:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
-import typer
 from rich.table import Table
 
 from ppmtf_jax.cli.console import console, plain_table, tell
-from ppmtf_jax.cli.group import LATE_HELP
+from ppmtf_jax.cli.group import LATE_HELP, with_example
 from ppmtf_jax.cli.options import (
     Model,
     Out,
@@ -19,7 +18,6 @@ from ppmtf_jax.cli.options import (
     Seed,
     Train,
     argument,
-    example,
     option,
     shares_work,
     with_settings,
@@ -32,15 +30,6 @@ from ppmtf_jax.settings import build_settings, describe_settings, parse_assignme
 from ppmtf_jax.synthesizers.gaps import CompletionSettings
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command(epilog=example("ppmtf fit city/train --system ppmtf --set rank=16 --out model"))(fit)
-    app.command(epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(diagnose)
-    app.command(epilog=example("ppmtf complete model city/train --how random --out whole"))(complete)
-    app.command(epilog=example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))(synthesize)
-    LATE_HELP["fit"] = _fit_help
 
 
 def _fit_help() -> str:
@@ -58,6 +47,10 @@ Systems, with what --set can change and the defaults:
 """
 
 
+LATE_HELP["fit"] = _fit_help
+
+
+@with_example("ppmtf fit city/train --system ppmtf --set rank=16 --out model")
 @shares_work
 def fit(
     train: Train,
@@ -79,6 +72,7 @@ def fit(
         tell(f"{system} model of {model.n_users} users in {out}")
 
 
+@with_example("ppmtf diagnose model --train city/train --out diagnosis")
 def diagnose(
     model: Model,
     train: Annotated[Path, option("--train TRAIN", "Trace set that the model was fitted to.")],
@@ -108,6 +102,7 @@ def diagnose(
     tell(f"summary.csv, sweeps.csv and traces.png in {out}")
 
 
+@with_example("ppmtf complete model city/train --how random --out whole")
 @with_settings(CompletionSettings)
 def complete(
     model: Model,
@@ -127,6 +122,7 @@ def complete(
     tell(f"{whole.n_events} events of {whole.n_users} users in {out}. They are as private as those that were recorded.")
 
 
+@with_example("ppmtf synthesize model --traces-per-user 10 --out synthetic")
 @with_settings(SynthesisSettings)
 @shares_work
 def synthesize(

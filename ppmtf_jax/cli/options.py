@@ -96,11 +96,6 @@ def shares_work(command: Callable[..., None]) -> Callable[..., None]:
     return _as_command(call, command, [*own.values(), *shared.values()])
 
 
-def example(command: str) -> str:
-    """The last line of a command's help."""
-    return f"Example: `{command}`"
-
-
 def with_settings(
     kind: type, *, without: tuple[str, ...] = (), into: str = "settings"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import console, tell, warn_of_few
+from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import (
     Json,
     Model,
@@ -18,7 +17,6 @@ from ppmtf_jax.cli.options import (
     TestOption,
     TrainOption,
     argument,
-    example,
     option,
     shares_work,
     with_settings,
@@ -38,17 +36,7 @@ from ppmtf_jax.settings import parse_assignments
 Synthetic = Annotated[Path, argument("SYNTHETIC", "Traces made by `ppmtf synthesize`.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("test", epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts"))(check_deniability)
-    app.command(epilog=example("ppmtf release synthetic verdicts --out released --key released-key"))(release)
-    app.command(
-        epilog=example(
-            "ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json"
-        ),
-    )(evaluate)
-
-
+@with_example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
 @with_settings(PrivacyTestSettings)
 @shares_work
 def check_deniability(
@@ -99,6 +87,7 @@ def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
     return "lower k, raise eta (3 at most), or learn a smoother model (lower noise_precision)"
 
 
+@with_example("ppmtf release synthetic verdicts --out released --key released-key")
 @with_settings(ReleaseSettings)
 def release(
     synthetic: Synthetic,
@@ -124,6 +113,7 @@ def release(
     tell(f"The key stays with you: {key}")
 
 
+@with_example("ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json")
 @with_settings(EvaluationSettings, without=("settings",))
 def evaluate(
     synthetic: Annotated[Path, argument("TRACES", "Synthetic traces, or a release.")],

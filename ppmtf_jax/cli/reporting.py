@@ -5,19 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import Quiet, argument, example, option, with_settings
+from ppmtf_jax.cli.group import with_example
+from ppmtf_jax.cli.options import Quiet, argument, option, with_settings
 from ppmtf_jax.evaluation.report import ReportSettings, Status
 from ppmtf_jax.jobs.report import report_run
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command(epilog=example("ppmtf report demo --out report.html"))(report)
-
-
+@with_example("ppmtf report demo --out report.html")
 @with_settings(ReportSettings, without=("estimators",))
 def report(
     run: Annotated[Path, argument("RUN", "Folder that `ppmtf run` or `ppmtf demo` made.")],

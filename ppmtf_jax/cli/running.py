@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
-from ppmtf_jax.cli.group import LATE_HELP
-from ppmtf_jax.cli.options import Quiet, Train, argument, example, option, with_settings
+from ppmtf_jax.cli.group import LATE_HELP, with_example
+from ppmtf_jax.cli.options import Quiet, Train, argument, option, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
@@ -19,15 +18,6 @@ from ppmtf_jax.jobs.runner import run as run_job
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command(epilog=example("ppmtf run job.toml"))(run)
-    app.command(epilog=example("ppmtf demo --out demo"))(demo)
-    app.command(epilog=example("ppmtf compare city/train city/test --out compared"))(compare)
-    LATE_HELP["run"] = _run_help
-    LATE_HELP["compare"] = _compare_help
 
 
 def _run_help() -> str:
@@ -48,6 +38,10 @@ The smallest file has two lines, `[import]` and `source = "toy-city"`. All that 
 """
 
 
+LATE_HELP["run"] = _run_help
+
+
+@with_example("ppmtf run job.toml")
 def run(
     config: Annotated[Path, argument("JOB.TOML", "The configuration file.")],
     quiet: Quiet = False,
@@ -56,6 +50,7 @@ def run(
     _run_and_show(JobConfig.load(config), quiet)
 
 
+@with_example("ppmtf demo --out demo")
 def demo(
     out: Annotated[Path, option("--out FOLDER", "For everything that is made.")] = Path("demo"),
     seed: Annotated[int, option("--seed N", "The same seed gives the same city and traces.", callback=check_seed)] = 0,
@@ -83,6 +78,10 @@ Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settin
 """
 
 
+LATE_HELP["compare"] = _compare_help
+
+
+@with_example("ppmtf compare city/train city/test --out compared")
 @with_settings(CompareSettings)
 def compare(
     train: Train,
