@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
@@ -50,15 +50,6 @@ class RehearsalSettings(Settings, subject="rehearsal"):
     n_targets: Annotated[int, Ge(2)] = 500
 
 
-def cut_by_period(traces: Traces) -> Traces:
-    """Cut traces where a period of the time grid ends; the pieces are numbered anew for each user."""
-    period = traces.instant // traces.time_grid.period
-    begins = np.diff(traces.trace_of_event(), prepend=-1) | np.diff(period, prepend=-1)
-    number = np.cumsum(begins != 0, dtype=np.int32)
-    first_of_user = np.searchsorted(traces.user, np.arange(traces.n_users))
-    return replace(traces, trace=number - number[first_of_user][traces.user])
-
-
 def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehearsal:
     """Split real traces into what the attacker knows and what is handed out without names.
 
@@ -74,7 +65,7 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
     >>> made.known.n_users, made.anonymized.n_users, len(made.known.trace_table()[0])
     (5, 10, 10)
     """
-    cut = cut_by_period(traces) if settings.pieces == "period" else traces
+    cut = traces.cut_into_periods() if settings.pieces == "period" else traces
     shuffled = numpy_stream(seed, Stage.REHEARSAL).permutation(cut.n_users)
     n_strangers = round(cut.n_users * settings.stranger_share)
     strangers, chosen = shuffled[:n_strangers][: settings.n_targets], shuffled[n_strangers:][: settings.n_targets]

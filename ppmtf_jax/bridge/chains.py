@@ -136,16 +136,8 @@ def fit_chains(
 ) -> Chains:
     """Fit the chains of all clusters; threads and processes share the pairs of slots.
 
-    Parameters
-    ----------
-    marginals : float array, shape (clusters, slots, places)
-        The positive distributions p_k(s).
-    share : float array, shape (clusters,)
-        Share of the users.
-    movement : Movement
-        K.
-    slot_of_instant : int array, shape (instants,)
-        Slots of one period.
+    `marginals`: the positive distributions p_k(s). `share`: share of the users. `movement`: K. `slot_of_instant`: slots
+    of one period.
     """
     counts, stays = movement.counts, movement.stays
     seen, space, between = counts.seen, counts.space, counts.gravity.between

@@ -51,16 +51,8 @@ def fit_clusters(
     rounds, every user goes to her likeliest cluster, clusters with too few users are dissolved (see `assign`), and the
     distributions are computed again from the users. Finally `rake` adjusts the distributions to the population.
 
-    Parameters
-    ----------
-    population : float array, shape (slots, places)
-        Positive shares, as `population` computes them.
-    min_users : int
-        With fewer than twice as many users, all are one cluster.
-    random : np.random.Generator
-        In the same state in every process.
-    n_sweeps : int
-        Sweeps of EM.
+    `population`: positive shares, as `population` computes them. `min_users`: with fewer than twice as many users, all
+    are one cluster. `random`: in the same state in every process. `n_sweeps`: sweeps of EM.
     """
     n_clusters = max(1, min(smoothing.n_clusters, visits.n_users // min_users, kmeans.MAX_USERS))
     smoother = ClusterSmoother(population, space, smoothing, time_grid)

@@ -26,24 +26,12 @@ PRIOR_VISITS = 0.1
 
 
 class ClusterSmoothing(NamedTuple):
-    """How visits become clusters.
+    """How visits become clusters."""
 
-    Attributes
-    ----------
-    n_clusters : int
-        Clusters at the start of EM; clusters with too few users are dissolved afterwards.
-    blur_km : float
-        Standard deviation of the Gaussian that spreads a visit over the places around; 0 for none.
-    population_mass : float
-        Visits of a place in a slot that are shared among clusters like all visits; positive.
-    slot_bandwidth : float
-        See `slot_kernel`.
-    """
-
-    n_clusters: int
-    blur_km: float
-    population_mass: float
-    slot_bandwidth: float
+    n_clusters: int  # clusters at the start of EM; clusters with too few users are dissolved afterwards
+    blur_km: float  # standard deviation of the Gaussian that spreads a visit over the places around; 0 for none
+    population_mass: float  # visits of a place in a slot that are shared among clusters like all visits; positive
+    slot_bandwidth: float  # see `slot_kernel`
 
 
 class ClusterSmoother:

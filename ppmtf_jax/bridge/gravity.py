@@ -17,20 +17,11 @@ N_ROUNDS = 30
 
 
 class Gravity(NamedTuple):
-    """Dependence of the flow between two places on their distance.
+    """Dependence of the flow between two places on their distance."""
 
-    Attributes
-    ----------
-    bin : int array, shape (cells, cells)
-        Bin of distance.
-    factor : float array, shape (bins,)
-    attraction : float array, shape (slots, places)
-        Normalizing sum over all other places b of p(s, b) f(a, b).
-    """
-
-    bin: Int[np.ndarray, "cell cell"]
+    bin: Int[np.ndarray, "cell cell"]  # bin of distance
     factor: Float[np.ndarray, " bin"]
-    attraction: Float[np.ndarray, "slot place"]
+    attraction: Float[np.ndarray, "slot place"]  # normalizing sum over all other places b of p(s, b) f(a, b)
 
     @property
     def between(self) -> Float[np.ndarray, "cell cell"]:

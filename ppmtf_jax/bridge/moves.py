@@ -26,21 +26,11 @@ class Stays(NamedTuple):
 
 
 class StayCounts(NamedTuple):
-    """Numbers of stays (first row) and of steps away (second row), under the rules of `contributions`.
+    """Numbers of stays (first row) and of steps away (second row), under the rules of `contributions`."""
 
-    Attributes
-    ----------
-    in_slot : float array, shape (2, slots)
-        All places together.
-    overall : float array, shape (2, slots, places)
-        A place needs enough users over all slots.
-    in_stretch : float array, shape (2, slots, places)
-        A place needs enough users in each stretch of time.
-    """
-
-    in_slot: Float[np.ndarray, "2 slot"]
-    overall: Float[np.ndarray, "2 slot place"]
-    in_stretch: Float[np.ndarray, "2 slot place"]
+    in_slot: Float[np.ndarray, "2 slot"]  # all places together
+    overall: Float[np.ndarray, "2 slot place"]  # a place needs enough users over all slots
+    in_stretch: Float[np.ndarray, "2 slot place"]  # a place needs enough users in each stretch of time
 
     @classmethod
     def of(cls, steps: Transitions, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
@@ -77,24 +67,12 @@ def _used_at_places(
 
 
 class MoveSmoothing(NamedTuple):
-    """Weights of the general against the specific, in steps from a place.
+    """Weights of the general against the specific, in steps from a place."""
 
-    Attributes
-    ----------
-    gravity_mass : float
-        Weight of gravity against the moves of all slots.
-    slot_mass : float
-        Weight of the moves of all slots against those of one slot.
-    stay_mass : float
-        Weight of the slot's rate of staying against that of the place, see `stay_rates`.
-    slot_bandwidth : float
-        See `visits.slot_kernel`.
-    """
-
-    gravity_mass: float
-    slot_mass: float
-    stay_mass: float
-    slot_bandwidth: float
+    gravity_mass: float  # weight of gravity against the moves of all slots
+    slot_mass: float  # weight of the moves of all slots against those of one slot
+    stay_mass: float  # weight of the slot's rate of staying against that of the place, see `stay_rates`
+    slot_bandwidth: float  # see `visits.slot_kernel`
 
 
 @dataclass(frozen=True, eq=False)

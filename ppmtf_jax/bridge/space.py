@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import rank_in_run
 
 MAX_CELLS = 1024
 
@@ -16,15 +17,10 @@ class Space(NamedTuple):
     """Distances between cells of places; up to `MAX_CELLS` places, each place is a cell.
 
     A table of places x places for 10,000 places would take 400 MB and hours of arithmetic; one of cells takes 4 MB.
-
-    Attributes
-    ----------
-    cell : int32 array, shape (places,)
-    km : float32 array, shape (cells, cells)
-        Between the centres of cells; on the diagonal, the root mean square distance within a cell.
     """
 
     cell: Int[np.ndarray, " place"]
+    # Between the centres of cells; on the diagonal, the root mean square distance within a cell.
     km: Float[np.ndarray, "cell cell"]
 
     @property
@@ -71,7 +67,6 @@ def _halved(cell: Int[np.ndarray, " place"], position: Float[np.ndarray, "place 
     np.maximum.at(high, cell, position)
     along = np.argmax(high - low, axis=1)[cell]
     order = np.lexsort((position[np.arange(len(cell)), along], cell))
-    size = np.bincount(cell)
     rank = np.empty(len(cell), np.int64)
-    rank[order] = np.arange(len(cell)) - np.repeat(np.cumsum(size) - size, size)
-    return (2 * cell + (rank >= size[cell] / 2)).astype(np.int32)
+    rank[order] = rank_in_run(cell[order])
+    return (2 * cell + (rank >= np.bincount(cell)[cell] / 2)).astype(np.int32)

@@ -75,21 +75,13 @@ Score = Callable[[Any], Float[np.ndarray, " user"]]
 
 
 class BridgeChoice(NamedTuple):
-    """Chosen settings.
-
-    Attributes
-    ----------
-    population : PopulationSmoothing
-    moves : MoveSmoothing
-    clusters : ClusterSmoothing
-    gains : dict of int to float
-        For each number of clusters that was tried, the mean gain in log-probability of a held-out user's visit over one
-        cluster, in nats.
-    """
+    """Chosen settings."""
 
     population: PopulationSmoothing
     moves: MoveSmoothing
     clusters: ClusterSmoothing
+    # For each number of clusters that was tried, the mean gain in log-probability of a held-out user's visit over one
+    # cluster, in nats.
     gains: dict[int, float]
 
     def of_first_process(self) -> BridgeChoice:

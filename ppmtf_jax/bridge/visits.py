@@ -112,27 +112,13 @@ def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slo
 
 
 class PopulationSmoothing(NamedTuple):
-    """How counts become a population.
+    """How counts become a population."""
 
-    Attributes
-    ----------
-    exponent : float
-        Exponent of a user's number of events at a place, see `VisitCounts.tempered`.
-    least_users : int
-        Users that a count needs, see `contributions.used_share`.
-    slot_bandwidth : float
-        See `slot_kernel`.
-    place_mass : float
-        Events per place that each slot gets in addition, spread like all slots together.
-    uniform_mass : float
-        Additional mass of each place over all slots, in events of the average place.
-    """
-
-    exponent: float
-    least_users: int
-    slot_bandwidth: float
-    place_mass: float
-    uniform_mass: float
+    exponent: float  # exponent of a user's number of events at a place, see `VisitCounts.tempered`
+    least_users: int  # users that a count needs, see `contributions.used_share`
+    slot_bandwidth: float  # see `slot_kernel`
+    place_mass: float  # events per place that each slot gets in addition, spread like all slots together
+    uniform_mass: float  # additional mass of each place over all slots, in events of the average place
 
 
 def population(

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
 
 from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings
@@ -14,8 +13,8 @@ from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS
 from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS
 from ppmtf_jax.attacks.splits import RehearsalSettings
 from ppmtf_jax.cli.console import console, plain_table, tell
-from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, example, with_settings
+from ppmtf_jax.cli.group import example, group_of_commands
+from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, option, with_settings
 from ppmtf_jax.jobs.attack import (
     MEMBERSHIP_DEFAULTS,
     MembershipReport,
@@ -27,43 +26,24 @@ from ppmtf_jax.jobs.attack import (
 from ppmtf_jax.privacy.limits import Judgement, worst
 from ppmtf_jax.streams import check_seed
 
-Real = Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of real users: what the attacker may know.")]
+Real = Annotated[Path, argument("TRACES", "Trace set of real users: what the attacker may know.")]
 Released = Annotated[
     Path | None,
-    typer.Option(
-        "--released", metavar="TRACES", help="Attack these synthetic or released traces, knowing all real traces."
-    ),
+    option("--released TRACES", "Attack these synthetic or released traces, knowing all real traces."),
 ]
-Key = Annotated[Path | None, typer.Option("--key", metavar="KEY", help="Key of the release.")]
-Plot = Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Draw the curves. PNG, SVG or PDF.")]
-AttackSeed = Annotated[
-    int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same numbers.")
-]
-Replace = Annotated[bool, typer.Option("--overwrite", help="Replace earlier files of this command.")]
+Key = Annotated[Path | None, option("--key KEY", "Key of the release.")]
+Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG or PDF.")]
+AttackSeed = Annotated[int, option("--seed N", "The same seed gives the same numbers.", callback=check_seed)]
+Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this command.")]
 
 COPIES = {
     "copied_run": "Longest run of events that a training trace has too",
     "nearest_share": "Share of events that the nearest training trace has too",
 }
+attack = group_of_commands("attack", example("ppmtf attack reidentify city/train"))
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add `attack` to the commands."""
-    group = typer.Typer(cls=FriendlyGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None)
-    group.command(epilog=example("ppmtf attack reidentify city/train --estimator ml --estimator 'tf rank=8'"))(
-        reidentify
-    )
-    command = "ppmtf attack membership release --train city/train --test city/test --json membership.json"
-    group.command(epilog=example(command))(membership)
-    group.command("unicity", epilog=example("ppmtf attack unicity city/train"))(few_points)
-    app.add_typer(
-        group,
-        name="attack",
-        help="Attack real or synthetic traces: what do they reveal?",
-        epilog=example("ppmtf attack reidentify city/train"),
-    )
-
-
+@attack.command(epilog=example("ppmtf attack reidentify city/train --estimator ml --estimator 'tf rank=8'"))
 @with_settings(RehearsalSettings, into="rehearsal")
 @with_settings(ReidentificationSettings)
 def reidentify(
@@ -74,11 +54,10 @@ def reidentify(
     key: Key = None,
     estimator: Annotated[
         list[str] | None,
-        typer.Option(
-            "--estimator",
-            metavar="'NAME SETTING=VALUE ...'",
-            help="How the attacker learns users' moves, and settings of this estimator. Can be given several times. "
-            "By default, all estimators are tried.",
+        option(
+            "--estimator 'NAME SETTING=VALUE ...'",
+            "How the attacker learns users' moves, and settings of this estimator. Can be given several times. By "
+            "default, all estimators are tried.",
         ),
     ] = None,
     json_file: Json = None,
@@ -110,34 +89,32 @@ def reidentify(
     )
 
 
+@attack.command(
+    epilog=example("ppmtf attack membership release --train city/train --test city/test --json membership.json")
+)
 def membership(
-    synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
+    synthetic: Annotated[Path, argument("TRACES", "Synthetic traces, or a release.")],
     train: TrainOption,
     test: TestOption,
     key: Key = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="The model that made the traces, for shadow models. A release itself says how it was made.",
+        option(
+            "--model MODEL", "The model that made the traces, for shadow models. A release itself says how it was made."
         ),
     ] = None,
     attack: Annotated[
         list[str] | None,
-        typer.Option(
-            "--attack",
-            metavar="'NAME SETTING=VALUE ...'",
-            help=f"One of {', '.join(MEMBERSHIP_ATTACKS)}. Can be given several times. By default "
+        option(
+            "--attack 'NAME SETTING=VALUE ...'",
+            f"One of {', '.join(MEMBERSHIP_ATTACKS)}. Can be given several times. By default "
             f"{', '.join(MEMBERSHIP_DEFAULTS)}, and shadow models if it is known how the traces were made.",
         ),
     ] = None,
     shadows: Annotated[
-        int, typer.Option("--shadows", metavar="N", help="How many shadow models to learn: an even number, at least 6.")
+        int, option("--shadows N", "How many shadow models to learn: an even number, at least 6.")
     ] = N_SHADOWS,
-    fast: Annotated[
-        bool, typer.Option("--fast", help="Leave shadow models out: they take longest, and find most.")
-    ] = False,
+    fast: Annotated[bool, option("--fast", "Leave shadow models out: they take longest, and find most.")] = False,
     json_file: Json = None,
     plot: Plot = None,
     seed: AttackSeed = 0,
@@ -170,17 +147,14 @@ def membership(
     )
 
 
+@attack.command("unicity", epilog=example("ppmtf attack unicity city/train"))
 def few_points(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Real or synthetic traces, or a release.")],
+    traces: Annotated[Path, argument("TRACES", "Real or synthetic traces, or a release.")],
     train: Annotated[
-        Path | None,
-        typer.Option("--train", metavar="TRAIN", help="For synthetic traces: the traces they were made from."),
+        Path | None, option("--train TRAIN", "For synthetic traces: the traces they were made from.")
     ] = None,
     test: Annotated[
-        Path | None,
-        typer.Option(
-            "--test", metavar="TEST", help="For synthetic traces: traces of the test users, whose data was not used."
-        ),
+        Path | None, option("--test TEST", "For synthetic traces: traces of the test users, whose data was not used.")
     ] = None,
     key: Key = None,
     json_file: Json = None,

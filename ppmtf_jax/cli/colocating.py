@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import Out, Overwrite, Quiet, example, with_settings
+from ppmtf_jax.cli.group import with_example
+from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, option, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
@@ -18,31 +17,23 @@ from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
 from ppmtf_jax.runtime.folders import STATEMENT_JSON, STATEMENT_TEXT
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    command = "ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends"
-    app.command(epilog=example(command))(colocate)
-
-
+@with_example("ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends")
 @with_settings(ColocationSettings)
 def colocate(
-    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of users with friendships.")],
+    train: Annotated[Path, argument("TRAIN", "Trace set of users with friendships.")],
     out: Out,
     settings: ColocationSettings,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            metavar="MODEL",
-            help="Complete traces by this model. The budgets do not cover what it reveals about its users.",
+        option(
+            "--model MODEL", "Complete traces by this model. The budgets do not cover what it reveals about its users."
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(
-            "--seed",
-            metavar="N",
-            help="Seed of all draws except the noise, which has none: the traces differ each time. Keep it secret.",
+        option(
+            "--seed N",
+            "Seed of all draws except the noise, which has none: the traces differ each time. Keep it secret.",
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -69,5 +60,5 @@ def colocate(
         cost += f" with {counted(earlier['n'], 'earlier run')} of epsilon {earlier['epsilon']:g}"
     tell(f"{cost}; read {out / STATEMENT_TEXT} first")
     tell(
-        f"The ledger {ledger_of(out).name} beside it has the seed and all spent epsilon. Only you can read it; keep it"
+        f"The ledger {ledger_of(out).name} beside it has the seed and all spent epsilon. Only you can read it: keep it"
     )

@@ -5,25 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Quiet, example
+from ppmtf_jax.cli.group import example, group_of_commands
+from ppmtf_jax.cli.options import Quiet, argument, option
 from ppmtf_jax.exports.registry import EXPORT_FORMATS
 from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported, export_population, export_traces
 from ppmtf_jax.streams import check_seed
 
-OutFile = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; the name must be free.")]
+OutFile = Annotated[Path, option("--out FILE", "The file to write; the name must be free.")]
 BY_ENDING = "By default, the ending of the file's name decides."
-TraceFormat = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")
-]
+TraceFormat = Annotated[str | None, option("--format NAME", f"One of {', '.join(EXPORT_FORMATS)}. {BY_ENDING}")]
 OF_POINTS = [name for name, entry in EXPORT_FORMATS.items() if not entry.of_traces_alone]
-PopulationFormat = Annotated[
-    str | None, typer.Option("--format", metavar="NAME", help=f"One of {', '.join(OF_POINTS)}. {BY_ENDING}")
-]
-Replace = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export.")]
+PopulationFormat = Annotated[str | None, option("--format NAME", f"One of {', '.join(OF_POINTS)}. {BY_ENDING}")]
+Replace = Annotated[bool, option("--overwrite", "Replace an earlier export.")]
 
 WORDS = {
     RELEASED: "The traces are from a release: anyone may read the file.",
@@ -31,29 +25,14 @@ WORDS = {
     OF_NOBODY: "Their users are synthetic; see PRIVACY.txt beside the traces. Only you can read the file.",
     REAL: "REAL DATA: the file shows where real people were. Only you can read it: give it to nobody.",
 }
+export = group_of_commands("export", example("ppmtf export traces released --out traces.geojson"))
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add `export` to the commands."""
-    group = typer.Typer(cls=FriendlyGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None)
-    group.command(epilog=example("ppmtf export population released --real city/train --out population.geojson"))(
-        population
-    )
-    group.command(epilog=example("ppmtf export traces released --sample 100 --out traces.geojson"))(traces)
-    app.add_typer(
-        group,
-        name="export",
-        help="Write a population or traces for maps: kepler.gl, QGIS and others.",
-        epilog=example("ppmtf export traces released --out traces.geojson"),
-    )
-
-
+@export.command(epilog=example("ppmtf export population released --real city/train --out population.geojson"))
 def population(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released, synthetic or real traces.")],
+    traces: Annotated[Path, argument("TRACES", "Released, synthetic or real traces.")],
     out: OutFile,
-    real: Annotated[
-        Path | None, typer.Option("--real", metavar="TRACES", help="Real traces to compare them with, place by place.")
-    ] = None,
+    real: Annotated[Path | None, option("--real TRACES", "Real traces to compare them with, place by place.")] = None,
     format_name: PopulationFormat = None,
     overwrite: Replace = False,
     quiet: Quiet = False,
@@ -70,17 +49,14 @@ def population(
     _tell_of(made)
 
 
+@export.command(epilog=example("ppmtf export traces released --sample 100 --out traces.geojson"))
 def traces(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Released or synthetic traces.")],
+    traces: Annotated[Path, argument("TRACES", "Released or synthetic traces.")],
     out: OutFile,
-    sample: Annotated[
-        int | None, typer.Option("--sample", metavar="N", help="Number of traces, drawn at random. By default all.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed draws the same traces.")
-    ] = 0,
+    sample: Annotated[int | None, option("--sample N", "Number of traces, drawn at random. By default all.")] = None,
+    seed: Annotated[int, option("--seed N", "The same seed draws the same traces.", callback=check_seed)] = 0,
     of_real_people: Annotated[
-        bool, typer.Option("--of-real-people", help="Write the traces even if they are of real people.")
+        bool, option("--of-real-people", "Write the traces even if they are of real people.")
     ] = False,
     format_name: TraceFormat = None,
     overwrite: Replace = False,

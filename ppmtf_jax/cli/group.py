@@ -19,56 +19,89 @@ STEPS, WHOLE = "Step by step", "All steps at once"
 
 
 class Listed(NamedTuple):
-    """A command in the list: the module of `ppmtf_jax.cli` whose `add_to` adds it, its heading, and its first sentence.
+    """A command in the list.
 
     The list must not take the time that loading the commands, and JAX, takes.
     """
 
-    module: str
+    place: str  # module of `ppmtf_jax.cli`, and name of the function or group of commands there
     panel: str
-    help: str
+    help: str  # the first sentence of the help
+
+
+def example(command: str) -> str:
+    """The last line of a command's help."""
+    return f"Example: `{command}`"
+
+
+def with_example(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command of the list an example, the last line of its help."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        command.__dict__["epilog"] = example(text)
+        return command
+
+    return decorate
+
+
+def group_of_commands(name: str, epilog: str, kind: type[TyperGroup] | None = None) -> typer.Typer:
+    """A command of the list that has commands of its own."""
+    return typer.Typer(
+        cls=kind or FriendlyGroup,
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        callback=lambda: None,
+        help=COMMANDS[name].help,
+        epilog=epilog,
+    )
 
 
 # In the order of their use.
 COMMANDS = {
     "demo": Listed(
-        "running",
+        "running.demo",
         WHOLE,
         "Run all steps on a simulated city: a table, pictures, and traces that passed the privacy test.",
     ),
     "run": Listed(
-        "running",
+        "running.run",
         WHOLE,
         "Run all steps of a job file: import, fit, synthesize, test, release, evaluate, draw.",
     ),
     "report": Listed(
-        "reporting", WHOLE, "Write a page about the results of a job: what is kept, what leaks, what is guaranteed."
+        "reporting.report",
+        WHOLE,
+        "Write a page about the results of a job: what is kept, what leaks, what is guaranteed.",
     ),
     "compare": Listed(
-        "running",
+        "running.compare",
         WHOLE,
         "Compare synthesizers on the same data: utility, privacy, the share that passes the test, time and memory.",
     ),
-    "list": Listed("listing", WHOLE, "List all data sets, synthesizers, metrics and attacks."),
-    "import": Listed("importing", STEPS, "Convert a data set into two trace sets, for training and for testing."),
-    "fit": Listed("modelling", STEPS, "Learn a generative model of traces."),
-    "diagnose": Listed("modelling", STEPS, "Check whether a ppmtf or itf model had enough sweeps."),
+    "list": Listed("listing.list_all", WHOLE, "List all data sets, synthesizers, metrics and attacks."),
+    "import": Listed(
+        "importing.data_sets", STEPS, "Convert a data set into two trace sets, for training and for testing."
+    ),
+    "fit": Listed("modelling.fit", STEPS, "Learn a generative model of traces."),
+    "diagnose": Listed("modelling.diagnose", STEPS, "Check whether a ppmtf or itf model had enough sweeps."),
     "complete": Listed(
-        "modelling", STEPS, "Fill the gaps of real traces: where people were when nothing was recorded."
+        "modelling.complete", STEPS, "Fill the gaps of real traces: where people were when nothing was recorded."
     ),
     "synthesize": Listed(
-        "modelling", STEPS, "Synthesize traces from every user of a model, or from users drawn at random."
+        "modelling.synthesize", STEPS, "Synthesize traces from every user of a model, or from users drawn at random."
     ),
-    "colocate": Listed("colocating", STEPS, "Synthesize traces of friends who meet, under differential privacy."),
-    "test": Listed("releasing", STEPS, "Test synthetic traces for plausible deniability."),
+    "colocate": Listed(
+        "colocating.colocate", STEPS, "Synthesize traces of friends who meet, under differential privacy."
+    ),
+    "test": Listed("releasing.check_deniability", STEPS, "Test synthetic traces for plausible deniability."),
     "release": Listed(
-        "releasing", STEPS, "Write the traces that passed the test into a folder that can be handed to anyone."
+        "releasing.release", STEPS, "Write the traces that passed the test into a folder that can be handed to anyone."
     ),
     "evaluate": Listed(
-        "releasing", STEPS, "Measure utility and privacy, beside the training traces and uniform traces."
+        "releasing.evaluate", STEPS, "Measure utility and privacy, beside the training traces and uniform traces."
     ),
-    "export": Listed("exporting", STEPS, "Write a population or traces for maps: kepler.gl, QGIS and others."),
-    "attack": Listed("attacking", STEPS, "Attack real or synthetic traces: what do they reveal?"),
+    "export": Listed("exporting.export", STEPS, "Write a population or traces for maps: kepler.gl, QGIS and others."),
+    "attack": Listed("attacking.attack", STEPS, "Attack real or synthetic traces: what do they reveal?"),
 }
 
 # Help that depends on what is registered is made when it is shown.
@@ -141,7 +174,12 @@ class ListedGroup(FriendlyGroup):
             return TyperCommand(cmd_name, help=listed.help, rich_help_panel=listed.panel)
         _use_all_cores()
         holder = typer.Typer(rich_markup_mode="markdown", add_completion=False, callback=lambda: None)
-        import_module(f"ppmtf_jax.cli.{listed.module}").add_to(holder)
+        module, _, name = listed.place.partition(".")
+        made = getattr(import_module(f"ppmtf_jax.cli.{module}"), name)
+        if isinstance(made, typer.Typer):
+            holder.add_typer(made, name=cmd_name)
+        else:
+            holder.command(cmd_name, epilog=made.epilog)(made)
         command = typer.main.get_group(holder).get_command(ctx, cmd_name)
         if command is not None and cmd_name in LATE_HELP:
             command.help = LATE_HELP[cmd_name]()

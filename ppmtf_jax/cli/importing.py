@@ -10,18 +10,14 @@ import typer
 from typer.core import TyperCommand
 
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.group import FriendlyGroup
-from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, example, option_name, with_settings
+from ppmtf_jax.cli.group import FriendlyGroup, example, group_of_commands
+from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, option, option_name, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
 from ppmtf_jax.jobs.steps import check_data, import_data
 
-MaybeOut = Annotated[
-    Path | None, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")
-]
-Check = Annotated[
-    bool, typer.Option("--check", help="Write nothing: show what was found, and what it means for synthesis.")
-]
+MaybeOut = Annotated[Path | None, option("--out FOLDER", "Where to write; the name must be free.")]
+Check = Annotated[bool, option("--check", "Write nothing: show what was found, and what it means for synthesis.")]
 
 
 class ImportGroup(FriendlyGroup):
@@ -43,14 +39,7 @@ class ImportGroup(FriendlyGroup):
         return _in_options(error.message(), data_set)
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add `import` to the commands."""
-    app.add_typer(
-        typer.Typer(cls=ImportGroup, no_args_is_help=True, rich_markup_mode="markdown", callback=lambda: None),
-        name="import",
-        help="Convert a data set into two trace sets, for training and for testing.",
-        epilog="Each data set has its own help: `ppmtf import checkins --help`",
-    )
+data_sets = group_of_commands("import", "Each data set has its own help: `ppmtf import checkins --help`", ImportGroup)
 
 
 def _command_of(data_set: DataSet) -> TyperCommand:

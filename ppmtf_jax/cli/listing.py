@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.cli.console import console, plain_table, tell
-from ppmtf_jax.cli.options import example
+from ppmtf_jax.cli.group import with_example
+from ppmtf_jax.cli.options import option
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -17,13 +16,9 @@ WIDE = 120
 """A table of four columns is easy to read from so many characters a line on."""
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command("list", epilog=example("ppmtf list"))(list_all)
-
-
+@with_example("ppmtf list")
 def list_all(
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown tables.")] = False,
+    markdown: Annotated[bool, option("--markdown", "Print Markdown tables.")] = False,
 ) -> None:
     """List all data sets, synthesizers, metrics and attacks."""
     if markdown:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import pandas as pd
-import typer
 from rich.table import Table
 
 from ppmtf_jax.cli.console import console, plain_table, tell
-from ppmtf_jax.cli.group import LATE_HELP
+from ppmtf_jax.cli.group import LATE_HELP, with_example
 from ppmtf_jax.cli.options import (
     Model,
     Out,
@@ -18,7 +17,8 @@ from ppmtf_jax.cli.options import (
     Quiet,
     Seed,
     Train,
-    example,
+    argument,
+    option,
     shares_work,
     with_settings,
 )
@@ -30,15 +30,6 @@ from ppmtf_jax.settings import build_settings, describe_settings, parse_assignme
 from ppmtf_jax.synthesizers.gaps import CompletionSettings
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command(epilog=example("ppmtf fit city/train --system ppmtf --set rank=16 --out model"))(fit)
-    app.command(epilog=example("ppmtf diagnose model --train city/train --out diagnosis"))(diagnose)
-    app.command(epilog=example("ppmtf complete model city/train --how random --out whole"))(complete)
-    app.command(epilog=example("ppmtf synthesize model --traces-per-user 10 --out synthetic"))(synthesize)
-    LATE_HELP["fit"] = _fit_help
 
 
 def _fit_help() -> str:
@@ -56,14 +47,17 @@ Systems, with the settings that --set can change and their defaults:
 """
 
 
+LATE_HELP["fit"] = _fit_help
+
+
+@with_example("ppmtf fit city/train --system ppmtf --set rank=16 --out model")
 @shares_work
 def fit(
     train: Train,
     out: Out,
-    system: Annotated[str, typer.Option("--system", metavar="NAME", help="What to learn: see above.")] = DEFAULT_SYSTEM,
+    system: Annotated[str, option("--system NAME", "What to learn: see above.")] = DEFAULT_SYSTEM,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the system; may be given several times."),
+        list[str] | None, option("--set NAME=VALUE", "A setting of the system; may be given several times.")
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -78,14 +72,14 @@ def fit(
         tell(f"{system} model of {model.n_users} users in {out}")
 
 
+@with_example("ppmtf diagnose model --train city/train --out diagnosis")
 def diagnose(
     model: Model,
-    train: Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set that the model was fitted to.")],
+    train: Annotated[Path, option("--train TRAIN", "Trace set that the model was fitted to.")],
     out: Out,
-    chains: Annotated[int, typer.Option("--chains", metavar="N", min=2, help="How many chains to compare.")] = 4,
+    chains: Annotated[int, option("--chains N", "How many chains to compare.", min=2)] = 4,
     sweeps: Annotated[
-        int | None,
-        typer.Option("--sweeps", metavar="N", min=20, help="Sweeps of each chain; by default those of the model."),
+        int | None, option("--sweeps N", "Sweeps of each chain; by default those of the model.", min=20)
     ] = None,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -108,10 +102,11 @@ def diagnose(
     tell(f"summary.csv, sweeps.csv and traces.png in {out}")
 
 
+@with_example("ppmtf complete model city/train --how random --out whole")
 @with_settings(CompletionSettings)
 def complete(
     model: Model,
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="Trace set of users that the model knows.")],
+    traces: Annotated[Path, argument("TRACES", "Trace set of users that the model knows.")],
     out: Out,
     settings: CompletionSettings,
     seed: Seed = None,
@@ -128,6 +123,7 @@ def complete(
     tell(f"{whole.n_events} events of {whole.n_users} users in {out}. Keep them as private as the recorded events.")
 
 
+@with_example("ppmtf synthesize model --traces-per-user 10 --out synthetic")
 @with_settings(SynthesisSettings)
 @shares_work
 def synthesize(

@@ -24,8 +24,20 @@ MANY = "Several processes or machines"
 # Choices that are longer than this in all leave help no room in a narrow terminal; its sentence names them then.
 MAX_WORDS = 10
 
-Out = Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write; the name must be free.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier output of this command.")]
+
+def option(name: str, text: str, **more: Any) -> Any:
+    """An option of a command, such as "--out FOLDER", with its help."""
+    flag, _, value = name.partition(" ")
+    return typer.Option(flag, metavar=value or None, help=text, **more)
+
+
+def argument(name: str, text: str) -> Any:
+    """An argument of a command, with its help."""
+    return typer.Argument(metavar=name, help=text)
+
+
+Out = Annotated[Path, option("--out FOLDER", "Where to write; the name must be free.")]
+Overwrite = Annotated[bool, option("--overwrite", "Replace an earlier output of this command.")]
 
 
 def _check_optional_seed(seed: int | None) -> int | None:
@@ -34,42 +46,35 @@ def _check_optional_seed(seed: int | None) -> int | None:
 
 Seed = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        callback=_check_optional_seed,
-        help="The same seed gives the same result, except for differentially private noise, which has no seed. Keep it "
+    option(
+        "--seed N",
+        "The same seed gives the same result, except for differentially private noise, which has no seed. Keep it "
         "secret. By default, a seed is drawn.",
+        callback=_check_optional_seed,
     ),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Train = Annotated[Path, typer.Argument(metavar="TRAIN", help="Trace set of the training users.")]
-TrainOption = Annotated[Path, typer.Option("--train", metavar="TRAIN", help="Trace set of the training users.")]
-TestOption = Annotated[
-    Path, typer.Option("--test", metavar="TEST", help="Trace set of the test users, whose data the model never saw.")
-]
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the numbers to this file too.")]
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Model folder, made by `ppmtf fit`.")]
+Quiet = Annotated[bool, option("--quiet", "Show no progress.")]
+Train = Annotated[Path, argument("TRAIN", "Trace set of the training users.")]
+TrainOption = Annotated[Path, option("--train TRAIN", "Trace set of the training users.")]
+TestOption = Annotated[Path, option("--test TEST", "Trace set of the test users, whose data the model never saw.")]
+Json = Annotated[Path | None, option("--json FILE", "Write the numbers to this file too.")]
+Model = Annotated[Path, argument("MODEL", "Model folder, made by `ppmtf fit`.")]
 
 
 def _shared_work(
     quiet: Quiet = False,
     coordinator: Annotated[
         str | None,
-        typer.Option(
-            "--coordinator",
-            metavar="HOST:PORT",
-            help="Share the work with other processes: the address at which process 0 listens. Start every process "
-            "with the same command. Anyone who reaches the address can take part: use it on trusted networks only.",
+        option(
+            "--coordinator HOST:PORT",
+            "Share the work with other processes: the address at which process 0 listens. Start every process with "
+            "the same command. Anyone who reaches the address can take part: use it on trusted networks only.",
             rich_help_panel=MANY,
         ),
     ] = None,
-    processes: Annotated[
-        int, typer.Option("--processes", metavar="N", min=1, help="Number of processes.", rich_help_panel=MANY)
-    ] = 1,
+    processes: Annotated[int, option("--processes N", "Number of processes.", min=1, rich_help_panel=MANY)] = 1,
     process: Annotated[
-        int,
-        typer.Option("--process", metavar="I", min=0, help="Number of this process; 0 writes.", rich_help_panel=MANY),
+        int, option("--process I", "Number of this process; 0 writes.", min=0, rich_help_panel=MANY)
     ] = 0,
 ) -> bool:
     """Join the other processes if there are any. Whether to show progress: in the first one, unless told not to."""
@@ -91,11 +96,6 @@ def shares_work(command: Callable[..., None]) -> Callable[..., None]:
     own = _parameters_of(command)
     del own["progress"]
     return _as_command(call, command, [*own.values(), *shared.values()])
-
-
-def example(command: str) -> str:
-    """The last line of a command's help."""
-    return f"Example: `{command}`"
 
 
 def with_settings(

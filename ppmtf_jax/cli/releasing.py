@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import console, tell, warn_of_few
+from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import (
     Json,
     Model,
@@ -17,7 +16,8 @@ from ppmtf_jax.cli.options import (
     Seed,
     TestOption,
     TrainOption,
-    example,
+    argument,
+    option,
     shares_work,
     with_settings,
 )
@@ -33,20 +33,10 @@ from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.folders import read_marker
 from ppmtf_jax.settings import parse_assignments
 
-Synthetic = Annotated[Path, typer.Argument(metavar="SYNTHETIC", help="Traces made by `ppmtf synthesize`.")]
+Synthetic = Annotated[Path, argument("SYNTHETIC", "Traces made by `ppmtf synthesize`.")]
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command("test", epilog=example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts"))(check_deniability)
-    app.command(epilog=example("ppmtf release synthetic verdicts --out released --key released-key"))(release)
-    app.command(
-        epilog=example(
-            "ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json"
-        ),
-    )(evaluate)
-
-
+@with_example("ppmtf test model synthetic --k 10 --eta 1 --out verdicts")
 @with_settings(PrivacyTestSettings)
 @shares_work
 def check_deniability(
@@ -56,10 +46,9 @@ def check_deniability(
     settings: PrivacyTestSettings,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            "--plot",
-            metavar="FILE",
-            help="Draw how many traces pass for each k, up to --k; with --count-all up to 200. PNG, SVG or PDF.",
+        option(
+            "--plot FILE",
+            "Draw how many traces pass for each k, up to --k; with --count-all up to 200. PNG, SVG or PDF.",
         ),
     ] = None,
     seed: Seed = None,
@@ -79,7 +68,10 @@ def check_deniability(
         return
     n_passed = int(verdicts.passed.sum())
     if settings.k == 1:
-        tell("Warning: k = 1 needs no other user, so the test protects nobody. Use a larger --k, such as 10.")
+        tell(
+            "Warning: with k = 1 a trace needs no other user, so the test protects nobody. Use a larger --k, such as "
+            "10."
+        )
     tell(
         f"{n_passed} of {len(verdicts.passed)} traces passed (k = {settings.k}, eta = {settings.eta:g}, a factor of "
         f"{settings.factor}); verdicts in {out}"
@@ -92,22 +84,21 @@ def check_deniability(
 def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
     """What helps where no trace passed."""
     if settings.noise_epsilon is None and settings.k > n_asked + 1:
-        return f"no trace could pass: k = {settings.k} users are needed, only {n_asked + 1} are counted; lower k" + (
-            "" if settings.n_verifiers is None else ", or ask more verifiers"
+        return (
+            f"no trace could pass: k = {settings.k} users are needed, but only {n_asked + 1} are counted; lower k"
+            + ("" if settings.n_verifiers is None else ", or ask more verifiers")
         )
     return "lower k, raise eta (3 at most), or learn a smoother model (lower noise_precision)"
 
 
+@with_example("ppmtf release synthetic verdicts --out released --key released-key")
 @with_settings(ReleaseSettings)
 def release(
     synthetic: Synthetic,
-    verdicts: Annotated[Path, typer.Argument(metavar="VERDICTS", help="The verdicts of `ppmtf test` on these traces.")],
+    verdicts: Annotated[Path, argument("VERDICTS", "The verdicts of `ppmtf test` on these traces.")],
     out: Out,
     key: Annotated[
-        Path,
-        typer.Option(
-            "--key", metavar="FOLDER", help="Where to write which trace was made from which user: keep it secret."
-        ),
+        Path, option("--key FOLDER", "Where to write which trace was made from which user: keep it secret.")
     ],
     settings: ReleaseSettings,
     seed: Seed = None,
@@ -129,25 +120,22 @@ def release(
     tell(f"The key stays with you: {key}")
 
 
+@with_example("ppmtf evaluate released --key released-key --train city/train --test city/test --json metrics.json")
 @with_settings(EvaluationSettings, without=("settings",))
 def evaluate(
-    synthetic: Annotated[Path, typer.Argument(metavar="TRACES", help="Synthetic traces, or a release.")],
+    synthetic: Annotated[Path, argument("TRACES", "Synthetic traces, or a release.")],
     train: TrainOption,
     test: TestOption,
     settings: EvaluationSettings,
-    key: Annotated[
-        Path | None, typer.Option("--key", metavar="KEY", help="Key of the release; the attacks need it.")
-    ] = None,
+    key: Annotated[Path | None, option("--key KEY", "Key of the release; the attacks need it.")] = None,
     verdicts: Annotated[
-        Path | None,
-        typer.Option("--verdicts", metavar="VERDICTS", help="Show the traces that passed beside all synthetic traces."),
+        Path | None, option("--verdicts VERDICTS", "Show the traces that passed beside all synthetic traces.")
     ] = None,
     json_file: Json = None,
     change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A setting of a metric, such as tm_emd.n_bins=40."),
+        list[str] | None, option("--set METRIC.NAME=VALUE", "A setting of a metric, such as tm_emd.n_bins=40.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier file of --json.")] = False,
+    overwrite: Annotated[bool, option("--overwrite", "Replace an earlier file of --json.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Measure utility and privacy, beside the training traces and uniform traces.

@@ -5,28 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ppmtf_jax.cli.console import tell
-from ppmtf_jax.cli.options import Quiet, example, with_settings
+from ppmtf_jax.cli.group import with_example
+from ppmtf_jax.cli.options import Quiet, argument, option, with_settings
 from ppmtf_jax.evaluation.report import ReportSettings, Status
 from ppmtf_jax.jobs.report import report_run
 
 
-def add_to(app: typer.Typer) -> None:
-    """Add this command."""
-    app.command(epilog=example("ppmtf report demo --out report.html"))(report)
-
-
+@with_example("ppmtf report demo --out report.html")
 @with_settings(ReportSettings, without=("estimators",))
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder that `ppmtf run` or `ppmtf demo` made.")],
+    run: Annotated[Path, argument("RUN", "Folder that `ppmtf run` or `ppmtf demo` made.")],
     settings: ReportSettings,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="The page. By default report.html in the private folder of RUN."),
+        Path | None, option("--out FILE", "The page. By default report.html in the private folder of RUN.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier report.")] = False,
+    overwrite: Annotated[bool, option("--overwrite", "Replace an earlier report.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a page about the results of a job: what is kept, what leaks, what is guaranteed.

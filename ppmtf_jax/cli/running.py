@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
-from ppmtf_jax.cli.group import LATE_HELP
-from ppmtf_jax.cli.options import Quiet, Train, example, with_settings
+from ppmtf_jax.cli.group import LATE_HELP, with_example
+from ppmtf_jax.cli.options import Quiet, Train, argument, option, with_settings
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.tables import TableOrList, fits, format_table
 from ppmtf_jax.jobs.compare import ALL, COMPARED, PASSED, TABLE_FILE, Compared, CompareSettings, compare_systems
@@ -19,15 +18,6 @@ from ppmtf_jax.jobs.runner import run as run_job
 from ppmtf_jax.settings import describe_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add these commands."""
-    app.command(epilog=example("ppmtf run job.toml"))(run)
-    app.command(epilog=example("ppmtf demo --out demo"))(demo)
-    app.command(epilog=example("ppmtf compare city/train city/test --out compared"))(compare)
-    LATE_HELP["run"] = _run_help
-    LATE_HELP["compare"] = _compare_help
 
 
 def _run_help() -> str:
@@ -48,20 +38,22 @@ The smallest file has two lines, `[import]` and `source = "toy-city"`. All setti
 """
 
 
+LATE_HELP["run"] = _run_help
+
+
+@with_example("ppmtf run job.toml")
 def run(
-    config: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The job file.")],
+    config: Annotated[Path, argument("JOB.TOML", "The job file.")],
     quiet: Quiet = False,
 ) -> None:
     """Run all steps of a job file."""
     _run_and_show(JobConfig.load(config), quiet)
 
 
+@with_example("ppmtf demo --out demo")
 def demo(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where to write all results.")] = Path("demo"),
-    seed: Annotated[
-        int,
-        typer.Option("--seed", metavar="N", callback=check_seed, help="The same seed gives the same city and traces."),
-    ] = 0,
+    out: Annotated[Path, option("--out FOLDER", "Where to write all results.")] = Path("demo"),
+    seed: Annotated[int, option("--seed N", "The same seed gives the same city and traces.", callback=check_seed)] = 0,
     quiet: Quiet = False,
 ) -> None:
     """Run all steps on a simulated city: a table, pictures, and traces that passed the privacy test."""
@@ -86,25 +78,25 @@ Synthesizers: {", ".join(SYNTHESIZERS)}; see `ppmtf fit --help` for their settin
 """
 
 
+LATE_HELP["compare"] = _compare_help
+
+
+@with_example("ppmtf compare city/train city/test --out compared")
 @with_settings(CompareSettings)
 def compare(
     train: Train,
-    test: Annotated[Path, typer.Argument(metavar="TEST", help="Trace set of the test users, whose data no model saw.")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FOLDER", help="A new folder, or the folder of an earlier comparison.")
-    ],
+    test: Annotated[Path, argument("TEST", "Trace set of the test users, whose data no model saw.")],
+    out: Annotated[Path, option("--out FOLDER", "A new folder, or the folder of an earlier comparison.")],
     settings: CompareSettings,
     system: Annotated[
         list[str] | None,
-        typer.Option(
-            "--system",
-            metavar="'NAME SETTING=VALUE ...'",
-            help=f"A synthesizer, and its settings; can be given several times. By default {', '.join(COMPARED)}.",
+        option(
+            "--system 'NAME SETTING=VALUE ...'",
+            f"A synthesizer, and its settings; can be given several times. By default {', '.join(COMPARED)}.",
         ),
     ] = None,
-    passed: Annotated[
-        bool, typer.Option("--passed", help="Show the numbers for traces that passed the test, not for all.")
-    ] = False,
+    passed: Annotated[bool, option("--passed", "Show the numbers for traces that passed the test, not for all.")] = "
+    "False,
     quiet: Quiet = False,
 ) -> None:
     """Compare synthesizers on the same data."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Bool, Int
 
+from ppmtf_jax.data.runs import rank_in_group
+
 
 def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int) -> Bool[np.ndarray, " pair"]:
     """Which pairs are taken, when read in the order given, each if both of its nodes have fewer than `most` so far.
@@ -45,18 +47,9 @@ def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int)
     undecided = np.arange(len(pairs))
     while len(undecided):
         nodes = pairs[undecided]
-        certain = (_number_at_node(nodes) < room[nodes]).all(axis=1)
+        n_earlier = rank_in_group(nodes.ravel()).reshape(-1, 2)
+        certain = (n_earlier < room[nodes]).all(axis=1)
         taken[undecided[certain]] = True
         np.subtract.at(room, nodes[certain].ravel(), 1)
         undecided = undecided[~certain & (room[nodes] > 0).all(axis=1)]
     return taken
-
-
-def _number_at_node(nodes: Int[np.ndarray, "pair 2"]) -> Int[np.ndarray, "pair 2"]:
-    """For both nodes of each pair: the number of earlier pairs with that node."""
-    flat = nodes.ravel()
-    order = np.argsort(flat, kind="stable")
-    ordered = flat[order]
-    number = np.empty(len(flat), np.int64)
-    number[order] = np.arange(len(flat)) - np.searchsorted(ordered, ordered)
-    return number.reshape(-1, 2)

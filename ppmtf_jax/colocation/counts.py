@@ -23,6 +23,7 @@ from scipy import sparse
 
 from ppmtf_jax.colocation.b_matching import greedy_b_matching
 from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
+from ppmtf_jax.data.runs import joined_ranges, least_of_each
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
@@ -92,17 +93,8 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
     Events are grouped by user, place and instant once. Then, for each pair of friends, the events of the one who has
     fewer are looked up in those of the other. So crowded places cost no more than others, except for their meetings.
 
-    Parameters
-    ----------
-    traces : Traces
-        Traces of some or all users of the graph.
-    graph : FriendGraph
-
-    Raises
-    ------
-    InputError
-        A user of the traces is not in the graph; several traces were synthesized for a user, so that it is not clear
-        where she was; or the memory would not suffice.
+    `traces`: those of some or all users of the graph. Raises `InputError`: a user of the traces is not in the graph;
+    several traces were synthesized for a user, so that it is not clear where she was; or the memory would not suffice.
 
     Examples
     --------
@@ -122,10 +114,7 @@ def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int)
     For reproduction. **This does not bound by c what one user changes**: without her, her friends have room for other
     co-locations, their friends have room in turn, and so on along a chain. Noise for c does not protect her.
 
-    Raises
-    ------
-    InputError
-        The limit is below 1, or as in `find_colocations`.
+    Raises `InputError`: the limit is below 1, or as in `find_colocations`.
 
     Notes
     -----
@@ -150,17 +139,8 @@ def bounded_colocations(
     itself, friends who are there are read in the order of users, and a pair counts if both have been counted with fewer
     than D friends there. With D as large as the largest number of friends, all pairs count.
 
-    Parameters
-    ----------
-    limits : ColocationLimits
-        c and D.
-    seed : int
-        Decides which events count. The privacy holds for every seed, even if the seed is known.
-
-    Raises
-    ------
-    InputError
-        As in `find_colocations`.
+    `limits`: c and D. `seed`: decides which events count. The privacy holds for every seed, even if the seed is known.
+    Raises `InputError`: as in `find_colocations`.
 
     Notes
     -----
@@ -243,10 +223,7 @@ class _Presence:
         """At most so many events of each user: those with the smallest numbers in her own stream."""
         require_memory("co-locations", DRAWN_EVENT_BYTES * len(self.user), WAY_OUT)
         drawn = streams.at(self.user, np.stack(np.divmod(self.cell, self.n_places), axis=1))
-        order = np.lexsort((drawn, self.user))
-        # Users are in order already, so this only shuffles the events of each user.
-        number = np.arange(len(order)) - np.searchsorted(self.user, self.user)
-        kept = np.sort(order[number < max_events])
+        kept = np.sort(least_of_each(self.user, drawn, max_events))
         return _Presence(self.user[kept], self.cell[kept], self.n_users, self.n_instants, self.n_places)
 
     def meetings(self, graph: FriendGraph) -> _Meetings:
@@ -288,5 +265,4 @@ def _blocks(length: np.ndarray) -> Iterator[slice]:
 
 def _ranges(begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each number of some ranges begin, begin + 1, ...: which range it belongs to, and the number."""
-    row = np.repeat(np.arange(len(length)), length)
-    return row, np.arange(len(row)) - (np.cumsum(length) - length)[row] + begin[row]
+    return np.repeat(np.arange(len(length)), length), joined_ranges(begin, length)

@@ -30,13 +30,6 @@ PAIR_BYTES, USER_BYTES = 1, 16
 class MeetingProbabilities:
     """When and where friends meet.
 
-    Parameters
-    ----------
-    instant : float array, shape (instants,)
-        Probability of each instant.
-    place : float array, shape (instants, places)
-        Probability of each place, given the instant: R' of section 4.4.
-
     Examples
     --------
     >>> noisy = np.array([[3.0, -1.0], [1.0, 1.0]])
@@ -46,8 +39,8 @@ class MeetingProbabilities:
     [[1.0, 0.0], [0.5, 0.5]]
     """
 
-    instant: np.ndarray
-    place: np.ndarray
+    instant: np.ndarray  # probability of each instant; shape (instants,)
+    place: np.ndarray  # probability of each place, given the instant: R' of section 4.4; shape (instants, places)
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:

@@ -90,19 +90,10 @@ def noisy_degree_distribution(
 ) -> Float[np.ndarray, " degree"]:
     """Share of the users who have 0, 1, ... `max_friends` friends, under epsilon-node differential privacy.
 
-    Parameters
-    ----------
-    max_friends : int
-        A user who has more friends loses some of them (`limit_friends`). The noise is proportional to it.
-    noise : NoiseSource
-        By default `SecureNoise`; with any other the result is not private.
-    seed : int
-        Seed of the order in which friendships are read, and not of the noise. The privacy holds for every seed.
-
-    Raises
-    ------
-    InputError
-        `max_friends` is below 1, or epsilon would give no protection.
+    `max_friends`: a user who has more friends loses some of them (`limit_friends`). The noise is proportional to it.
+    `noise`: by default `SecureNoise`; with any other the result is not private. `seed`: seed of the order in which
+    friendships are read, and not of the noise. The privacy holds for every seed. Raises `InputError`: `max_friends` is
+    below 1, or epsilon would give no protection.
 
     Notes
     -----

@@ -23,14 +23,9 @@ Counts = sparse.csr_array | np.ndarray
 
 
 class ColocationRates(NamedTuple):
-    """Co-locations per instant at which two users are both seen; NaN if there is no such instant.
+    """Co-locations per instant at which two users are both seen; NaN if there is no such instant."""
 
-    Attributes
-    ----------
-    friends, strangers : float
-        Over all pairs of friends, and over all other pairs.
-    """
-
+    # `friends`, `strangers`: over all pairs of friends, and over all other pairs.
     friends: float
     strangers: float
 
@@ -40,10 +35,7 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
 
     Places without a category are together under "".
 
-    Raises
-    ------
-    InputError
-        No category is known, or there is not one count for each place.
+    Raises `InputError`: no category is known, or there is not one count for each place.
 
     Examples
     --------
@@ -65,10 +57,7 @@ def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.n
 def meetings_by_category(counts: Counts, places: PlaceTable) -> dict[str, float]:
     """Share of the co-locations at places of each category; NaN if there is no co-location.
 
-    Raises
-    ------
-    InputError
-        As `category_counts` does.
+    Raises `InputError`: as `category_counts` does.
 
     Examples
     --------
@@ -83,10 +72,7 @@ def meetings_by_category(counts: Counts, places: PlaceTable) -> dict[str, float]
 def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
     """Share of the co-locations in each hour of the day, shape (24,); NaN if there is no co-location.
 
-    Raises
-    ------
-    InputError
-        There is not one row of counts for each instant of the grid.
+    Raises `InputError`: there is not one row of counts for each instant of the grid.
 
     Examples
     --------
@@ -104,10 +90,7 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
 def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
     """How often two friends are at one place when both are seen, and how often two strangers are.
 
-    Raises
-    ------
-    InputError
-        As `find_colocations` does.
+    Raises `InputError`: as `find_colocations` does.
 
     Examples
     --------
@@ -152,10 +135,7 @@ def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
     With every user who is left out, her friendships go too. So the fewer users there are, the fewer friends each has: a
     user with d friends keeps a hypergeometric number. Use this to compare graphs with different numbers of users.
 
-    Raises
-    ------
-    InputError
-        `n_users` is not from 1 to the number of users of the graph.
+    Raises `InputError`: `n_users` is not from 1 to the number of users of the graph.
 
     Examples
     --------

@@ -20,10 +20,8 @@ def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> Friend
 
     The Erdos-Renyi model of section 4.4 of the co-location paper. The users' ids are 0, 1, ...
 
-    Raises
-    ------
-    InputError
-        There is no user, the probability is impossible, or so many friendships would not fit into the memory.
+    Raises `InputError`: there is no user, the probability is impossible, or so many friendships would not fit into the
+    memory.
 
     Notes
     -----
@@ -52,15 +50,8 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
     pair of a user with herself, or a pair that exists already, is erased. If the distribution is differentially
     private, such as `noisy_degree_distribution`, so is the graph. The users' ids are 0, 1, ...
 
-    Parameters
-    ----------
-    degree_distribution : float array, shape (degrees,)
-        Probability of 0, 1, ... friends, cut at the number of other users.
-
-    Raises
-    ------
-    InputError
-        There is no user, or the distribution is impossible.
+    `degree_distribution` (shape (degrees,)): probability of 0, 1, ... friends, cut at the number of other users. Raises
+    `InputError`: there is no user, or the distribution is impossible.
     """
     problems = _user_problems(n_users)
     shares = np.asarray(degree_distribution, np.float64)

@@ -57,10 +57,7 @@ def check_comparable(**trace_sets: Traces) -> None:
 def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     """Index among the training users of each user of the released set.
 
-    Raises
-    ------
-    InputError
-        A released user is no training user: then no guess of the user is right or wrong.
+    Raises `InputError`: a released user is no training user: then no guess of the user is right or wrong.
     """
     index = index_of_ids(released.user_ids, train.user_ids)
     if (index < 0).any():

@@ -115,24 +115,14 @@ class NoSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A trace set to measure, beside the real ones; keeps what was computed of each set.
+    """A trace set to measure, beside the real ones; keeps what was computed of each set."""
 
-    Parameters
-    ----------
-    traces : Traces
-        The measured set.
-    train, test : Traces
-        Real traces of users who were, and were not, used to make the synthetic ones.
-    n_instants : int
-        How many instants one synthetic trace covers.
-    pool_traces : bool
-        Whether the trace numbers of `traces` only mark breaks, as in real data: all traces of a user are then one.
-    """
-
-    traces: Traces
+    traces: Traces  # the measured set
+    # `train`, `test`: real traces of users who were, and were not, used to make the synthetic ones.
     train: Traces
     test: Traces
-    n_instants: int
+    n_instants: int  # how many instants one synthetic trace covers
+    # Whether the trace numbers of `traces` only mark breaks, as in real data: all traces of a user are then one.
     pool_traces: bool = False
     _of_real: Memo = field(default_factory=dict, repr=False)
     _of_measured: Memo = field(default_factory=dict, repr=False)
@@ -172,30 +162,6 @@ class Comparison:
 class Measurement:
     """An entry of a registry of metrics or attacks: how some quantities are measured.
 
-    Parameters
-    ----------
-    name : str
-        Its name in the registry and in settings.
-    kind : {"utility", "privacy"}
-    quantities : tuple of MetricInfo
-        Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
-    measure : callable
-        From a `Comparison` and settings to a number for each quantity.
-    uniform : callable, optional
-        The same for uniform traces, where exact values are known; uses the real sets of the comparison only. Without
-        it, synthetic traces with every place replaced by a random one are measured.
-    settings : type
-        Frozen dataclass; every setting has a default.
-    per_trace_number : bool
-        Whether the traces of each trace number are measured by themselves, and the numbers averaged.
-    reading : callable, optional
-        From a `Comparison` of the training set and settings to a `Interpretation` for each quantity.
-    check : callable, optional
-        From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
-    applies : callable, optional
-        From a `Comparison` of a synthetic set: whether its sets have the data that are measured, such as friendships.
-        A measurement that applies to no synthetic set is left out; for single sets it is undefined.
-
     Examples
     --------
     >>> events = MetricInfo("n_events", "Events", "Number of events.", "events", "higher", "near Training")
@@ -204,15 +170,24 @@ class Measurement:
     ['Events']
     """
 
-    name: str
+    name: str  # its name in the registry and in settings
     kind: Literal["utility", "privacy"]
+    # Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
     quantities: tuple[MetricInfo, ...]
+    # From a `Comparison` and settings to a number for each quantity.
     measure: Callable[[Comparison, Any], Sequence[float]]
+    # The same for uniform traces, where exact values are known; uses the real sets of the comparison only. Without it,
+    # synthetic traces with every place replaced by a random one are measured.
     uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
-    settings: type = NoSettings
+    settings: type = NoSettings  # frozen dataclass; every setting has a default
+    # Whether the traces of each trace number are measured by themselves, and the numbers averaged.
     per_trace_number: bool = False
+    # From a `Comparison` of the training set and settings to a `Interpretation` for each quantity.
     reading: Callable[[Comparison, Any], Sequence[Interpretation]] | None = None
+    # From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
     check: Callable[[Comparison], None] | None = None
+    # From a `Comparison` of a synthetic set: whether its sets have the data that are measured, such as friendships. A
+    # measurement that applies to no synthetic set is left out; for single sets it is undefined.
     applies: Callable[[Comparison], bool] | None = None
 
     def described(self, settings: Any) -> list[MetricInfo]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.runs import least_of_each, rank_in_run
 from ppmtf_jax.data.traces import Traces, counts_per_user
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, UserStreams
@@ -25,23 +25,15 @@ ZERO_STAGES = {"transitions": Stage.ZERO_TRANSITIONS, "visits": Stage.ZERO_VISIT
 
 
 class SparseCounts(NamedTuple):
-    """A count tensor by its positive cells, sorted by (user, place, other), each once.
+    """A count tensor by its positive cells, sorted by (user, place, other), each once."""
 
-    Attributes
-    ----------
-    user, place, other, count : int32 arrays, shape (cells,)
-        `other` is the next place (transitions) or the slot (visits).
-    shape : (users, places, others)
-    user_ids : array, shape (users,)
-        The users' own identifiers: random draws for a user depend on her id alone.
-    """
-
+    # `user`, `place`, `other`, `count`: `other` is the next place (transitions) or the slot (visits); shape (cells,).
     user: np.ndarray
     place: np.ndarray
     other: np.ndarray
     count: np.ndarray
     shape: tuple[int, int, int]
-    user_ids: np.ndarray
+    user_ids: np.ndarray  # the users' own identifiers: random draws for a user depend on her id alone; shape (users,)
 
     @property
     def cells_per_user(self) -> int:
@@ -120,17 +112,9 @@ def sample_zeros(
     A user with fewer than `n_zeros` zero cells gets all of them. The cells depend on the seed, the stage, the user's id
     and her own cells only.
 
-    Parameters
-    ----------
-    n_zeros : int, or int array, shape (users,)
-        For every user, or for each.
-    hidden : int array, shape (cells, 3), optional
-        User, place, other of cells that must not be drawn either.
-
-    Returns
-    -------
-    int32 array, shape (zero cells, 3)
-        Columns user, place, other; sorted, each cell once.
+    `n_zeros` (shape (users,)): for every user, or for each. `hidden` (shape (cells, 3)): user, place, other of cells
+    that must not be drawn either. Returns the columns user, place and other, sorted, each
+    cell once.
     """
     if hidden is not None:
         counts = _with_cells(counts, hidden)
@@ -252,8 +236,8 @@ def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: St
     user = np.searchsorted(too_many, block.user[cells])
     drawn = UserStreams.of(seed, stage, block.user_ids[too_many]).at(user, block.cell_index[cells, 1:])
     keep = np.ones(len(block.user), bool)
-    # Users are in order already: this only shuffles the cells of each.
-    keep[cells[np.lexsort((drawn, user))]] = number[cells] < max_cells
+    keep[cells] = False
+    keep[cells[least_of_each(user, drawn, max_cells)]] = True
     return block.select(keep)
 
 

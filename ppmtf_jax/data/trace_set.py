@@ -7,7 +7,6 @@ user's own values.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.memory import require_memory
 
 TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
@@ -75,26 +74,19 @@ def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Arr
 
 @dataclass(frozen=True, eq=False)
 class EventTable:
-    """A table of events to read in pieces, with its places, time grid and friendships.
-
-    Parameters
-    ----------
-    columns : names of columns
-        Of the table of events.
-    pieces : function
-        Reads the events. Its argument is a function that is told how many rows of each piece were read.
-    """
+    """A table of events to read in pieces, with its places, time grid and friendships."""
 
     places: PlaceTable
     time_grid: TimeGrid
     friendships: pd.DataFrame | None
-    columns: Collection[object]
+    columns: Collection[object]  # of the table of events
     n_events: int
+    # Reads the events. Its argument is a function that is told how many rows of each piece were read.
     pieces: Callable[[Callable[[int], None]], Iterator[pd.DataFrame]]
 
 
 @contextmanager
-def open_trace_set(folder: str | os.PathLike[str]) -> Iterator[EventTable]:
+def open_trace_set(folder: PathLike) -> Iterator[EventTable]:
     """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read."""
     folder = Path(folder)
     needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)

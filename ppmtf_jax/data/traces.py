@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -26,6 +25,7 @@ from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import TRACES_FILE, EventTable, open_trace_set, write_trace_set
 from ppmtf_jax.errors import InputError, Problem, first_examples, missing_columns
+from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
 from ppmtf_jax.runtime.progress import progress_bar
@@ -38,22 +38,12 @@ NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the f
 
 
 class Origin(NamedTuple):
-    """What made synthetic traces: part of the secret.
+    """What made synthetic traces: part of the secret."""
 
-    Attributes
-    ----------
-    model
-        Checksum of the model.
-    seeds_given
-        Whether a person chose the seed of the model or that of the draw.
-    training
-        Digest of the training traces; empty where they are not known.
-    """
-
-    model: str
+    model: str  # checksum of the model
     seed: int
-    seeds_given: bool
-    training: str = ""
+    seeds_given: bool  # whether a person chose the seed of the model or that of the draw
+    training: str = ""  # digest of the training traces; empty where they are not known
 
     def __repr__(self) -> str:
         """What can be shown to anyone."""
@@ -78,19 +68,12 @@ class Transitions(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """Traces cut into periods: the pieces are one trace's events of one period.
+    """Traces cut into periods: the pieces are one trace's events of one period."""
 
-    Attributes
-    ----------
-    piece, phase : int32 arrays, shape (events,)
-        Number of the piece of each event, rising; instant within the period.
-    first : int array, shape (pieces,)
-        First event of each piece.
-    """
-
+    # `piece`, `phase`: number of the piece of each event, rising; instant within the period; shape (events,).
     piece: np.ndarray
     phase: np.ndarray
-    first: np.ndarray
+    first: np.ndarray  # first event of each piece; shape (pieces,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -376,7 +359,7 @@ class Traces:
             return None
         return pd.DataFrame(self.user_ids[self.friendships], columns=["user", "friend"])
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
+    def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a trace-set folder, readable by its owner only; the name appears when all of it is there.
 
         See `folders.output_folder` for what `overwrite` may replace.
@@ -393,7 +376,7 @@ class Traces:
         write_trace_set(folder, events, self.user_ids, self.places, self.time_grid, self.friendship_frame())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str], *, progress: bool = False) -> Traces:
+    def load(cls, folder: PathLike, *, progress: bool = False) -> Traces:
         """Read and validate a trace-set folder.
 
         Raises

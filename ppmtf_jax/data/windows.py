@@ -29,20 +29,6 @@ class Windows:
     Real traces last for months with most instants missing, synthetic traces are complete and last one period. Their
     windows can be compared after `thinned` leaves synthetic ones only the instants at which a real one has events.
 
-    Parameters
-    ----------
-    window : int32 array, shape (events,)
-        Number of the window, sorted, each at least once.
-    phase : int32 array, shape (events,)
-        Instant within the period, rising within a window.
-    place : int32 array, shape (events,)
-        Index of the place.
-    user : int32 array, shape (windows,)
-        Index of the user.
-    places : PlaceTable
-    time_grid : TimeGrid
-        Of one period.
-
     Examples
     --------
     Two days of four instants; a user with events at instants 1, 2 and 5.
@@ -58,12 +44,12 @@ class Windows:
     (2, [0, 0, 1], [1, 2, 1])
     """
 
-    window: np.ndarray
-    phase: np.ndarray
-    place: np.ndarray
-    user: np.ndarray
+    window: np.ndarray  # number of the window, sorted, each at least once; shape (events,)
+    phase: np.ndarray  # instant within the period, rising within a window; shape (events,)
+    place: np.ndarray  # index of the place; shape (events,)
+    user: np.ndarray  # index of the user; shape (windows,)
     places: PlaceTable
-    time_grid: TimeGrid
+    time_grid: TimeGrid  # of one period
 
     @property
     def n_windows(self) -> int:
@@ -105,15 +91,8 @@ class Windows:
     def thinned(self, real: Windows, drawn: np.ndarray) -> Windows:
         """Each window at the phases of a real window; windows without an event are left out.
 
-        Parameters
-        ----------
-        drawn : int array, shape (windows,)
-            The window of `real` for each of these windows.
-
-        Raises
-        ------
-        InputError
-            The periods of the grids differ, or `drawn` names no window of `real` for each window.
+        `drawn` (shape (windows,)): the window of `real` for each of these windows. Raises `InputError`: the periods of
+        the grids differ, or `drawn` names no window of `real` for each window.
 
         Examples
         --------

@@ -33,49 +33,28 @@ class Tiles(NamedTuple):
     For users (mode 0) a part holds some rows with all their cells, so the part can draw these rows. The other modes
     have few rows, which may be long: there a part holds an equal number of tiles, and the statistics of the parts are
     summed.
-
-    Attributes
-    ----------
-    rows : int32
-        Rows of this mode's factor for which a part may have statistics; padded with the number of rows.
-    n_chunks : int32
-        How many chunks of a part hold cells.
-    row : int32
-        Position in the part's `rows` of the row that each tile belongs to.
-    left, right : int32
-        Rows of the factors of the other two modes, in the order of the modes. For a padded cell `right` is one past the
-        last row, which reads as zeros.
-    value : float32
     """
 
+    # Rows of this mode's factor for which a part may have statistics; padded with the number of rows.
     rows: Int[Array, "part part_row"]
-    n_chunks: Int[Array, " part"]
-    row: Int[Array, "part chunk tile"]
+    n_chunks: Int[Array, " part"]  # how many chunks of a part hold cells
+    row: Int[Array, "part chunk tile"]  # position in the part's `rows` of the row that each tile belongs to
+    # `left`, `right`: rows of the factors of the other two modes, in the order of the modes. For a padded cell `right`
+    # is one past the last row, which reads as zeros.
     left: Int[Array, "part chunk tile width"]
     right: Int[Array, "part chunk tile width"]
     value: Float[Array, "part chunk tile width"]
 
 
 class ObservedCells(NamedTuple):
-    """What the sampler sees of one tensor.
+    """What the sampler sees of one tensor."""
 
-    Attributes
-    ----------
-    by_mode : three `Tiles`
-        The stored cells grouped by user, by place, and by next place or slot.
-    zero_weight : float32 or None
-        Weight w at which *every* cell of a user counts as a zero; a stored cell then has the remaining weight 1 - w.
-        None if zeros are stored as cells.
-    square_sum : float32
-        Weighted sum of squared values, for the reconstruction error.
-    total_weight : float32
-        Sum of the weights of all cells.
-    """
-
-    by_mode: tuple[Tiles, Tiles, Tiles]
+    by_mode: tuple[Tiles, Tiles, Tiles]  # the stored cells grouped by user, by place, and by next place or slot
+    # Weight w at which *every* cell of a user counts as a zero; a stored cell then has the remaining weight 1 - w. None
+    # if zeros are stored as cells.
     zero_weight: Float[Array, " user"] | None
-    square_sum: Float[Array, ""]
-    total_weight: Float[Array, ""]
+    square_sum: Float[Array, ""]  # weighted sum of squared values, for the reconstruction error
+    total_weight: Float[Array, ""]  # sum of the weights of all cells
 
 
 def observe(

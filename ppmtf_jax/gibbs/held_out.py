@@ -33,18 +33,9 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
 
     At least one positive cell of each tensor is held out. A user with too few zero cells has all of them held out.
 
-    Returns
-    -------
-    shown : CountTensors
-        The counts without the held-out positive cells. Give `observe` the held-out indices as `hidden`, so that it
-        does not draw them as zeros.
-    hidden : dict of `HeldOut`
-        The held-out cells of each tensor, positive cells first.
-
-    Raises
-    ------
-    InputError
-        A tensor has no positive cell.
+    Returns `shown`: the counts without the held-out positive cells. Give `observe` the held-out indices as `hidden`, so
+    that it does not draw them as zeros. Returns `hidden`: the held-out cells of each tensor, positive cells first.
+    Raises `InputError`: a tensor has no positive cell.
     """
     shown, hidden = {}, {}
     for order, (name, tensor) in enumerate(counts._asdict().items()):

@@ -39,14 +39,9 @@ Factors = dict[str, Array]
 
 @dataclass(frozen=True)
 class Coupling:
-    """The factors of each tensor.
+    """The factors of each tensor."""
 
-    Parameters
-    ----------
-    tensors : tuple of (tensor name, (factor of mode 0, of mode 1, of mode 2))
-        Mode 0 is the users. A factor may appear in several tensors, always with the same number of rows.
-    """
-
+    # Mode 0 is the users. A factor may appear in several tensors, always with the same number of rows.
     tensors: tuple[tuple[str, tuple[str, str, str]], ...]
 
     @property
@@ -93,23 +88,14 @@ class GibbsState(NamedTuple):
 
 
 class SweepInfo(NamedTuple):
-    """Diagnostics of one sweep.
+    """Diagnostics of one sweep."""
 
-    Attributes
-    ----------
-    square_error
-        Weighted sum of squared errors over the observed cells of each tensor. It should fall, then fluctuate.
-    log_joint
-        Log density of the tensors, the factors and their priors together. It should rise, then fluctuate.
-    square_size
-        Mean square of the entries of each factor.
-    finite
-        Whether each factor is finite, in the coupling's order. If not, its precision matrix lost definiteness.
-    """
-
+    # Weighted sum of squared errors over the observed cells of each tensor. It should fall, then fluctuate.
     square_error: dict[str, Float[Array, ""]]
+    # Log density of the tensors, the factors and their priors together. It should rise, then fluctuate.
     log_joint: Float[Array, ""]
-    square_size: dict[str, Float[Array, ""]]
+    square_size: dict[str, Float[Array, ""]]  # mean square of the entries of each factor
+    # Whether each factor is finite, in the coupling's order. If not, its precision matrix lost definiteness.
     finite: Bool[Array, " factor"]
 
 
@@ -147,14 +133,9 @@ def step(
 ) -> tuple[GibbsState, SweepInfo]:
     """One sweep: every factor's prior given the factor, eqs. (14)-(17), then every factor in turn, eqs. (18)-(21).
 
-    Parameters
-    ----------
-    key : typed key of the whole run
-        The key of the sweep is folded in from `state.sweep`, so a resumed run equals an uninterrupted one.
-    cells : `ObservedCells` of each tensor of the coupling
-    axis : str, optional
-        Inside `jax.shard_map`: the mesh axis over which the parts of the cells are split. Everything else is the same
-        on all devices.
+    `key`: the key of the sweep is folded in from `state.sweep`, so a resumed run equals an uninterrupted one. `cells`:
+    `ObservedCells` of each tensor of the coupling. `axis`: inside `jax.shard_map`: the mesh axis over which the parts
+    of the cells are split. Everything else is the same on all devices.
     """
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
@@ -188,21 +169,15 @@ def step(
 
 
 class Design(NamedTuple):
-    """Regression design of one mode of a tensor: a row of its factor is regressed on products of the other two factors.
-
-    Attributes
-    ----------
-    left, right
-        The factors of the other two modes.
-    dense
-        Gram matrix of all cells of one user; for the other modes, of one place or slot, weighted with the users'
-        weights. None if zeros are stored as cells.
-    """
+    """Regression of each row of a factor on products of the other two factors, for one mode of a tensor."""
 
     tiles: Tiles
+    # `left`, `right`: the factors of the other two modes.
     left: Float[Array, "left rank"]
     right: Float[Array, "right rank"]
     zero_weight: Float[Array, " user"] | None
+    # Gram matrix of all cells of one user; for the other modes, of one place or slot, weighted with the users' weights.
+    # None if zeros are stored as cells.
     dense: Float[Array, "rank rank"] | None
     of_users: bool
 

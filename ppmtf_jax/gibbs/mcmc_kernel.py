@@ -17,32 +17,18 @@ from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInf
 
 
 class MTFGibbsState(NamedTuple):
-    """State of a chain; any field can be collected by NumPyro's `extra_fields`.
+    """State of a chain; any field can be collected by NumPyro's `extra_fields`."""
 
-    Attributes
-    ----------
-    factors : dict of float arrays, shape (rows, rank)
-        The draw; collected always.
-    priors : dict of `FactorPrior`
-        Mean and precision of each factor's rows that the last sweep drew.
-    sweep : int scalar
-        Sweeps done.
-    log_joint : float scalar
-        Log density of the tensors, the factors and their priors. Always collected. NaN before the first sweep.
-    rmse : dict of float scalars
-        Weighted root mean square error over the observed cells of each tensor. NaN before the first sweep.
-    finite : bool scalar
-        Whether all factors are finite. Always collected.
-    rng_key : key of the whole chain; each sweep folds its number in
-    """
-
-    factors: dict[str, Array]
-    priors: dict[str, FactorPrior]
-    sweep: Int[Array, "*chain"]
+    factors: dict[str, Array]  # the draw; collected always; shape (rows, rank)
+    priors: dict[str, FactorPrior]  # mean and precision of each factor's rows that the last sweep drew
+    sweep: Int[Array, "*chain"]  # sweeps done
+    # Log density of the tensors, the factors and their priors. Always collected. NaN before the first sweep.
     log_joint: Float[Array, "*chain"]
+    # Weighted root mean square error over the observed cells of each tensor. NaN before the first sweep.
     rmse: dict[str, Float[Array, "*chain"]]
+    # Whether all factors are finite. Always collected.
     finite: Bool[Array, "*chain"]
-    rng_key: Array
+    rng_key: Array  # key of the whole chain; each sweep folds its number in
 
 
 class MTFGibbs(MCMCKernel):
@@ -118,14 +104,8 @@ class MTFGibbs(MCMCKernel):
     ) -> MTFGibbsState:
         """State before the first sweep, of one chain or, for an array of keys, of several chains.
 
-        Parameters
-        ----------
-        num_warmup
-            Ignored: nothing is adapted.
-        init_params
-            Initial factors in place of uniform ones, each (rows, rank), with a leading chain axis for several chains.
-        model_args
-            The observed cells and nothing else.
+        `num_warmup`: ignored: nothing is adapted. `init_params`: initial factors in place of uniform ones, each (rows,
+        rank), with a leading chain axis for several chains. `model_args`: the observed cells and nothing else.
         """
         self._check_cells(model_args, model_kwargs)
         keys = _typed(rng_key)

@@ -19,26 +19,18 @@ TITLES: dict[Kind, str] = {
 class Quantity(NamedTuple):
     """A quantity that is recorded after each sweep; `str` gives a short name, for columns of files.
 
-    Attributes
-    ----------
-    kind : str
-        log_joint; rmse: weighted root mean square error over the observed cells of a tensor; size: mean square of the
-        entries of a factor; held_out: root mean square error of a draw at the held-out cells of a tensor;
-        held_out_average: the same error of the average of all draws so far; cell: prediction of one held-out cell.
-    of : str
-        The tensor or the factor; empty for log_joint.
-    number : int or None
-        Number of the held-out cell.
-
     Examples
     --------
     >>> str(Quantity("cell", "visits", 3)), Quantity("size", "next_place").title
     ('cell_visits_3', 'mean square of next_place')
     """
 
+    # log_joint; rmse: weighted root mean square error over the observed cells of a tensor; size: mean square of the
+    # entries of a factor; held_out: root mean square error of a draw at the held-out cells of a tensor;
+    # held_out_average: the same error of the average of all draws so far; cell: prediction of one held-out cell.
     kind: Kind
-    of: str = ""
-    number: int | None = None
+    of: str = ""  # the tensor or the factor; empty for log_joint
+    number: int | None = None  # number of the held-out cell
 
     @property
     def title(self) -> str:

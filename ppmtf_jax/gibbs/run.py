@@ -65,24 +65,12 @@ class Checkpoints(Settings, subject="checkpoints"):
 
 
 class GibbsResult(NamedTuple):
-    """Result of a run.
+    """Result of a run."""
 
-    Attributes
-    ----------
-    state : GibbsState
-        After the last sweep; every array has a leading chain axis.
-    draws : dict of float32 arrays, shape (chains, kept, rows, rank)
-        The kept factors, or what `kept_of` made of them.
-    kept_sweeps : int array, shape (kept,)
-        Number of the sweep after which each draw was kept.
-    trace : dict of float arrays, shape (chains, sweeps)
-        The quantities of `watched` after each sweep.
-    """
-
-    state: GibbsState
-    draws: dict[str, np.ndarray]
-    kept_sweeps: np.ndarray
-    trace: dict[Quantity, np.ndarray]
+    state: GibbsState  # after the last sweep; every array has a leading chain axis
+    draws: dict[str, np.ndarray]  # the kept factors, or what `kept_of` made of them; shape (chains, kept, rows, rank)
+    kept_sweeps: np.ndarray  # number of the sweep after which each draw was kept; shape (kept,)
+    trace: dict[Quantity, np.ndarray]  # the quantities of `watched` after each sweep; shape (chains, sweeps)
 
 
 def watched(coupling: Coupling) -> list[Quantity]:

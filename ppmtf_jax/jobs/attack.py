@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,16 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.limits import MAX_ETA
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
-from ppmtf_jax.privacy.statement import STATEMENT_JSON
-from ppmtf_jax.runtime.files import check_output_file, remove, write_text
+from ppmtf_jax.runtime.files import PathLike, check_output_file, has_mark, remove, write_text
+from ppmtf_jax.runtime.folders import STATEMENT_JSON
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 REPORT = "ppmtf attack"
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 KEY_NEEDED = "Without the key, nobody knows who made which trace, and so whether the attack is right"
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,23 +147,13 @@ def attack_membership(
 ) -> MembershipReport:
     """Attack traces by membership inference, to find who was in the training data.
 
-    Parameters
-    ----------
-    synthetic : path
-        Synthetic traces, or a release; its statement says how it was made and tested.
-    train, test : paths
-        Trace sets of the training users, and of others.
-    model : path, optional
-        The model that made the synthetic traces; a release needs none.
-    attacks : sequence of str, optional
-        Names, each with settings if wanted. By default the likelihood ratio, the density ratio of both kinds, and
-        shadow models if it is known how the traces were made. If attacks are named, shadow models are trained only if a
-        model is given.
-    fast : bool
-        Leave out shadow models, which take longest and find most.
-    json_file : path, optional
-        File for the numbers. It names the users who are most exposed; only you can read it. The results of finished
-        shadow models lie beside it until all is done: the same call continues from them if the attack is stopped.
+    `synthetic`: synthetic traces, or a release; its statement says how it was made and tested. `train`, `test`: trace
+    sets of the training users, and of others. `model`: the model that made the synthetic traces; a release needs none.
+    `attacks`: names, each with settings if wanted. By default the likelihood ratio, the density ratio of both kinds,
+    and shadow models if it is known how the traces were made. If attacks are named, shadow models are trained only if a
+    model is given. `fast`: leave out shadow models, which take longest and find most. `json_file`: file for the
+    numbers. It names the users who are most exposed; only you can read it. The results of finished shadow models lie
+    beside it until all is done: the same call continues from them if the attack is stopped.
     """
     _check_outputs(json_file, picture, overwrite)
     training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
@@ -277,15 +266,6 @@ def attack_by_points(
     if json_file is not None:
         write_text(json_file, json.dumps({"made_by": REPORT, "seed": seed, **found}, indent=1) + "\n")
     return found
-
-
-def is_attack_report(path: Path) -> bool:
-    """Whether this program wrote the file as a report of attacks."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.get("made_by") == REPORT
 
 
 def _check_outputs(json_file: PathLike | None, picture: PathLike | None, overwrite: bool) -> None:

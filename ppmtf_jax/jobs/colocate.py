@@ -50,19 +50,9 @@ def colocate_traces(
     A draw spends privacy budget even if the run fails: the ledger (see `ledger_of`) records every loss before its noise
     is drawn, a repeated run adds to it, and the statement counts everything in it.
 
-    Parameters
-    ----------
-    train : path
-        Trace set with friendships.
-    out : path
-        Gets a trace set, privacy.json and PRIVACY.txt, and no seed.
-    settings : ColocationSettings, optional
-    model : path, optional
-        Model to complete traces with, in place of TPM under differential privacy.
-    noise : NoiseSource, optional
-        By default `SecureNoise`. With any other noise the statement says that the traces are not private.
-    seed : int or Seed, optional
-        For all draws except the noise.
+    `train`: trace set with friendships. `out`: gets a trace set, privacy.json and PRIVACY.txt, and no seed. `model`:
+    model to complete traces with, in place of TPM under differential privacy. `noise`: by default `SecureNoise`. With
+    any other noise the statement says that the traces are not private. `seed`: for all draws except the noise.
     """
     inputs = [train] if model is None else [train, model]
     check_output_folder(out, FRIENDS, overwrite=overwrite, inputs=inputs)

@@ -111,19 +111,12 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Compared:
-    """The results of `compare`.
+    """The results of `compare`."""
 
-    Parameters
-    ----------
-    cells : dict of (str, int) to Evaluation
-        By name of the candidate and seed. Columns: "all" traces; "passed" if some, but not all, passed the test;
-        training and uniform. The rows are metrics and `COSTS`.
-    refused : dict of str to str
-        Candidates that cannot be fitted to these data, and why.
-    """
-
+    # By name of the candidate and seed. Columns: "all" traces; "passed" if some, but not all, passed the test; training
+    # and uniform. The rows are metrics and `COSTS`.
     cells: dict[tuple[str, int], Evaluation]
-    refused: dict[str, str]
+    refused: dict[str, str]  # candidates that cannot be fitted to these data, and why
 
     @property
     def table(self) -> pd.DataFrame:

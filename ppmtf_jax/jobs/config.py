@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +13,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.settings import EvaluationSettings
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.privacy.release import ReleaseSettings
+from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.settings import accepted_types, build_settings
 from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
@@ -30,32 +30,24 @@ TABLES = {
 
 @dataclass(frozen=True)
 class JobConfig:
-    """A whole job: what to import, how to fit and test, and where to write.
-
-    Parameters
-    ----------
-    importing : the data set's settings
-    fitting : the synthesizer's settings
-    seed : int or None
-        None: drawn from the operating system before the first step, and kept with the private files.
-    compared : dict of str to settings
-        Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
-    """
+    """A whole job: what to import, how to fit and test, and where to write."""
 
     out: Path
     source: str
     importing: Any
-    fitting: Any
+    fitting: Any  # the synthesizer's settings
     system: str = DEFAULT_SYSTEM
+    # None: drawn from the operating system before the first step, and kept with the private files.
     seed: int | None = None
     synthesizing: SynthesisSettings = SynthesisSettings()
     testing: PrivacyTestSettings = PrivacyTestSettings()
     releasing: ReleaseSettings = ReleaseSettings()
     evaluating: EvaluationSettings = EvaluationSettings()
+    # Other synthesizers, by name. They are fitted to the same data, and their traces are tested in the same way.
     compared: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def load(cls, file: str | os.PathLike[str]) -> JobConfig:
+    def load(cls, file: PathLike) -> JobConfig:
         """Read a TOML file; all that is wrong with it is listed in one `InputError`.
 
         Paths in it are relative to the file; `out` is by default the file's name without its suffix.

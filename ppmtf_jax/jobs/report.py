@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -21,9 +20,8 @@ from ppmtf_jax.jobs.runner import METRICS_FILE
 from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import lineage_of_key
-from ppmtf_jax.privacy.statement import STATEMENT_JSON
-from ppmtf_jax.runtime.files import check_output_file, write_text
-from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.runtime.files import PathLike, check_output_file, write_text
+from ppmtf_jax.runtime.folders import STATEMENT_JSON, read_marker
 from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, check_belong_together, column_of
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 
@@ -33,7 +31,6 @@ PARAMETERS = ("k", "eta", "noise_epsilon", "precision")
 """Settings of the privacy test that are in both statements and verdicts."""
 
 Say = Callable[[str], None]
-PathLike = str | os.PathLike[str]
 
 
 def report_run(
@@ -50,22 +47,11 @@ def report_run(
     It needs real traces (`private/data`) and synthetic ones (`release`, or else `private/synthetic`). Where other
     things are missing, the page says so.
 
-    Parameters
-    ----------
-    run : path
-        Folder of a job.
-    out : path, optional
-        By default `report.html` in the private folder of the job.
-    settings : ReportSettings, optional
-    say : function of a str
-        Is told which section is made, and how long the shadow models of the attack on membership take. Finished shadow
-        models are kept in the private folder of the job, so that a report that was stopped goes on from there.
-
-    Raises
-    ------
-    InputError
-        It is no folder of a job, or things in it are of different runs; or `out` would be in a release, is something
-        else, or cannot be written.
+    `run`: folder of a job. `out`: by default `report.html` in the private folder of the job. `say`: is told which
+    section is made, and how long the shadow models of the attack on membership take. Finished shadow models are kept in
+    the private folder of the job, so that a report that was stopped goes on from there. Raises `InputError`: it is no
+    folder of a job, or things in it are of different runs; or `out` would be in a release, is something else, or cannot
+    be written.
     """
     folder = Path(run)
     private = folder / "private"
@@ -75,7 +61,7 @@ def report_run(
         missing = ", ".join(f"private/{name}" for name in absent)
         way_out = "Make one with `ppmtf run` or `ppmtf demo`"
         raise InputError(str(folder), [Problem("a folder of a job", f"no {missing}", way_out=way_out)])
-    check_output_file(page, overwrite=overwrite, is_ours=_is_own, what="an earlier report")
+    check_output_file(page, overwrite=overwrite, is_ours=is_report, what="an earlier report")
     data = load_report_data(folder, settings or ReportSettings(), progress=progress)
     if not data.settings.fast:
         scores = shadow_scores(data, private / "shadows.npz", progress=progress, say=say)
@@ -88,10 +74,8 @@ def report_run(
 def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool = False) -> ReportData:
     """What the folder of a job has for a report.
 
-    Raises
-    ------
-    InputError
-        Things are of different runs, such as verdicts that were made again after the release: the page would mix them.
+    Raises `InputError`: things are of different runs, such as verdicts that were made again after the release: the page
+    would mix them.
     """
     private, release, key = folder / "private", folder / "release", folder / "private" / "key"
     train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))
@@ -213,10 +197,3 @@ def _statement(release: Path) -> dict[str, Any] | None:
         problem = Problem("a readable statement", type(error).__name__, way_out="Release the traces again")
         raise InputError(str(file), [problem]) from error
     return content if isinstance(content, dict) else None
-
-
-def _is_own(path: Path) -> bool:
-    try:
-        return is_report(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False

@@ -79,10 +79,7 @@ class JobResult:
 def run(config: JobConfig, *, progress: bool = False, say: Callable[[str], None] = lambda _: None) -> JobResult:
     """Do all steps of a job that are not done yet; `say` is told what happens.
 
-    Raises
-    ------
-    InputError
-        The input is wrong, the disk is full, or another process works on the same folder.
+    Raises `InputError`: the input is wrong, the disk is full, or another process works on the same folder.
     """
     stamps = config.out / "private" / STAMPS
     make_private(stamps.parent)

@@ -257,20 +257,11 @@ def evaluate_traces(
 ) -> Evaluation:
     """Measure utility and privacy of synthetic or released traces.
 
-    Parameters
-    ----------
-    synthetic : path
-        Synthetic traces, or a release.
-    train, test : paths
-        Trace sets of the model's users and of other users. Traces that were made from another training set are refused.
-    key : path, optional
-        The key of the release: the attacks need to know the user of each trace.
-    verdicts : path, optional
-        Verdicts on synthetic traces: adds a column with the traces that passed.
-    json_file : path, optional
-        Where to write the numbers as well.
-    show : function of an Evaluation
-        Is called before the file is written, so that a full disk does not lose the numbers.
+    `synthetic`: synthetic traces, or a release. `train`, `test`: trace sets of the model's users and of other users.
+    Traces that were made from another training set are refused. `key`: of the release, because the attacks need to know
+    the user of each trace. `verdicts`: verdicts on synthetic traces: adds a column with the traces that passed.
+    `json_file`: where to write the numbers as well. `show`: is called before the file is written, so that a full disk
+    does not lose the numbers.
     """
     chosen = settings or EvaluationSettings()
     if json_file is not None:

@@ -114,15 +114,8 @@ class Accountant:
     ) -> float:
         """Write a loss into the ledger; call this before the noise is drawn.
 
-        Returns
-        -------
-        float
-            The epsilon for the mechanism: the largest float that is not above the amount in the ledger.
-
-        Raises
-        ------
-        InputError
-            The loss is impossible, or more than what remains. Then nothing is spent.
+        Returns the epsilon for the mechanism: the largest float that is not above the amount in the ledger. Raises
+        `InputError`: the loss is impossible, or more than what remains. Then nothing is spent.
         """
         loss = exact_loss(mechanism, epsilon, delta)
         problems: list[Problem | str] = []

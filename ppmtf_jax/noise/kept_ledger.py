@@ -17,26 +17,16 @@ from typing import Any, NamedTuple
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.noise.accountant import NO_LOSS, Loss, Spending
-from ppmtf_jax.runtime.files import append_text, read_own
+from ppmtf_jax.runtime.files import PathLike, append_text, read_own
 from ppmtf_jax.streams import Seed
 
 
 class EarlierRuns(NamedTuple):
-    """What earlier runs spent.
+    """What earlier runs spent."""
 
-    Attributes
-    ----------
-    n : int
-        Number of runs that drew noise.
-    loss : Loss
-        The sum over these runs.
-    bounded : bool
-        Whether the sum bounds what the runs reveal about a user, under the relation of this run.
-    """
-
-    n: int
-    loss: Loss
-    bounded: bool
+    n: int  # number of runs that drew noise
+    loss: Loss  # the sum over these runs
+    bounded: bool  # whether the sum bounds what the runs reveal about a user, under the relation of this run
 
 
 NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)
@@ -70,7 +60,7 @@ class KeptLedger:
     EarlierRuns(n=1, loss=Loss(epsilon=Fraction(1, 10), delta=Fraction(0, 1)), bounded=True)
     """
 
-    def __init__(self, path: str | os.PathLike[str], seed: Seed, *, bounded: bool):
+    def __init__(self, path: PathLike, seed: Seed, *, bounded: bool):
         self.path, self.run, self.seed, self.bounded = Path(path), uuid.uuid4().hex, seed, bounded
         self._has_begun = False
         list(self._lines())

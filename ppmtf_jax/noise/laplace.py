@@ -36,23 +36,9 @@ def add_laplace(values: Values, sensitivity: int | float, epsilon: int | float) 
     `sensitivity` must hold for the floats themselves: if they were computed with rounding, the rounding counts too.
     Whole numbers, counted and scaled exactly, avoid this problem and are twice as fast.
 
-    Parameters
-    ----------
-    values : int, float, or array of either, of any shape
-    sensitivity : int or float
-        Above 0; for whole numbers a whole number.
-    epsilon : float
-
-    Returns
-    -------
-    int, float, int64 or float64 array, of the shape of `values`
-
-    Raises
-    ------
-    InputError
-        Epsilon or the sensitivity would give no protection, or a value is not finite.
-    NumericalError
-        By its own map the noise costs more than epsilon. Nothing was drawn.
+    The result has the shape of `values`. `sensitivity`: above 0; for whole numbers a whole number. Raises `InputError`:
+    epsilon or the sensitivity would give no protection, or a value is not finite. Raises `NumericalError`: by its own
+    map the noise costs more than epsilon. Nothing was drawn.
 
     Examples
     --------

@@ -35,19 +35,12 @@ class Hierarchy:
     """A tree whose leaves have counts, such as all places, categories, sub-categories and places.
 
     Build it with `of_paths`.
-
-    Parameters
-    ----------
-    parent : int array, shape (nodes,)
-        The node above each node, -1 for the root. The root comes first, every other node after its parent, and the
-        leaves come last, in the order of the counts.
-    depth : int array, shape (nodes,)
-        Number of steps from the root.
-    n_leaves : int
     """
 
+    # The node above each node, -1 for the root. The root comes first, every other node after its parent, and the leaves
+    # come last, in the order of the counts.
     parent: Int[np.ndarray, " node"]
-    depth: Int[np.ndarray, " node"]
+    depth: Int[np.ndarray, " node"]  # number of steps from the root
     n_leaves: int
 
     @classmethod
@@ -57,10 +50,7 @@ class Hierarchy:
         Paths may differ in length, and a category may have both leaves and sub-categories. Equal names below different
         categories are different nodes.
 
-        Raises
-        ------
-        InputError
-            There is no path, or a category has no name (None, NaN, NA or an empty text).
+        Raises `InputError`: there is no path, or a category has no name (None, NaN, NA or an empty text).
 
         Examples
         --------
@@ -182,23 +172,10 @@ def noisy_counts(
     of the counts by s in all consists of s changes by 1. So the sum of |change| / scale is at most epsilon, and it
     bounds the change of the log-probability of all noisy coefficients together.
 
-    Parameters
-    ----------
-    sensitivity : int
-        At least 1.
-    noise : NoiseSource
-        By default `SecureNoise`.
-
-    Returns
-    -------
-    float array, shape (..., leaves)
-        Counts may be negative. `Hierarchy.sums` adds them up by category. Do this before you set negative counts to 0:
-        afterwards the sums have a bias that is many times their noise, because single counts have wide noise.
-
-    Raises
-    ------
-    InputError
-        The counts do not fit the hierarchy's leaves, or epsilon or the sensitivity would give no protection.
+    `sensitivity`: at least 1. `noise`: by default `SecureNoise`. The noisy counts may be negative. `Hierarchy.sums`
+    adds them up by category. Do this before you set negative counts to 0: afterwards the sums have a bias that is many
+    times their noise, because single counts have wide noise. Raises `InputError`: the counts do not fit the hierarchy's
+    leaves, or epsilon or the sensitivity would give no protection.
 
     Examples
     --------

@@ -17,12 +17,7 @@ How to read it
 def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     """A data sheet made from the release alone, so that it reveals nothing more about the training data.
 
-    Parameters
-    ----------
-    traces : Traces
-        The released traces.
-    statement : dict
-        The statement of the release, see `release_statement.privacy_statement`.
+    `traces`: the released traces. `statement`: the statement of the release, see `release_statement.privacy_statement`.
 
     References
     ----------

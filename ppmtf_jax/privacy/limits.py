@@ -101,36 +101,21 @@ class Limit:
     something leaks, and it may be much. *Not known*: the lower end is not above a guess, so too few people were
     attacked. Neither a larger leak nor fewer people ever give a better light.
 
-    Parameters
-    ----------
-    name : str
-        A short name, as in a table of limits.
-    sentence : str
-        What the number says, with `{value}` in its place.
-    good, fair : float
-        The largest upper ends of the interval.
-    reason : str
-        Why the limits have these values.
-    guess : float
-        The number that chance alone gives.
-    of_whom : str
-        The people of whom more are needed if the status is not known.
-    interval : callable
-        Gives the ends of the 95 % interval from a number and the number of people behind it.
-
     Examples
     --------
     >>> MEMBERSHIP_AUC.judge(0.53, people=1000).status.word, MEMBERSHIP_AUC.judge(0.7, people=8).status.word
     ('Good', 'Not known')
     """
 
-    name: str
-    sentence: str
+    name: str  # a short name, as in a table of limits
+    sentence: str  # what the number says, with `{value}` in its place
+    # `good`, `fair`: the largest upper ends of the interval.
     good: float
     fair: float
-    reason: str
-    guess: float = 0.0
-    of_whom: str = "people"
+    reason: str  # why the limits have these values
+    guess: float = 0.0  # the number that chance alone gives
+    of_whom: str = "people"  # the people of whom more are needed if the status is not known
+    # Gives the ends of the 95 % interval from a number and the number of people behind it.
     interval: Callable[[Number, Number], tuple[float, float]] = field(default=share_interval, repr=False)
 
     def judge(
@@ -142,16 +127,9 @@ class Limit:
     ) -> Judgement:
         """Which light a number gets.
 
-        Parameters
-        ----------
-        value : float
-            From 0 to 1, or NaN if it is not known.
-        people : float
-            Number of people behind it. Count people, because traces of one person are not independent.
-        interval : pair of floats, optional
-            A 95 % interval from another method, such as a bootstrap. At each end the wider of both counts.
-        guess : float, optional
-            The number that chance alone gives, if it depends on the data.
+        `value`: from 0 to 1, or NaN if it is not known. `people`: number of people behind it. Count people, because
+        traces of one person are not independent. `interval`: a 95 % interval from another method, such as a bootstrap.
+        At each end the wider of both counts. `guess`: the number that chance alone gives, if it depends on the data.
         """
         guess = self.guess if guess is None else guess
         if not (math.isfinite(value) and people > 0):
@@ -198,22 +176,16 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a limit says about a number.
-
-    Parameters
-    ----------
-    low, high : float
-        The ends of the 95 % interval of the value.
-    needed : int, optional
-        If the status is not known: about how many people would be needed. None if this cannot be estimated.
-    """
+    """What a limit says about a number."""
 
     limit: Limit
     status: Status
     value: Number
+    # `low`, `high`: the ends of the 95 % interval of the value.
     low: Number
     high: Number
     guess: Number
+    # If the status is not known: about how many people would be needed. None if this cannot be estimated.
     needed: int | None = None
 
     @property

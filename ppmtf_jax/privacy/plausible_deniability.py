@@ -9,7 +9,6 @@ and several traces of the same user are not covered.
 from __future__ import annotations
 
 import math
-import os
 import sys
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, fields
@@ -31,6 +30,7 @@ from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
 from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
+from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import VERDICTS, Lineage, digest_of
 from ppmtf_jax.runtime.memory import require_memory
@@ -200,7 +200,7 @@ class PlausibleDeniability:
         users = self.users_per_place
         return None if users is None else int(users[users > 0].min())
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
+    def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a folder of verdicts, which only its owner may read: it shows which traces were withheld."""
         about = {
             **{name: getattr(self, name) for name in ABOUT},
@@ -215,7 +215,7 @@ class PlausibleDeniability:
             write_table(partial / VERDICTS_FILE, self.table)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> PlausibleDeniability:
+    def load(cls, folder: PathLike) -> PlausibleDeniability:
         """Read a folder of verdicts; `InputError` if it is something else, or was changed."""
         about = marked(folder, VERDICTS, way_out="Make it with `ppmtf test`").about
         absent = [name for name in ABOUT if name not in about]

@@ -60,22 +60,11 @@ def count_plausible_users(
     Verifiers of the input user's class count without a comparison: equal likelihoods lie in one bin, and rounding must
     not separate them. For every other class, one user is compared for all its verifiers.
 
-    Parameters
-    ----------
-    verifiers : int array, shape (verifiers,)
-        Distinct users.
-    own : float array, shape (traces,)
-        Log-likelihood of each trace under its input user.
-    stop_at : int array, shape (traces,), optional
-        Where to stop counting. By default all verifiers are compared.
-
-    Returns
-    -------
-    plausible_users : int array, shape (traces,)
-        At most `stop_at`; the input user counts.
-    verifiers : int array, shape (traces,)
-        How many verifiers were compared: all verifiers of the classes in the rounds until the trace left the test. A
-        round has `CLASSES_IN_A_ROUND` classes, and the largest classes come first. 0 if the own class was enough.
+    `verifiers`: distinct users. `own`: log-likelihood of each trace under its input user. `stop_at`: where to stop
+    counting. By default all verifiers are compared. Returns `plausible_users`: at most `stop_at`; the input user
+    counts. Returns `verifiers`: how many verifiers were compared: all verifiers of the classes in the rounds until the
+    trace left the test. A round has `CLASSES_IN_A_ROUND` classes, and the largest classes come first. 0 if the own
+    class was enough.
     """
     own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at

@@ -62,15 +62,8 @@ class Budgets(NamedTuple):
 def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
     """The differential privacy of one trace whose input user was drawn at random: Theorem 1, see the module.
 
-    Parameters
-    ----------
-    k, eta, noise_epsilon
-        As in `PrivacyTestSettings`.
-
-    Raises
-    ------
-    InputError
-        They are not possible parameters of a test.
+    `k`, `eta`, `noise_epsilon`: as in `PrivacyTestSettings`. Raises `InputError`: they are not possible parameters of a
+    test.
 
     Examples
     --------

@@ -19,6 +19,7 @@ import pandas as pd
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
@@ -27,16 +28,15 @@ from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.limits import MIN_USERS_PER_PLACE
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release_statement import privacy_statement, statement_text
-from ppmtf_jax.privacy.statement import write_statement
-from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import (
     Paths,
     check_output_folder,
-    checksum,
-    files_below,
+    content_digest,
     marked,
     output_folder,
     read_marker,
+    write_statement,
 )
 from ppmtf_jax.runtime.lineage import SYNTHETIC_TRACES, Lineage, digest_of
 from ppmtf_jax.settings import Count, Settings, chosen_settings
@@ -171,8 +171,8 @@ def make_release(
 
 def save_release(
     release: Release,
-    folder: str | os.PathLike[str],
-    key_folder: str | os.PathLike[str],
+    folder: PathLike,
+    key_folder: PathLike,
     *,
     overwrite: bool = False,
     inputs: Paths = (),
@@ -199,12 +199,12 @@ def save_release(
         release.traces.write_into(partial)
         write_statement(partial, release.statement, statement_text(release.statement))
         write_text(partial / DATASHEET, datasheet_text(release.traces, release.statement) + "\n")
-        about["release"] = digest_of({name: checksum(partial / name) for name in files_below(partial)})
+        about["release"] = content_digest(partial)
         with output_folder(key_folder, RELEASE_KEY, about=about, overwrite=overwrite, inputs=inputs) as partial_key:
             write_table(partial_key / KEY_FILE, release.key)
 
 
-def is_release(folder: str | os.PathLike[str]) -> bool:
+def is_release(folder: PathLike) -> bool:
     """Whether a folder is a release; `InputError` if it was one, and files were changed or added."""
     marker = read_marker(folder)
     if marker is None or marker.kind != RELEASE:
@@ -213,20 +213,12 @@ def is_release(folder: str | os.PathLike[str]) -> bool:
     return True
 
 
-def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[str], like: Traces) -> Traces:
+def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
     """Released traces with the users and trace numbers that they were made from, which makes them secret again.
 
-    Parameters
-    ----------
-    folder, key_folder : path
-        A release and its key.
-    like : Traces
-        The training traces. The result has their order of places.
-
-    Raises
-    ------
-    InputError
-        A folder is of another kind or was changed, the key belongs to another release, or the places are different.
+    `folder`, `key_folder`: a release and its key. `like`: the training traces. The result has their order of places.
+    Raises `InputError`: a folder is of another kind or was changed, the key belongs to another release, or the places
+    are different.
     """
     files = marked(folder, RELEASE, way_out="Give a folder that `ppmtf release` made", alone=True).files
     if _about_key(key_folder).get("release") != digest_of(files):
@@ -241,22 +233,19 @@ def load_with_key(folder: str | os.PathLike[str], key_folder: str | os.PathLike[
     return Traces.from_frame(frame, like.places, released.time_grid, subject=str(folder))
 
 
-def lineage_of_key(key_folder: str | os.PathLike[str]) -> Lineage:
+def lineage_of_key(key_folder: PathLike) -> Lineage:
     """What the release of a key was made from; `load_with_key` checks that key and release belong together."""
     return _about_key(key_folder)["made_from"]
 
 
-def _about_key(key_folder: str | os.PathLike[str]) -> dict[str, Any]:
+def _about_key(key_folder: PathLike) -> dict[str, Any]:
     return marked(key_folder, RELEASE_KEY, way_out="Give the key that was written with the release").about
 
 
 def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
     """Check that the verdicts belong to exactly these traces.
 
-    Raises
-    ------
-    InputError
-        They belong to traces of another model or draw, or to other traces of the same draw.
+    Raises `InputError`: they belong to traces of another model or draw, or to other traces of the same draw.
     """
 
     def check(is_right: bool, expected: str, found: str) -> None:
@@ -289,7 +278,7 @@ def _fresh_numbers(user: np.ndarray, together: bool, seed: int) -> tuple[np.ndar
     order = order[np.argsort(number[order], kind="stable")]
     number = number[order]
     # Traces are counted anew, because gaps in their numbers would show the withheld ones.
-    return number, np.arange(len(number)) - np.searchsorted(number, number), order
+    return number, rank_in_run(number), order
 
 
 def _in_order(places: PlaceTable, order: np.ndarray) -> PlaceTable:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.semantics.seed_traces import SeedTraces
@@ -50,16 +51,10 @@ class SemanticTestSettings(Settings, subject="semantic test"):
 
 @dataclass(frozen=True, eq=False)
 class SemanticVerdicts:
-    """Outcome of the semantic test.
-
-    Parameters
-    ----------
-    settings : SemanticTestSettings
-    table : DataFrame
-        One row for each trace, in the order of `Traces.trace_table`. `plausible_users` counts the input user.
-    """
+    """Outcome of the semantic test."""
 
     settings: SemanticTestSettings
+    # One row for each trace, in the order of `Traces.trace_table`. `plausible_users` counts the input user.
     table: pd.DataFrame
 
     @property
@@ -85,21 +80,10 @@ def semantic_privacy_test(
     If a user has several periods, (1) and (2) use the one that is most similar to the trace, and (3) uses her visits
     in all periods.
 
-    Parameters
-    ----------
-    model : FittedModel
-    train : Traces
-        The training traces of the model, without gaps.
-    synthetic : Traces
-        What `synthesize` made from this very model, or a part of it.
-    settings : SemanticTestSettings, optional
-    **named_settings
-        Settings by name, in place of `settings`: `semantic_privacy_test(model, train, synthetic, k=20)`.
-
-    Raises
-    ------
-    InputError
-        The model did not make the traces, or has other users or places than `train`; or `train` has missing events.
+    `train`: the training traces of the model, without gaps. `synthetic`: what `synthesize` made from this very model,
+    or a part of it. `**named_settings`: settings by name, in place of `settings`: `semantic_privacy_test(model, train,
+    synthetic, k=20)`. Raises `InputError`: the model did not make the traces, or has other users or places than
+    `train`; or `train` has missing events.
 
     Examples
     --------
@@ -148,7 +132,7 @@ def _likeness_to_own(
     n_seeds = seeds.seeds_per_user[users]
     trace = np.repeat(np.arange(len(users)), n_seeds)
     first_pair = np.cumsum(n_seeds) - n_seeds
-    seed = np.searchsorted(seeds.user, users)[trace] + np.arange(len(trace)) - first_pair[trace]
+    seed = joined_ranges(np.searchsorted(seeds.user, users), n_seeds)
     same_time = (places[trace] == seeds.place[seed]).mean(axis=1)
     same_place = np.empty(len(trace))
     for rows in _in_blocks(len(trace), seeds.n_places):

@@ -6,14 +6,10 @@ as privacy.json, and for people as PRIVACY.txt.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from ppmtf_jax.runtime.files import write_text
-
-STATEMENT_FORMAT, STATEMENT_JSON, STATEMENT_TEXT = 1, "privacy.json", "PRIVACY.txt"
+STATEMENT_FORMAT = 1
 WIDTH = 100
 
 Section = str | tuple[str, str | list[str]]
@@ -41,9 +37,3 @@ def protected(statement: dict[str, Any]) -> Section:
 def not_protected(statement: dict[str, Any]) -> Section:
     """The section on what is not protected."""
     return "Not protected:", statement["not_protected"]
-
-
-def write_statement(folder: Path, statement: dict[str, Any], text: str) -> None:
-    """Write a statement into a folder, for programs and for people."""
-    write_text(folder / STATEMENT_JSON, json.dumps(statement, indent=1) + "\n")
-    write_text(folder / STATEMENT_TEXT, text + "\n")

@@ -19,10 +19,7 @@ def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
 
     Refuses arrays of other names, compressed arrays, and arrays longer or shorter than their header says.
 
-    Raises
-    ------
-    OSError, ValueError, zipfile.BadZipFile
-        The file is no such file.
+    Raises `OSError`, `ValueError` or `zipfile.BadZipFile`: the file is no such file.
     """
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}

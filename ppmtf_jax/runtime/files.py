@@ -90,10 +90,11 @@ def has_mark(path: Path, mark: bytes) -> bool:
 
     Start the expression with ``\A`` where a file of somebody else could contain the same text further on.
     """
-    with path.open("rb") as stream:
+    with suppress(OSError), path.open("rb") as stream:  # a file that cannot be read is not ours
         begin = stream.read(SEARCHED_BYTES)
         stream.seek(max(0, path.stat().st_size - SEARCHED_BYTES))
         return any(re.search(mark, part) for part in (begin, stream.read()))
+    return False
 
 
 def name_taken(path: Path) -> InputError:

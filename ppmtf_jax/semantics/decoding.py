@@ -96,11 +96,8 @@ def semantic_seed(
     stay the further instants that the seed stays at its new place. Then the seed's own place is removed at each instant
     with probability `remove_true_prob`. If no place is left, all are allowed.
 
-    Parameters
-    ----------
-    as_published : bool
-        As the published program does: d counts to the seed's next change of place, and no place joins if that change
-        stays within a cluster; the places that join have the lowest numbers, in place of random ones.
+    `as_published`: as the published program does: d counts to the seed's next change of place, and no place joins if
+    that change stays within a cluster; the places that join have the lowest numbers, in place of random ones.
     """
     of_places, of_removal = jax.random.split(key)
     cluster, n_instants = classes.cluster[seed], len(seed)

@@ -28,15 +28,7 @@ def cluster_places(
     starts assigns places to the most similar of random seed places; then single places move to the cluster that lowers
     the criterion most, until no move lowers it. The best start wins.
 
-    Parameters
-    ----------
-    similarity : float array, shape (places, places)
-        Symmetric and positive.
-
-    Raises
-    ------
-    InputError
-        More clusters than places, or none.
+    `similarity`: symmetric and positive. Raises `InputError`: more clusters than places, or none.
     """
     n_places = len(similarity)
     if not 1 <= n_clusters <= n_places:

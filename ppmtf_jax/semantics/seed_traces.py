@@ -25,10 +25,7 @@ class SeedTraces(NamedTuple):
 
         Periods without any event, and a last incomplete period of the grid, are left out.
 
-        Raises
-        ------
-        InputError
-            A period has some events, but not all, or a user has no whole period.
+        Raises `InputError`: a period has some events, but not all, or a user has no whole period.
         """
         length = train.time_grid.period
         n_periods = train.time_grid.n_instants // length

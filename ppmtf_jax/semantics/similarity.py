@@ -22,26 +22,16 @@ CELLS_AT_A_TIME = 2**20
 
 
 class VisitProfiles(NamedTuple):
-    """Visit distributions of users, most visited places first.
+    """Visit distributions of users, most visited places first."""
 
-    Attributes
-    ----------
-    place : int array, shape (users, ranks)
-        Visited places by falling share (the lower index first among equals), then places without visits.
-    share : float array, shape (users, ranks)
-        Visit distribution pi at these places: (visits in a period + 0.01) / (instants + 0.01 places).
-    rank : int array, shape (users, places)
-        Inverse of `place`; of a place without visits, a number that no visited place has.
-    n_visited : int array, shape (users,)
-    background : float
-        Share of a place without visits.
-    """
-
+    # Visited places by falling share (the lower index first among equals), then places without visits.
     place: Int[np.ndarray, "user rank"]
+    # Visit distribution pi at these places: (visits in a period + 0.01) / (instants + 0.01 places).
     share: Float[np.ndarray, "user rank"]
+    # Inverse of `place`; of a place without visits, a number that no visited place has.
     rank: Int[np.ndarray, "user place"]
     n_visited: Int[np.ndarray, " user"]
-    background: float
+    background: float  # share of a place without visits
 
     @classmethod
     def of(cls, seeds: SeedTraces) -> VisitProfiles:
@@ -89,10 +79,7 @@ def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"
     maps visited places by rank, as many as the user with fewer of them has, and every other place to itself. A place
     whose own partner is taken is mapped to a place whose partner is taken too, by rank.
 
-    Returns
-    -------
-    float array, shape (places, places)
-        Symmetric, at least 1e-8.
+    The matrix is symmetric, and every entry is at least 1e-8.
     """
     n_users, n_places = len(profiles.place), profiles.n_places
     total = np.zeros(n_places**2)

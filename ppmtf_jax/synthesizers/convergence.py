@@ -32,23 +32,10 @@ def diagnose_model(
     The model's own draw is not used: a single chain cannot tell whether it has converged. Some of the counts are held
     out from the chains, so they see a little less than the model saw.
 
-    Parameters
-    ----------
-    model : FittedModel
-        Of a system that is fitted by Gibbs sampling.
-    train : Traces
-        The traces that the model was fitted to.
-    n_sweeps : int, optional
-        Sweeps of each chain, at least 20; by default as many as the model's.
-    n_chains : int
-        At least 2.
-    seed : int
-        Seed of the chains, the observed zeros and the held-out cells. Counts are trimmed as for the model.
-
-    Raises
-    ------
-    InputError
-        The system has no chains, or the traces are not those of the model.
+    `model`: of a system that is fitted by Gibbs sampling. `train`: the traces that the model was fitted to. `n_sweeps`:
+    sweeps of each chain, at least 20; by default as many as the model's. `n_chains`: at least 2. `seed`: seed of the
+    chains, the observed zeros and the held-out cells. Counts are trimmed as for the model. Raises `InputError`: the
+    system has no chains, or the traces are not those of the model.
     """
     if model.system not in COUPLINGS:
         way_out = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -15,10 +14,12 @@ import pandas as pd
 
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
+from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
 from ppmtf_jax.runtime.lineage import MODEL, TRAINING_TRACES, Lineage
 from ppmtf_jax.settings import build_settings
@@ -215,7 +216,7 @@ class FittedModel:
         drawn = np.flatnonzero(of_user)
         of_user = of_user[drawn]
         user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user)
-        number = np.arange(len(user)) - np.repeat(np.cumsum(of_user) - of_user, of_user)
+        number = rank_in_run(user)
         return Traces(
             np.repeat(user, n_instants),
             np.repeat(number.astype(np.int32), n_instants),
@@ -248,7 +249,7 @@ class FittedModel:
         """
         return replace(traces, origin=Origin(self.checksum, seed, True, self.learned_from))
 
-    def save(self, folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()) -> None:
+    def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a model folder that only its owner may read.
 
         It holds the parameters, which no privacy test covers, and the seed: keep it secret.
@@ -256,7 +257,7 @@ class FittedModel:
         write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> FittedModel:
+    def load(cls, folder: PathLike) -> FittedModel:
         """Read a model folder.
 
         Raises
@@ -273,15 +274,8 @@ class FittedModel:
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
     """User index (in the model) and places of traces that have an event at every instant of the model's grid.
 
-    Returns
-    -------
-    users : int array, shape (traces,)
-    places : int array, shape (traces, instants)
-
-    Raises
-    ------
-    InputError
-        Another grid or place table, users that the model does not know, or traces with missing events.
+    The shapes are (traces,) and (traces, instants). Raises `InputError`: another grid or
+    place table, users that the model does not know, or traces with missing events.
     """
     problems = []
     if traces.time_grid != model.time_grid:

@@ -115,13 +115,11 @@ class _Periods(NamedTuple):
 
     @classmethod
     def of(cls, traces: Traces) -> _Periods:
-        length, trace_of_event = traces.time_grid.period, traces.trace_of_event()
-        n_periods = -(-traces.time_grid.n_instants // length)
-        name, row = np.unique(trace_of_event * np.int64(n_periods) + traces.instant // length, return_inverse=True)
-        of_trace, period = np.divmod(name, n_periods)
-        user, trace = (column[of_trace] for column in traces.trace_table())
-        known = np.full((len(name), length), ABSENT, np.int32)
-        known[row, traces.instant % length] = traces.place
+        length, periods = traces.time_grid.period, traces.periods()
+        user, trace, instant = (column[periods.first] for column in (traces.user, traces.trace, traces.instant))
+        period = instant // length
+        known = np.full((len(period), length), ABSENT, np.int32)
+        known[periods.piece, periods.phase] = traces.place
         return cls(user, trace, period, period[:, None] * length + np.arange(length), known)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.runtime.arrays import read_arrays
-from ppmtf_jax.runtime.files import write_text
+from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.folders import Paths, marked, output_folder
 from ppmtf_jax.runtime.lineage import MODEL
 from ppmtf_jax.streams import check_seed
@@ -34,9 +33,7 @@ PACKAGE = __name__.partition(".")[0]
 WAY_OUT = "Fit the model again"
 
 
-def write_model(
-    fields: Mapping[str, Any], folder: str | os.PathLike[str], *, overwrite: bool = False, inputs: Paths = ()
-) -> None:
+def write_model(fields: Mapping[str, Any], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
     """Write the fields of a `FittedModel` to a model folder, see `FittedModel.save`."""
     per_place = fields["users_per_place"]
     about = {

@@ -16,20 +16,15 @@ from ppmtf_jax.trace_models.base import TraceModel
 
 
 class Claims(NamedTuple):
-    """Statements about a model's traces in a release, in addition to those that hold for all releases.
+    """Statements about a model's traces in a release, in addition to those that hold for all releases."""
 
-    Attributes
-    ----------
-    protected, not_protected : tuple of str
-        Texts without first capital letter and final full stop, such as "where the input user was at noon".
-    is_private : bool
-        Whether differential privacy protects each training user in everything that the traces reveal, except the
-        number of users. Then a release does not say that single users are unprotected, and it contains no exact
-        numbers, such as of users at a place.
-    """
-
+    # `protected`, `not_protected`: texts without first capital letter and final full stop, such as "where the input
+    # user was at noon".
     protected: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
+    # Whether differential privacy protects each training user in everything that the traces reveal, except the number
+    # of users. Then a release does not say that single users are unprotected, and it contains no exact numbers, such as
+    # of users at a place.
     is_private: bool = False
 
 

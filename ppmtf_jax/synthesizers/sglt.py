@@ -77,41 +77,31 @@ class SGLTSettings(Settings):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class SGLT(ModelOfFields):
-    """Seed traces, clusters of places, and how all users move.
+    """Seed traces, clusters of places, and how all users move."""
 
-    Parameters
-    ----------
-    seed_start : int array, shape (users + 1,)
-        Where each user's rows begin in `seed`.
-    seed : int array, shape (seeds, instants)
-        Places of the seed traces.
-    cluster, n_kept, n_joining : int arrays
-        See `semantics.decoding.SemanticClasses`.
-    transition, first : float arrays, shapes (places, places) and (places,)
-        Transition matrix of all users, and its stationary distribution.
-    remove_true_prob, randomization : float arrays, shape ()
-    joins_as_published : int array, shape ()
-        1 if places join as in the published program.
-    """
-
+    # Where each user's rows begin in `seed`.
     seed_start: Int[Array, " user1"] = field(
         metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
     )
+    # Places of the seed traces.
     seed: Int[Array, "seed instant"] = field(
         metadata=stored(lambda n: StoredArray(("seeds", n.instants), "int", 0, n.places - 1))
     )
+    # `cluster`, `n_kept`, `n_joining`: see `semantics.decoding.SemanticClasses`.
     cluster: Int[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), "int", 0, n.places - 1)))
     n_kept: Int[Array, " cluster"] = field(metadata=stored(lambda n: StoredArray(("clusters",), "int", 1, n.places)))
     n_joining: Int[Array, "distance cluster"] = field(
         metadata=stored(lambda n: StoredArray(("distances", "clusters"), "int", 0, n.places))
     )
     # Without zeros, every trace of allowed places is possible.
+    # `transition`, `first`: transition matrix of all users, and its stationary distribution.
     transition: Float[Array, "place next_place"] = field(
         metadata=stored(lambda n: StoredArray((n.places, n.places), low=TINY, high=1))
     )
     first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=TINY, high=1)))
     remove_true_prob: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
     randomization: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=1)))
+    # 1 if places join as in the published program.
     joins_as_published: Int[Array, ""] = field(metadata=stored(lambda n: StoredArray((), "int", 0, 1)))
 
     @classmethod
@@ -150,10 +140,7 @@ def fit_trace_model(
 
     Each period in which a user has an event at every instant is one seed trace.
 
-    Raises
-    ------
-    InputError
-        Periods with missing events, a single user, or more clusters than places.
+    Raises `InputError`: periods with missing events, a single user, or more clusters than places.
     """
     del progress, checkpoints
     seeds = SeedTraces.of(train)
@@ -176,10 +163,8 @@ def fit_trace_model(
 def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings: SGLTSettings) -> SGLT:
     """The model of given clusters of places.
 
-    Raises
-    ------
-    InputError
-        Not every place has a cluster, clusters are not numbered 0, 1, ... without gaps, or periods miss events.
+    Raises `InputError`: not every place has a cluster, clusters are not numbered 0, 1, ... without gaps, or periods
+    miss events.
     """
     if len(cluster) != train.n_places or not np.array_equal(np.unique(cluster), np.arange(cluster.max() + 1)):
         found = f"{len(cluster)} numbers from {cluster.min()} to {cluster.max()}"

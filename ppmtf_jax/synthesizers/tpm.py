@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.runs import least_of_each
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
@@ -54,21 +55,14 @@ class TPMSettings(Settings):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class TransitionMatrix(ModelOfFields, ScoredTraceModel):
-    """One homogeneous Markov chain for all users.
+    """One homogeneous Markov chain for all users."""
 
-    Parameters
-    ----------
-    first : float array, shape (places,)
-        Probabilities of the first place.
-    transition : float array, shape (places, places)
-    noise_share : float array, shape ()
-        Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
-    """
-
+    # Probabilities of the first place.
     first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=0, high=1)))
     transition: Float[Array, "place next_place"] = field(
         metadata=stored(lambda n: StoredArray((n.places, n.places), low=0, high=1))
     )
+    # Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
     noise_share: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
@@ -155,10 +149,7 @@ def trimmed_transition_counts(traces: Traces, max_transitions: int, seed: int) -
     event, user, place, next_place = traces.transitions()
     when = np.stack([traces.trace[event], traces.instant[event]], axis=1)
     drawn = UserStreams.of(seed, Stage.TRIMMED_TRANSITIONS, traces.user_ids).at(user, when)
-    order = np.lexsort((drawn, user))
-    # Events are sorted by user: this shuffles the steps within each user.
-    number = np.arange(len(user)) - np.searchsorted(user, user)
-    kept = order[number < max_transitions]
+    kept = least_of_each(user, drawn, max_transitions)
     cell = place[kept].astype(np.int64) * traces.n_places + next_place[kept]
     return np.bincount(cell, minlength=traces.n_places**2).reshape(traces.n_places, -1)
 

@@ -24,23 +24,16 @@ ABSENT = -1
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class OwnPeriods(ModelOfFields):
-    """Each user's own recorded periods; a trace is one of them, drawn at random.
+    """Each user's own recorded periods; a trace is one of them, drawn at random."""
 
-    Parameters
-    ----------
-    period_start : int array, shape (users + 1,)
-        Where each user's periods begin in `place`.
-    place : int array, shape (periods, instants)
-    carried : float array, shape ()
-        Share of the events without a record, which have the place of a neighbouring event.
-    """
-
+    # Where each user's periods begin in `place`.
     period_start: Int[Array, " user1"] = field(
         metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
     )
     place: Int[Array, "period instant"] = field(
         metadata=stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
     )
+    # Share of the events without a record, which have the place of a neighbouring event.
     carried: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
 
     @classmethod
@@ -80,16 +73,14 @@ def fit_trace_model(
     back.
     """
     del settings, seed, progress, checkpoints
-    length, trace_of_event = train.time_grid.period, train.trace_of_event()
-    n_periods = -(-train.time_grid.n_instants // length)
-    name = trace_of_event * np.int64(n_periods) + train.instant // length
-    _, first, row, n_events = np.unique(name, return_index=True, return_inverse=True, return_counts=True)
-    user = train.user[first]
+    periods = train.periods()
+    n_events = np.diff(periods.first, append=train.n_events)
+    user = train.user[periods.first]
     most = np.zeros(train.n_users, np.int64)
     np.maximum.at(most, user, n_events)
     kept = n_events == most[user]
-    place = np.full((len(first), length), ABSENT, np.int32)
-    place[row, train.instant % length] = train.place
+    place = np.full((len(user), train.time_grid.period), ABSENT, np.int32)
+    place[periods.piece, periods.phase] = train.place
     place = place[kept]
     carried = (place == ABSENT).mean()
     start = np.searchsorted(user[kept], np.arange(train.n_users + 1)).astype(np.int32)

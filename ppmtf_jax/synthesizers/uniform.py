@@ -13,17 +13,18 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
+from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
 TITLE = "Every event at a uniformly drawn place: knows nothing"
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Uniform(ScoredTraceModel):
+class Uniform(ModelOfFields, ScoredTraceModel):
     """Independent uniform places, the same for every user."""
 
-    n_places: int = field(metadata={"static": True})
+    n_places: int = field(metadata={"static": True, **stored(lambda n: StoredArray((), "int", n.places, n.places))})
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
         return jax.random.randint(key, (), 0, self.n_places)
@@ -48,16 +49,9 @@ class Uniform(ScoredTraceModel):
     ) -> Float[Array, ""]:
         return cache
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {"n_places": np.asarray(self.n_places)}
-
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Uniform:
         return cls(int(arrays["n_places"]))
-
-    @classmethod
-    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        return {"n_places": StoredArray((), "int", sizes.places, sizes.places)}
 
 
 @dataclass(frozen=True)

@@ -29,26 +29,16 @@ class Sizes(NamedTuple):
 
 
 class StoredArray(NamedTuple):
-    """Specification of an array in a model folder.
+    """Specification of an array in a model folder."""
 
-    Attributes
-    ----------
-    shape : tuple of int or str
-        Lengths: numbers, fields of `Sizes`, or other names; a name stands for the same length in all arrays.
-    low, high : float
-        Smallest and largest value allowed.
-    rises : bool
-        Whether every value must be at least the value before it.
-    optional : bool
-        Whether the array may be missing.
-    """
-
+    # Lengths: numbers, fields of `Sizes`, or other names; a name stands for the same length in all arrays.
     shape: tuple[int | str, ...]
     kind: Literal["float", "int"] = "float"
+    # `low`, `high`: smallest and largest value allowed.
     low: float = -np.inf
     high: float = np.inf
-    rises: bool = False
-    optional: bool = False
+    rises: bool = False  # whether every value must be at least the value before it
+    optional: bool = False  # whether the array may be missing
 
 
 class TraceModel(abc.ABC):

@@ -21,6 +21,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
@@ -42,17 +43,11 @@ SMALL_CONSTANT_BYTES = 200 * 2**20
 
 
 class Completion(NamedTuple):
-    """Traces with a place at every instant.
+    """Traces with a place at every instant."""
 
-    Attributes
-    ----------
-    places : int32 array, shape (traces, instants)
-        Known places are unchanged; all places of an impossible trace are -1.
-    impossible_at : int32 array, shape (traces,)
-        The first instant whose known place is impossible given the known places before; -1 for a possible trace.
-    """
-
-    places: np.ndarray
+    places: np.ndarray  # known places are unchanged; all places of an impossible trace are -1; shape (traces, instants)
+    # The first instant whose known place is impossible given the known places before; -1 for a possible trace; shape
+    # (traces,).
     impossible_at: np.ndarray
 
 
@@ -66,17 +61,8 @@ def most_probable_places(
 ) -> Completion:
     """The most probable completion of each trace under its own user; any of several that are equally probable.
 
-    Parameters
-    ----------
-    known : int array, shape (traces, instants)
-        The known places, -1 where the place is unknown; all or none may be known.
-
-    Raises
-    ------
-    InputError
-        A known place does not exist, or there is too little memory.
-    NumericalError
-        A log-probability of the model is NaN.
+    `known`: the known places, -1 where the place is unknown; all or none may be known. Raises `InputError`: a known
+    place does not exist, or there is too little memory. Raises `NumericalError`: a log-probability of the model is NaN.
 
     Notes
     -----
@@ -163,13 +149,11 @@ def _rows_of_one_class(
     model: ScoredTraceModel, users: np.ndarray, numbers_per_trace: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Traces in rows, and one user per row: all users of a row are of one class and share the step matrices."""
-    of_class, class_number, count = np.unique(
-        representatives(model, int(users.max()) + 1)[users], return_inverse=True, return_counts=True
-    )
+    of_class, class_number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
     mean = -(-len(users) // len(of_class))
     width = max(1, min(mean, TRACES_AT_A_TIME, FORWARD_NUMBERS // numbers_per_trace))
     order = np.argsort(class_number, kind="stable")
-    in_class = np.arange(len(users)) - np.repeat(np.cumsum(count) - count, count)
+    in_class = rank_in_run(class_number[order])
     _, first, row = np.unique(
         class_number[order] * np.int64(len(users)) + in_class // width, return_index=True, return_inverse=True
     )

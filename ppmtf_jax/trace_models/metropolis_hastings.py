@@ -27,52 +27,34 @@ LARGEST_FACTOR = 1e6
 
 
 class UserTables(NamedTuple):
-    """Arrays that the log-probabilities of some users, or of one user, need repeatedly.
+    """Arrays that the log-probabilities of some users, or of one user, need repeatedly."""
 
-    Attributes
-    ----------
-    transition_row
-        The rows of the users in the user factor of the transitions.
-    row_sum
-        Sum of each row of the floored transitions: the normalizers of the personal proposal.
-    visits
-        Floored visits: the target of each slot up to its normalizer.
-    """
-
-    transition_row: Float[Array, "rank *user"]
+    transition_row: Float[Array, "rank *user"]  # the rows of the users in the user factor of the transitions
+    # Sum of each row of the floored transitions: the normalizers of the personal proposal.
     row_sum: Float[Array, "place *user"]
-    visits: Float[Array, "slot place *user"]
+    visits: Float[Array, "slot place *user"]  # floored visits: the target of each slot up to its normalizer
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class MetropolisHastings(ScoredTraceModel):
-    """Metropolis-Hastings chains of all users from the factors of both tensors.
+    """Metropolis-Hastings chains of all users from the factors of both tensors."""
 
-    Parameters
-    ----------
-    user, place, next_place : factors of the transitions, shapes (users, rank), (places, rank), (places, rank)
-    visit_user, visit_place, slot : factors of the visits, shapes (users, rank), (places, rank), (slots, rank)
-        In PPMTF the user and place factors are those of the transitions.
-    slot_of_instant : int array, shape (instants,)
-    floor : float
-        phi: transitions below phi become phi, and so do visits below or at zero (as in the published program; the
-        text of the paper floors visits below phi).
-    population : array, shape (places, places), optional
-        Transition matrix of the population, every entry positive.
-    proposal_mix : float
-        m: the proposal of user n is (1 - m) r_n(a, b) / sum r_n(a, .) + m population(a, b). 0 as published.
-    """
-
+    # `user`, `place`, `next_place`: factors of the transitions, shapes (users, rank), (places, rank), (places, rank).
     user: Float[Array, "user rank"]
     place: Float[Array, "place rank"]
     next_place: Float[Array, "place rank"]
+    # `visit_user`, `visit_place`, `slot`: factors of the visits; in PPMTF those of users and places
+    # are those of the transitions.
     visit_user: Float[Array, "user rank2"]
     visit_place: Float[Array, "place rank2"]
     slot: Float[Array, "slot rank2"]
     slot_of_instant: Int[Array, " instant"]
+    # phi: transitions below phi become phi, and so do visits below or at zero (as in the published program; the text of
+    # the paper floors visits below phi).
     floor: float = field(default=FLOOR, metadata={"static": True})
-    population: Float[Array, "place place"] | None = None
+    population: Float[Array, "place place"] | None = None  # transition matrix of the population, every entry positive
+    # m: the proposal of user n is (1 - m) r_n(a, b) / sum r_n(a, .) + m population(a, b). 0 as published.
     proposal_mix: float = field(default=0.0, metadata={"static": True})
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
+from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
 ABSENT = -1
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class SharedChain(ScoredTraceModel):
+class SharedChain(ModelOfFields, ScoredTraceModel):
     """Maximum-likelihood chain shared by all users, after the events copied from the input user.
 
     Transition matrices are sparse: only observed transitions are stored, slot by slot. If nobody left a place in a
     slot, every next place is equally probable, as in the published program.
-
-    Parameters
-    ----------
-    row_start : int array, shape (slots * places + 1,)
-        Where the row of (slot, place) begins in `next_place`.
-    next_place : int array, shape (observed transitions + 1,)
-        Sorted within a row; the last entry belongs to no row.
-    count_before : int array, shape (observed transitions + 1,)
-        Cumulative transition counts: sampling is exact integer arithmetic.
-    first_count_before : int array, shape (places + 1,)
-        Cumulative number of events in the first slot.
-    copied : int array, shape (users, n_copied)
-        Place of the input user at the first instants, -1 where there is none.
-    slot_of_instant : int array, shape (instants,)
     """
 
-    row_start: Int[Array, " row"]
-    next_place: Int[Array, " seen1"]
-    count_before: Int[Array, " seen1"]
-    first_count_before: Int[Array, " place1"]
-    copied: Int[Array, "user copied"]
-    slot_of_instant: Int[Array, " instant"]
+    # Where the row of (slot, place) begins in `next_place`.
+    row_start: Int[Array, " row"] = field(
+        metadata=stored(lambda n: StoredArray((n.slots * n.places + 1,), "int", 0, rises=True))
+    )
+    # Sorted within a row; the last entry belongs to no row.
+    next_place: Int[Array, " seen1"] = field(metadata=stored(lambda n: StoredArray(("seen",), "int", 0, n.places)))
+    # Cumulative transition counts: sampling is exact integer arithmetic.
+    count_before: Int[Array, " seen1"] = field(metadata=stored(lambda n: StoredArray(("seen",), "int", 0, rises=True)))
+    # Cumulative number of events in the first slot.
+    first_count_before: Int[Array, " place1"] = field(
+        metadata=stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
+    )
+    # Place of the input user at the first instants, -1 where there is none.
+    copied: Int[Array, "user copied"] = field(
+        metadata=stored(lambda n: StoredArray(("users", "copied"), "int", ABSENT, n.places - 1))
+    )
+    slot_of_instant: Int[Array, " instant"] = field(
+        metadata=stored(lambda n: StoredArray(("instants",), "int", 0, n.slots - 1))
+    )
 
     @property
     def n_places(self) -> int:
@@ -107,25 +107,11 @@ class SharedChain(ScoredTraceModel):
         share = jnp.where(seen, count, 0).astype(float) / jnp.maximum(total, 1)
         return jnp.log(jnp.where(total > 0, share, 1 / self.n_places))
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        return {name: np.asarray(getattr(self, name)) for name in self.__dataclass_fields__}
-
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SharedChain:
         if arrays["row_start"][-1] >= len(arrays["next_place"]):
             raise ValueError("rows that end beyond the last transition")
-        return cls(**{name: jnp.asarray(value) for name, value in arrays.items()})
-
-    @classmethod
-    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        return {
-            "row_start": StoredArray((sizes.slots * sizes.places + 1,), "int", 0, rises=True),
-            "next_place": StoredArray(("seen",), "int", 0, sizes.places),
-            "count_before": StoredArray(("seen",), "int", 0, rises=True),
-            "first_count_before": StoredArray((sizes.places + 1,), "int", 0, rises=True),
-            "copied": StoredArray(("users", "copied"), "int", ABSENT, sizes.places - 1),
-            "slot_of_instant": StoredArray(("instants",), "int", 0, sizes.slots - 1),
-        }
+        return super().from_arrays(arrays)
 
     def _row(self, instant: Array, place: Array) -> tuple[Array, Array]:
         row = self.slot_of_instant[instant] * self.n_places + place

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.splits import RehearsalSettings, cut_by_period, rehearse, targets_of
+from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
@@ -20,7 +20,7 @@ def pieces_of(traces: Traces) -> set[tuple[int, int]]:
 
 
 def test_traces_are_cut_where_a_period_ends(city):
-    cut = cut_by_period(city)
+    cut = city.cut_into_periods()
     day = city.instant // 24
     assert np.array_equal(cut.instant, city.instant)
     assert np.array_equal(np.unique(np.stack([cut.user, cut.trace, day]), axis=1)[:2].T, np.stack(cut.trace_table()).T)
@@ -32,7 +32,7 @@ def test_the_attacker_knows_the_earlier_pieces_of_targets_and_nothing_of_strange
     made = rehearse(city, RehearsalSettings(known_share=0.4), seed=1)
     known, handed_out = pieces_of(made.known), pieces_of(made.anonymized)
     assert not known & handed_out
-    assert known | handed_out <= pieces_of(cut_by_period(city))
+    assert known | handed_out <= pieces_of(city.cut_into_periods())
     assert made.known.n_users == 10
     # Three days of everybody: who has fewer or more would be known by that.
     assert np.bincount(made.anonymized.trace_table()[0]).tolist() == [3] * 20
@@ -53,7 +53,7 @@ def test_targets_and_strangers_are_as_few_as_asked_for(city):
 
 
 def test_users_with_one_piece_are_strangers(city):
-    user, number = (each := cut_by_period(city)).trace_table()
+    user, number = (each := city.cut_into_periods()).trace_table()
     short = each.select_traces((user >= 12) | (number == 0))
     made = rehearse(short, RehearsalSettings(stranger_share=0.0, pieces="trace"), seed=0)
     assert made.known.n_users == 8

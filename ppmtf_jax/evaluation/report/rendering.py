@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ppmtf_jax.evaluation.report.blocks import Finding, Picture, Report, Status
+from ppmtf_jax.runtime.files import has_mark
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -20,6 +22,8 @@ TEMPLATE, STYLE_SHEET = "page.html.jinja", "style.css"
 MANY_MARKS = 300
 """More marks in a picture are drawn as pixels, because each mark would be an element of the page."""
 RASTER_DPI = 150
+# Whether `render` made the page in a file.
+is_report = partial(has_mark, mark=rb'(?s)\A.{0,2000}<meta name="generator" content="%b"' % MAKER.encode())
 
 
 def render(report: Report) -> str:
@@ -40,11 +44,6 @@ def render(report: Report) -> str:
         tally=tally,
         svg=numbered.svg,
     )
-
-
-def is_report(text: str) -> bool:
-    """Whether `render` made a page."""
-    return f'<meta name="generator" content="{MAKER}"' in text[:2000]
 
 
 def with_code(text: str) -> Markup:
