@@ -47,12 +47,6 @@ class HeldOutComparison:
 
     They are of `n_users` users, the smaller number of both sets. `greatest` is the upper bound of the numbers: if test
     users reach it, no synthetic window can be above them.
-
-    Examples
-    --------
-    >>> compared = HeldOutComparison(np.array([9, 9, 1, 10]), np.arange(10), n_users=4)
-    >>> compared.mean, compared.held_out_mean, compared.share_far, compared.judgement().status.word
-    (7.25, 4.5, 0.25, 'Not known')
     """
 
     synthetic: Num[np.ndarray, " window"]

@@ -43,17 +43,7 @@ ALARMED = (
 
 
 class Row(NamedTuple):
-    """A metric and its numbers.
-
-    Attributes
-    ----------
-    quantity : MetricInfo
-    kind : {"utility", "privacy"}
-    values : list of float
-        In the order of the columns.
-    reading : Interpretation
-        References, and why the numbers may say little on these data.
-    """
+    """A metric, its kind ("utility" or "privacy"), its numbers in the order of the columns, and how to read them."""
 
     quantity: MetricInfo
     kind: str

@@ -258,10 +258,7 @@ class Wanted(NamedTuple):
 def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed: int) -> Traces:
     """Make traces by a shadow model that pass the same test as the released traces, and at most as many.
 
-    Raises
-    ------
-    InputError
-        No trace passes.
+    Raises `InputError` if no trace passes.
     """
     model = fit(train, settings.system, settings.system_settings, seed=seed)
     of_user = wanted.of_user

@@ -54,13 +54,9 @@ NEVER_MET = f"{NEVER_SEEN}, or none who meet"
 class Encounters(NamedTuple):
     """When pairs of users are seen at the same time, and where they meet.
 
-    Attributes
-    ----------
-    friends : Windows
-        A window for each pair of friends and period: `user` is the row of the friendship graph's pairs, an event is an
-        instant at which both are seen, its place is where they meet, or `APART`.
-    strangers_seen, strangers_met : int arrays, shape (instants of a period,)
-        Numbers of pairs of users who are not friends.
+    A window of `friends` is a pair of friends in one period: `user` is the row of the pair in the friendship graph, an
+    event is an instant at which both are seen, its place is where they meet, or `APART`. `strangers_seen` and
+    `strangers_met` are numbers of pairs of users who are not friends, at each instant of a period.
     """
 
     friends: Windows

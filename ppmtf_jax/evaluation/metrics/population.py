@@ -30,14 +30,7 @@ class PopulationSettings(Settings, subject="TP-TV"):
 
 
 def population_by_slot(traces: Traces) -> np.ndarray:
-    """Distribution of the events of each slot over places, shape (slots, places); uniform for a slot without events.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> bool(np.allclose(population_by_slot(toy_city(n_users=5, seed=0).traces).sum(axis=1), 1))
-    True
-    """
+    """Distribution of the events of each slot over places, shape (slots, places); uniform for a slot without events."""
     n_slots, n_places = traces.time_grid.n_slots, traces.n_places
     cell = traces.slot.astype(np.int64) * n_places + traces.place
     count = np.bincount(cell, minlength=n_slots * n_places).reshape(n_slots, n_places).astype(np.float64)

@@ -19,17 +19,10 @@ def share_of_stays(windows: Windows) -> float:
 
 
 def move_intervals_h(windows: Windows) -> np.ndarray:
-    """Hours that somebody is at a place without a break, as far as they can be seen, shape (intervals,).
+    """Hours that a person is seen at a place without a break, shape (intervals,).
 
     An interval lasts from one move to the next. The begin and the end of an unbroken stretch of a window count as
     moves, otherwise people who hardly ever move would seem not to stay. An event without a neighbour does not count.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> hours = move_intervals_h(Windows.of(toy_city(n_users=5, seed=0).traces))
-    >>> float(hours.min()), bool(hours.max() <= 24)
-    (1.0, True)
     """
     step = windows.is_step()
     stays = step.copy()

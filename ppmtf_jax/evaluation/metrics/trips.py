@@ -76,12 +76,7 @@ def jump_lengths_km(windows: Windows) -> np.ndarray:
 
 
 def radius_of_gyration_km(windows: Windows) -> np.ndarray:
-    """Root mean square distance of the events of each window from their centre, shape (windows,).
-
-    References
-    ----------
-    González, Hidalgo and Barabási 2008, Understanding individual human mobility patterns.
-    """
+    """Root mean square distance of each window's events from their centre, shape (windows,) (González et al. 2008)."""
     position_km, n_events = windows.places.position_km(), windows.events_per_window()
     square = np.zeros(windows.n_windows)
     for axis_km in position_km.T:

@@ -32,14 +32,8 @@ class VisitSettings(Settings, subject="VF-TV"):
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     """Number of users, for each place and bin, whose share of events at the place is in the bin, shape (places, bins).
 
-    Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of
-    exactly 1 do not count.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> visit_fractions(toy_city(n_users=5, seed=0).traces, 24).shape[1]
-    24
+    Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of exactly
+    1 do not count.
     """
     n_events = np.bincount(traces.user, minlength=traces.n_users)
     cell, count = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place, return_counts=True)

@@ -90,24 +90,8 @@ def draw_auc(
 ) -> matplotlib.axes.Axes:
     """Area under the curve against a number, such as that of deleted places, a line for each name: Figs. 11, 12, 17.
 
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-    along : array, shape (points,)
-        What changes: numbers, or names of groups of them.
-    lines : mapping of str to float arrays, shape (points,)
-        Area from 0 to 1; NaN where there is none.
-    label : str
-        What changes, in words.
-    errors : mapping of str to float arrays, shape (points,), optional
-        Half of the length of a bar at each point, of some or all names.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> ax = draw_auc(Figure().subplots(), np.arange(3), {"ML": np.array([0.6, 0.5, 0.3])}, label="deleted places")
-    >>> ax.lines[0].get_ydata().tolist(), ax.get_xlabel()
-    ([60.0, 50.0, 30.0], 'deleted places')
+    `along` is what changes, numbers or names of groups, and `label` describes it. `lines` are areas from 0 to 1, NaN if
+    unknown. `errors` are half the lengths of error bars, for some or all names.
     """
     for name, look in _looks(lines).items():
         bars = (errors or {}).get(name)

@@ -92,16 +92,8 @@ def user_clusters(
 def oriented_factors(factors: Factors, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """User, place and slot factor; signs such that place and slot columns are mostly positive, unit square sums.
 
-    The products user * place * slot do not change when two of the three change sign.
-
-    Returns
-    -------
-    user, place, slot : float arrays, shapes (users, rank), (places, rank), (slots, rank)
-
-    Raises
-    ------
-    InputError
-        The shapes of the factors do not fit `train`.
+    The products user * place * slot do not change when two of the three change sign. Raises `InputError` if the shapes
+    of the factors do not fit `train`.
     """
     user, place, slot = (np.asarray(part, np.float64) for part in (factors.user, factors.place, factors.slot))
     expected = (train.n_users, train.n_places, train.time_grid.n_slots)

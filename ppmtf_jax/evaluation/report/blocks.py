@@ -77,19 +77,9 @@ class Picture(NamedTuple):
 class Gauge(NamedTuple):
     """A number between that of real traces (Training) and that of random places (Uniform).
 
-    Attributes
-    ----------
-    name : str
-        Name of the metric, such as "TP-TV"; the title is in plain words.
-    better : str
-        Which direction is good, in words.
-    synthetic, training, uniform : str
-        The numbers as printed.
-    position : float or None
-        The synthetic number's share of the way from Training (0) to Uniform (1); below 0 where it is better than
-        Training. None where the number says little; then the caveat says why.
-    floor : str
-        If the way begins at a floor below which no synthesizer can come, and not at Training: the floor as printed.
+    `position` is the synthetic number's share of the way from Training (0) to Uniform (1), below 0 if it is better than
+    Training. It is None if the number says little; `caveat` gives the reason. If no synthesizer can be better than a
+    floor, the way begins at this `floor`, as printed.
     """
 
     title: str
