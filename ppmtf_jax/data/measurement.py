@@ -39,7 +39,7 @@ class MetricInfo:
         Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither good nor bad, such
         as a count.
     good_value : str
-        What to hope for.
+        What to hope for; of a distance from the test users, what Training has.
     undefined : str
         When it is NaN, or "" if never.
 
@@ -56,8 +56,8 @@ class MetricInfo:
     title: str
     meaning: str
     unit: str
-    direction: Literal["lower", "higher", "zero", "none"]
-    good_value: str
+    direction: Literal["lower", "higher", "zero", "none"] = "lower"
+    good_value: str = "near Training"
     undefined: str = ""
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from ppmtf_jax.data.measurement import Comparison, MetricInfo, NoSettings
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.metrics.windows import NO_STEPS, distance_from_test, real_windows, wasserstein_from_test
-from ppmtf_jax.evaluation.registry import NEAR_TRAINING, difference_quantity, register_utility
+from ppmtf_jax.evaluation.registry import difference_quantity, register_utility
 
 
 def share_of_stays(windows: Windows) -> float:
@@ -55,9 +55,7 @@ register_utility(
         "Wasserstein distance between how long synthetic and test users are at a place without a break, as far "
         "as one period shows it.",
         "hours",
-        "lower",
-        NEAR_TRAINING,
-        NO_STEPS,
+        undefined=NO_STEPS,
     ),
     measure=wasserstein_from_test(move_intervals_h),
 )

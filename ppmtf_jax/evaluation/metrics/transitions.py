@@ -13,7 +13,7 @@ from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts
-from ppmtf_jax.evaluation.registry import LARGE_PART, NEAR_TRAINING, register_utility
+from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility
 from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
@@ -129,18 +129,14 @@ register_utility(
         "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
         "averaged over the places.",
         "bins, north-south",
-        "lower",
-        NEAR_TRAINING,
-        NO_TEST_TRANSITIONS,
+        undefined=NO_TEST_TRANSITIONS,
     ),
     MetricInfo(
         "tm_emd_x",
         "TM-EMD-X",
         "The same in bins of longitude.",
         "bins, east-west",
-        "lower",
-        NEAR_TRAINING,
-        NO_TEST_TRANSITIONS,
+        undefined=NO_TEST_TRANSITIONS,
     ),
     name="tm_emd",
     measure=_measure,

@@ -27,7 +27,7 @@ from ppmtf_jax.evaluation.metrics.windows import (
     real_windows,
     wasserstein_from_test,
 )
-from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
@@ -168,9 +168,7 @@ register_utility(
         "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "
         "users are in one period.",
         "km",
-        "lower",
-        NEAR_TRAINING,
-        NO_WINDOWS,
+        undefined=NO_WINDOWS,
     ),
     measure=wasserstein_from_test(radius_of_gyration_km),
     reading=read_places,

@@ -7,10 +7,11 @@ and has the colour of the name without the star.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, panels
 
 if TYPE_CHECKING:
@@ -21,20 +22,7 @@ GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a gue
 LEAST_PERCENT = 0.01
 
 
-@runtime_checkable
-class RatesOfThresholds(Protocol):
-    """Rates at each threshold, such as those of `ppmtf_jax.attacks.roc.Roc`."""
-
-    @property
-    def false_positive_rate(self) -> np.ndarray: ...
-
-    @property
-    def true_positive_rate(self) -> np.ndarray: ...
-
-
-def roc_curves(
-    curves: Mapping[str, RatesOfThresholds], *, title: str, logarithmic: bool = False
-) -> matplotlib.figure.Figure:
+def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> matplotlib.figure.Figure:
     """True against false positive rate, a line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
 
     Parameters
@@ -46,7 +34,6 @@ def roc_curves(
 
     Examples
     --------
-    >>> from ppmtf_jax.attacks.roc import Roc
     >>> roc = Roc.of(np.array([2.0, 1.0]), np.array([1.5, 0.0]))
     >>> figure = roc_curves({"ML": roc}, title="Re-identification")
     >>> [line.get_label() for line in figure.axes[0].lines]
