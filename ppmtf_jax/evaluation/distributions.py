@@ -1,4 +1,4 @@
-"""Distributions, one in each row: how they are made of counts, and how far they are from each other."""
+"""Distributions, one in each row: shares from counts, and distances between distributions."""
 
 from __future__ import annotations
 

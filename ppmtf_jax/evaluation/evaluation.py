@@ -1,4 +1,4 @@
-"""All metrics and attacks at once, beside those of the training set and of uniform traces."""
+"""All metrics and attacks of synthetic sets, of the training set, and of uniform traces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def evaluate(
     *,
     progress: bool = False,
 ) -> Evaluation:
-    """All metrics and attacks of synthetic sets, beside those of the training set and of uniform places.
+    """Compute all metrics and attacks of synthetic sets, of the training set, and of uniform traces.
 
     Utility is computed for each trace number of a synthetic set and averaged, as published. The trace numbers of the
     real sets only mark breaks: all traces of a real user count as one, also where the training set is attacked. Friends
@@ -102,7 +102,7 @@ def uniform_places(traces: Traces) -> Traces:
 
 
 _Task = tuple[Comparison, list[ConfiguredMeasurement]]
-"""A trace set beside the real ones, and what to measure of it."""
+"""A trace set with the real sets, and the measurements to make of it."""
 
 
 def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMeasurement]) -> dict[str, _Task]:

@@ -1,4 +1,4 @@
-"""Group-TV: whether traces made from the people of a neighbourhood are where and when these people are.
+"""Group-TV: distance between the places and hours of the people of a neighbourhood and of traces made from them.
 
 A synthesizer that gives everybody the traces of an average person has the right population, but is useless for
 questions about a part of the town. So training users are grouped by the grid cell of their most visited place. Each

@@ -86,13 +86,6 @@ def _onward(matrix: sparse.csr_array, axes: _Axes) -> _Axes:
     return y, x
 
 
-def _distances(onward: _Axes, test: _Axes, defined: bool) -> tuple[float, float]:
-    if not defined:
-        return math.nan, math.nan
-    y, x = (earth_movers_distance(*each) for each in zip(onward, test, strict=True))
-    return y, x
-
-
 def _measure(comparison: Comparison, settings: TransitionSettings) -> tuple[float, float]:
     axes = _axes(comparison.test.places, settings)
     return _from_test(_onward(comparison.statistic(transition_matrix, comparison.traces), axes), axes, comparison)
@@ -105,8 +98,12 @@ def _uniform(comparison: Comparison, settings: TransitionSettings) -> tuple[floa
 
 
 def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[float, float]:
+    """Earth mover's distances from the test users on both axes; NaN if no test user has a transition."""
+    if not comparison.statistic(Traces.has_transitions, comparison.test):
+        return math.nan, math.nan
     expected = _onward(comparison.statistic(transition_matrix, comparison.test), axes)
-    return _distances(onward, expected, comparison.statistic(Traces.has_transitions, comparison.test))
+    y, x = (earth_movers_distance(*each) for each in zip(onward, expected, strict=True))
+    return y, x
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:

@@ -46,11 +46,13 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     return histogram.reshape(traces.n_places, n_bins)
 
 
-def _variation(released: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+def _from_real(released: np.ndarray, comparison: Comparison) -> float:
     """Mean over the places that have a histogram in both real sets; NaN if there is no such place.
 
     A place without a synthetic histogram counts as if all users were in the lowest bin (Murakami et al. 2021, 4.3).
     """
+    n_bins, real = released.shape[1], (comparison.train, comparison.test)
+    train, test = (comparison.statistic(visit_fractions, traces, n_bins) for traces in real)
     known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
     if not known.any():
         return math.nan
@@ -70,12 +72,6 @@ def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
     fractions = np.zeros((n_places, n_bins), np.int64)
     fractions[:, -(-n_bins // n_places) - 1] = 1
     return [_from_real(fractions, comparison)]
-
-
-def _from_real(fractions: np.ndarray, comparison: Comparison) -> float:
-    n_bins = fractions.shape[1]
-    real = (comparison.statistic(visit_fractions, traces, n_bins) for traces in (comparison.train, comparison.test))
-    return _variation(fractions, *real)
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:
