@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 def finding_of(
     question: str, judged: Mapping[str, Judgement], limits: Sequence[Limit], if_poor: str, found_by: str = "Attack: {}."
 ) -> Finding:
-    """The finding of the worst judgement; `judged` has judgements by attack, `found_by` names the attack in a sentence."""
+    """The finding of the worst judgement; `judged` has judgements by attack, `found_by` names the attack."""
     decisive = worst(list(judged.values()))
     name = next(name for name, each in judged.items() if each is decisive)
     found_by = found_by.format(name[:1].lower() + name[1:])
