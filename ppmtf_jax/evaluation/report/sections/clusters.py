@@ -90,8 +90,8 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
         user, _, _ = _factors(model.trace_model, train)
         members = [top_users(column) for column in user.T]
         what = "the tenth with the largest values in a column of the user factor"
-    elif hasattr(model.trace_model, "cluster"):
-        cluster = np.asarray(model.trace_model.cluster)[: train.n_users]
+    elif (of_user := getattr(model.trace_model, "cluster", None)) is not None:
+        cluster = np.asarray(of_user)[: train.n_users]
         members = [np.flatnonzero(cluster == number) for number in range(int(cluster.max()) + 1)]
         what = "a cluster of the model"
     else:
