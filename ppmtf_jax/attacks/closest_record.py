@@ -14,13 +14,6 @@ def nearest_shares(windows: Windows, train: Windows) -> Float[np.ndarray, " wind
 
     The distance is the share of a window's events that the training window does not have, at the same place and the
     same instant of the period (Hamming distance). Both sets have the same places and grids with the same period.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = (Windows.of(each) for each in toy_city(80, seed=0).traces.split_users(0.5, seed=0))
-    >>> float(nearest_shares(train, train).min()), bool(nearest_shares(test, train).mean() < 0.9)
-    (1.0, True)
     """
     nearest = np.zeros(windows.n_windows)
     for rows, product in products_in_blocks(events_by_point(windows), events_by_point(train).T.tocsr()):

@@ -14,17 +14,8 @@ def longest_copied_runs(windows: Windows, train: Windows) -> Int[np.ndarray, " w
     """Length of the longest run of each window that also occurs in some training window, at any instants.
 
     A run is a sequence of events at consecutive instants of a window. It is copied if a training window has the same
-    sequence of places, even at other instants. Long stays at a popular place are copied by chance; so compare with the
-    numbers for strangers' traces.
-
-    Both sets of windows have the same places. Work is n log n in the number of events.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> train, test = (Windows.of(each) for each in toy_city(80, missing=0.0, seed=0).traces.split_users(0.5, seed=0))
-    >>> int(longest_copied_runs(train, train).min()), bool(longest_copied_runs(test, train).mean() < 20)
-    (24, True)
+    sequence of places. Long stays at a popular place are copied by chance; so compare with the numbers for strangers'
+    traces. Both sets of windows have the same places. Work is n log n in the number of events.
     """
     n_own = len(windows.window)
     # 1. Sort the runs that begin at each event of both sets, as in a suffix array.

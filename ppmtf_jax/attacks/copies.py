@@ -18,10 +18,10 @@ from jaxtyping import Float, Num
 
 from ppmtf_jax.attacks.closest_record import nearest_shares
 from ppmtf_jax.attacks.copied_runs import longest_copied_runs
-from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.attacks.registry import register_attack
 from ppmtf_jax.attacks.unicity import at_most, unicity
 from ppmtf_jax.data.comparable import check_same_places
-from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
@@ -47,12 +47,6 @@ class HeldOutComparison:
 
     They are of `n_users` users, the smaller number of both sets. `greatest` is the upper bound of the numbers: if test
     users reach it, no synthetic window can be above them.
-
-    Examples
-    --------
-    >>> compared = HeldOutComparison(np.array([9, 9, 1, 10]), np.arange(10), n_users=4)
-    >>> compared.mean, compared.held_out_mean, compared.share_far, compared.judgement().status.word
-    (7.25, 4.5, 0.25, 'Not known')
     """
 
     synthetic: Num[np.ndarray, " window"]
@@ -233,60 +227,55 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     return readings
 
 
-ATTACKS.register(
-    Measurement(
-        "copies",
-        "privacy",
-        (
-            MetricInfo(
-                "unicity",
-                f"Unicity, {TABLE_POINTS} points",
-                f"Share of users who are the only one at {TABLE_POINTS} points of their own traces, a place and a time "
-                "each. One period of each user is used, in crowds of as many users as there are test users.",
-                "share of users",
-                "none",
-                "-",
-                f"fewer users than test users, or {NO_WINDOWS}",
-            ),
-            MetricInfo(
-                "copied_run",
-                "Copied run",
-                "Mean length of the longest run of a trace that is also in a training trace, at any times.",
-                "events",
-                "lower",
-                NEAR_TEST_USERS,
-                NO_WINDOWS,
-            ),
-            MetricInfo(
-                "copied_run_far",
-                "Copied run, far",
-                "Share of traces whose copied run is longer than that of 95 % of the test users' traces.",
-                "share of traces",
-                "lower",
-                CHANCE,
-                NO_WINDOWS,
-            ),
-            MetricInfo(
-                "nearest_share",
-                "Nearest trace",
-                "Mean share of a trace's events that the closest training trace has too, at the same place and time: "
-                "1 - distance to the closest record (DCR).",
-                "share of events",
-                "lower",
-                NEAR_TEST_USERS,
-                NO_WINDOWS,
-            ),
-            MetricInfo(
-                "nearest_share_far",
-                "Nearest trace, far",
-                "Share of traces that are closer to a training trace than 95 % of the test users' traces.",
-                "share of traces",
-                "lower",
-                CHANCE,
-                NO_WINDOWS,
-            ),
-        ),
-        _measure,
-        reading=_read,
-    )
+register_attack(
+    "copies",
+    MetricInfo(
+        "unicity",
+        f"Unicity, {TABLE_POINTS} points",
+        f"Share of users who are the only one at {TABLE_POINTS} points of their own traces, a place and a time "
+        "each. One period of each user is used, in crowds of as many users as there are test users.",
+        "share of users",
+        "none",
+        "-",
+        f"fewer users than test users, or {NO_WINDOWS}",
+    ),
+    MetricInfo(
+        "copied_run",
+        "Copied run",
+        "Mean length of the longest run of a trace that is also in a training trace, at any times.",
+        "events",
+        "lower",
+        NEAR_TEST_USERS,
+        NO_WINDOWS,
+    ),
+    MetricInfo(
+        "copied_run_far",
+        "Copied run, far",
+        "Share of traces whose copied run is longer than that of 95 % of the test users' traces.",
+        "share of traces",
+        "lower",
+        CHANCE,
+        NO_WINDOWS,
+    ),
+    MetricInfo(
+        "nearest_share",
+        "Nearest trace",
+        "Mean share of a trace's events that the closest training trace has too, at the same place and time: "
+        "1 - distance to the closest record (DCR).",
+        "share of events",
+        "lower",
+        NEAR_TEST_USERS,
+        NO_WINDOWS,
+    ),
+    MetricInfo(
+        "nearest_share_far",
+        "Nearest trace, far",
+        "Share of traces that are closer to a training trace than 95 % of the test users' traces.",
+        "share of traces",
+        "lower",
+        CHANCE,
+        NO_WINDOWS,
+    ),
+    measure=_measure,
+    reading=_read,
 )

@@ -27,21 +27,8 @@ def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, 
 
     A node's loop weighs as much as its heaviest edge, or 1 if it has none; given loops do not count. Nodes that end in
     the same attractors are one cluster. A node that ends in several systems of attractors belongs to the first.
-    Clusters are numbered by their first nodes. A larger `inflation`, above 1, gives smaller clusters.
-
-    Raises
-    ------
-    InputError
-        The weights are no undirected graph, `inflation` is not above 1, or the walk does not converge.
-
-    Examples
-    --------
-    Two triangles, joined by one edge:
-
-    >>> edges = np.array([[0, 1], [1, 2], [0, 2], [3, 4], [4, 5], [3, 5], [2, 3]]).T
-    >>> half = sparse.coo_array((np.ones(7), tuple(edges)), (6, 6))
-    >>> markov_clusters(half + half.T).tolist()
-    [0, 0, 0, 1, 1, 1]
+    Clusters are numbered by their first nodes. A larger `inflation`, above 1, gives smaller clusters. Raises
+    `InputError` if the weights are no undirected graph, `inflation` is not above 1, or the walk does not converge.
     """
     weights = sparse.csc_array(weights, dtype=np.float64)
     _check(weights, inflation)

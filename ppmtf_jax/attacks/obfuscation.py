@@ -23,13 +23,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 
 def random_deletions(traces: Traces, n_deleted: int, *, seed: int) -> Bool[np.ndarray, " event"]:
-    """Mask of the events that stay if `n_deleted` of each trace are deleted at random; at least one stays.
-
-    Raises
-    ------
-    InputError
-        `n_deleted` is negative.
-    """
+    """Mask of the events that stay if `n_deleted` of each trace are deleted at random; at least one stays."""
     _check(n_deleted)
     trace = traces.trace_of_event()
     order = np.lexsort([numpy_stream(seed, Stage.DELETIONS).random(traces.n_events), trace])
@@ -47,26 +41,12 @@ def worst_deletions(
     first_place: Literal["stationary", "uniform"] = "stationary",
     max_gap: int = MAX_GAP,
 ) -> Bool[np.ndarray, " event"]:
-    """Mask of the events that stay in the worst case for the attacker.
+    """Mask of the events that stay in the worst case for the attacker, whose matrices are given.
 
-    Of all ways to delete `n_deleted` places of a trace (at least one stays), take the one with the smallest
-    P(trace | H_n), where n is the user who made the trace. A dynamic program finds it exactly: over the places that
-    stay, the smallest probability of a beginning that ends at some place with some number of deletions.
-
-    Parameters
-    ----------
-    traces : Traces
-        Traces of users without a matrix are left whole.
-    matrices : TransitionMatrices
-        The attacker's.
-    n_deleted : int
-    first_place, max_gap
-        As in `score_traces`.
-
-    Raises
-    ------
-    InputError
-        The place tables differ, or `n_deleted` is negative.
+    Of all ways to delete `n_deleted` places of a trace (at least one stays), take the one with the smallest P(trace |
+    H_n), where n is the user who made the trace. A dynamic program finds it exactly: over the places that stay, the
+    smallest probability of a beginning that ends at some place with some number of deletions. Traces of users without a
+    matrix are left whole. `first_place` and `max_gap` are as in `score_traces`.
     """
     _check(n_deleted)
     check_same_places(traces=traces, training=matrices)

@@ -64,12 +64,8 @@ class Verification(NamedTuple):
 def verification(scores: TraceScores) -> Verification:
     """Split the scores of all pairs of a trace and a target user into genuine ones and impostors.
 
-    Impostors are strangers' traces if there are any, as in section VI; otherwise those of other target users.
-
-    Raises
-    ------
-    InputError
-        No trace is of a target user.
+    Impostors are strangers' traces if there are any, as in section VI; otherwise those of other target users. Raises
+    `InputError` if no trace is of a target user.
     """
     truth, ratio = scores.truth, scores.log_ratio
     known = np.flatnonzero(truth != NOBODY)

@@ -45,20 +45,8 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
 
     If the coordinates are a regular lattice, the eight cells around a place are adjacent. A lattice has evenly spaced
     rows and columns and no cell with two places; up to nine in ten cells may be empty. Otherwise two places are
-    adjacent if one is among the eight nearest of the other.
-
-    Raises
-    ------
-    InputError
-        Coordinates are missing, or the same for all places.
-
-    Examples
-    --------
-    A lattice of 3 x 3: corners have three neighbours, the middle has all the others.
-
-    >>> latitude, longitude = np.divmod(np.arange(9), 3)
-    >>> adjacent_places(PlaceTable(np.arange(9), latitude / 100, longitude / 100)).sum(axis=0).tolist()
-    [3.0, 5.0, 3.0, 5.0, 8.0, 5.0, 3.0, 5.0, 3.0]
+    adjacent if one is among the eight nearest of the other. Raises `InputError` if coordinates are missing, or the same
+    for all places.
     """
     n_places = len(places)
     if n_places == 1:

@@ -6,10 +6,10 @@ import numpy as np
 from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
-from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
-from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.limits import NAMED
 
@@ -118,23 +118,18 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     return [Interpretation(alarm=NAMED.alarm(n_users, guess=1 / n_users))]
 
 
-ATTACKS.register(
-    Measurement(
-        "reidentification",
-        "privacy",
-        (
-            MetricInfo(
-                "reid_rate",
-                "Re-identification rate",
-                "Share of the synthetic traces whose user is guessed right. The attacker knows all training traces.",
-                "share of traces",
-                "lower",
-                "near Uniform",
-                f"{NO_TRANSITIONS}, or synthetic users who stand for nobody, so that nobody can be found",
-            ),
-        ),
-        _measure,
-        reading=_read,
-        check=_check,
-    )
+register_attack(
+    "reidentification",
+    MetricInfo(
+        "reid_rate",
+        "Re-identification rate",
+        "Share of the synthetic traces whose user is guessed right. The attacker knows all training traces.",
+        "share of traces",
+        "lower",
+        "near Uniform",
+        f"{NO_TRANSITIONS}, or synthetic users who stand for nobody, so that nobody can be found",
+    ),
+    measure=_measure,
+    reading=_read,
+    check=_check,
 )

@@ -18,14 +18,7 @@ N_RESAMPLES = 200
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """True against false positive rate over all thresholds, which fall from infinity; ties count as one threshold.
-
-    Examples
-    --------
-    >>> roc = Roc.of(positive=np.array([3.0, 2.0, 1.0]), negative=np.array([2.0, 0.0]))
-    >>> roc.true_positive_rate.round(2).tolist(), roc.false_positive_rate.tolist(), round(roc.auc, 2)
-    ([0.0, 0.33, 0.67, 1.0, 1.0], [0.0, 0.0, 0.5, 0.5, 1.0], 0.75)
-    """
+    """True against false positive rate over all thresholds, which fall from infinity; ties count as one threshold."""
 
     false_positive_rate: Float[np.ndarray, " threshold"] = field(repr=False)
     true_positive_rate: Float[np.ndarray, " threshold"] = field(repr=False)
@@ -35,10 +28,7 @@ class Roc:
     def of(cls, positive: np.ndarray, negative: np.ndarray, weight: np.ndarray | None = None) -> Roc:
         """Compute the curve; `weight` says how much each score counts, positives first, as in a bootstrap.
 
-        Raises
-        ------
-        InputError
-            There are no positives or no negatives, or a score is not a finite number.
+        Raises `InputError` if there are no positives or no negatives, or a score is not a finite number.
         """
         from sklearn.metrics import roc_curve
 

@@ -53,17 +53,7 @@ class RehearsalSettings(Settings, subject="rehearsal"):
 def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehearsal:
     """Split real traces into what the attacker knows and what is handed out without names.
 
-    Raises
-    ------
-    InputError
-        Fewer than two target users have two pieces.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> made = rehearse(toy_city(n_users=10, n_days=4, seed=0).traces, RehearsalSettings(), seed=0)
-    >>> made.known.n_users, made.anonymized.n_users, len(made.known.trace_table()[0])
-    (5, 10, 10)
+    Raises `InputError` if fewer than two target users have two pieces.
     """
     cut = traces.cut_into_periods() if settings.pieces == "period" else traces
     shuffled = numpy_stream(seed, Stage.REHEARSAL).permutation(cut.n_users)

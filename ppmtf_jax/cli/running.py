@@ -95,8 +95,9 @@ def compare(
             f"A synthesizer, and its settings; can be given several times. By default {', '.join(COMPARED)}.",
         ),
     ] = None,
-    passed: Annotated[bool, option("--passed", "Show the numbers for traces that passed the test, not for all.")] = "
-    "False,
+    passed: Annotated[
+        bool, option("--passed", "Show the numbers for traces that passed the test, not for all.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Compare synthesizers on the same data."""

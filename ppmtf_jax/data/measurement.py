@@ -1,8 +1,7 @@
-"""What can be measured of trace sets, and what the numbers mean.
+"""Measurements of trace sets, and descriptions of their numbers.
 
-A metric of utility and an attack are the same thing here: a `Measurement`, an entry of a registry, with a function that
-gives a number for each of its quantities. Tables and pictures take titles, meaning and direction of a number from its
-`MetricInfo`, and know no names.
+Metrics of utility and attacks are both a `Measurement`: an entry of a registry with a function that computes a number
+for each of its quantities. Tables and pictures read the title, meaning and direction of a number from its `MetricInfo`.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from ppmtf_jax.settings import Settings
 
 Result = TypeVar("Result")
 Memo = dict[tuple[Any, ...], Any]
+NEAR_TRAINING = "near Training"
+"""A good value of a distance that is not 0 between two groups of real people either."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,12 @@ class MetricInfo:
     meaning : str
         One sentence.
     unit : str
-        As beside an axis: "bins", "share of traces".
+        As an axis shows it: "bins", "share of traces".
     direction : {"lower", "higher", "zero", "none"}
         Which is better: "zero" for a signed number that is best at 0, "none" for one that is neither good nor bad, such
         as a count.
     good_value : str
-        What to hope for.
+        A good value in words, such as "near 0".
     undefined : str
         When it is NaN, or "" if never.
 
@@ -56,13 +57,13 @@ class MetricInfo:
     title: str
     meaning: str
     unit: str
-    direction: Literal["lower", "higher", "zero", "none"]
-    good_value: str
+    direction: Literal["lower", "higher", "zero", "none"] = "lower"
+    good_value: str = NEAR_TRAINING
     undefined: str = ""
 
     @property
     def better(self) -> str:
-        """Which is better, in words; "" where none is."""
+        """The better direction in words, or "" for a count."""
         return {"zero": "closest to 0", "none": ""}.get(self.direction, self.direction)
 
     def prefers(self, value: float, other: float) -> bool:
@@ -115,7 +116,7 @@ class NoSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A trace set to measure, beside the real ones; keeps what was computed of each set."""
+    """A trace set to measure, and the real sets to compare it with; keeps the results for each set."""
 
     traces: Traces  # the measured set
     # `train`, `test`: real traces of users who were, and were not, used to make the synthetic ones.
@@ -140,7 +141,7 @@ class Comparison:
         return memo[key]
 
     def of(self, traces: Traces, *, pool_traces: bool = False) -> Comparison:
-        """Another set beside the same real ones."""
+        """Compare another set with the same real sets."""
         return Comparison(traces, self.train, self.test, self.n_instants, pool_traces, self._of_real)
 
     @property
@@ -149,7 +150,7 @@ class Comparison:
         return 1 if self.pool_traces else len(np.unique(self.traces.trace_table()[1]))
 
     def parts(self) -> Iterator[Comparison]:
-        """A comparison of the traces of each trace number; of all together where these only mark breaks."""
+        """A comparison for each trace number, or one for all traces if the numbers only mark breaks."""
         if self.pool_traces:
             yield self
             return
@@ -160,7 +161,31 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Measurement:
-    """An entry of a registry of metrics or attacks: how some quantities are measured.
+    """An entry of a registry of metrics or attacks: functions that measure some quantities.
+
+    Parameters
+    ----------
+    name : str
+        Its name in the registry and in settings.
+    kind : {"utility", "privacy"}
+    quantities : tuple of MetricInfo
+        Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
+    measure : callable
+        From a `Comparison` and settings to a number for each quantity.
+    uniform : callable, optional
+        The exact numbers for uniform traces, if they are known, from the real sets of the comparison only. Without this
+        function, synthetic traces with every place replaced by a random one are measured.
+    settings : type
+        Frozen dataclass; every setting has a default.
+    per_trace_number : bool
+        Whether the traces of each trace number are measured separately, and the numbers averaged.
+    reading : callable, optional
+        From a `Comparison` of the training set and settings to an `Interpretation` for each quantity.
+    check : callable, optional
+        Raises `InputError` if the sets of a `Comparison` cannot be measured, before anything is computed.
+    applies : callable, optional
+        Whether the sets of a `Comparison` with a synthetic set have the measured data, such as friendships.
+        A measurement that applies to no synthetic set is left out; for single sets it is undefined.
 
     Examples
     --------
@@ -170,24 +195,15 @@ class Measurement:
     ['Events']
     """
 
-    name: str  # its name in the registry and in settings
+    name: str
     kind: Literal["utility", "privacy"]
-    # Names, titles and meanings may hold settings in braces, such as "TP-TV-Top{n_top}"; see `described`.
     quantities: tuple[MetricInfo, ...]
-    # From a `Comparison` and settings to a number for each quantity.
     measure: Callable[[Comparison, Any], Sequence[float]]
-    # The same for uniform traces, where exact values are known; uses the real sets of the comparison only. Without it,
-    # synthetic traces with every place replaced by a random one are measured.
     uniform: Callable[[Comparison, Any], Sequence[float]] | None = None
-    settings: type = NoSettings  # frozen dataclass; every setting has a default
-    # Whether the traces of each trace number are measured by themselves, and the numbers averaged.
+    settings: type = NoSettings
     per_trace_number: bool = False
-    # From a `Comparison` of the training set and settings to a `Interpretation` for each quantity.
     reading: Callable[[Comparison, Any], Sequence[Interpretation]] | None = None
-    # From a `Comparison`: raises `InputError` where its sets cannot be measured, before anything is computed.
     check: Callable[[Comparison], None] | None = None
-    # From a `Comparison` of a synthetic set: whether its sets have the data that are measured, such as friendships. A
-    # measurement that applies to no synthetic set is left out; for single sets it is undefined.
     applies: Callable[[Comparison], bool] | None = None
 
     def described(self, settings: Any) -> list[MetricInfo]:

@@ -1,4 +1,4 @@
-"""Distributions, one in each row: how they are made of counts, and how far they are from each other."""
+"""Distributions, one in each row: shares from counts, and distances between distributions."""
 
 from __future__ import annotations
 
@@ -64,32 +64,15 @@ def row_variation(shares: sparse.csr_array, other: sparse.csr_array) -> np.ndarr
     """Total variation between rows of `row_shares`, shape (rows,): 1 where a row of `shares` is empty.
 
     Where a row of `other` is empty, the result says nothing.
-
-    Examples
-    --------
-    >>> expected = row_shares(sparse.csr_array([[1, 3], [1, 1]]))
-    >>> row_variation(row_shares(sparse.csr_array([[2, 2], [0, 0]])), expected).tolist()
-    [0.25, 1.0]
     """
     distance = np.asarray(abs(shares - other).sum(axis=1)) / 2
     return np.where(shares.sum(axis=1) > 0, distance, 1.0)
 
 
 def row_variation_from(probability: np.ndarray | float, other: sparse.csr_array) -> np.ndarray:
-    """Total variation between the rows of a matrix and dense distributions that are not written out, shape (rows,).
+    """Total variation between rows of `other` and dense distributions that are not written out, shape (rows,).
 
-    Parameters
-    ----------
-    probability : float, or float array, shape (stored cells of `other`,)
-        Probability of each stored cell of `other`, in its order.
-    other : sparse array, shape (rows, outcomes)
-
-    Examples
-    --------
-    From the uniform distribution over four outcomes:
-
-    >>> row_variation_from(1 / 4, row_shares(sparse.csr_array([[1, 1, 0, 0], [1, 1, 1, 1]]))).tolist()
-    [0.5, 0.0]
+    `probability` is the probability of each stored cell of `other`, in its order, or one number for all cells.
     """
     n_stored = np.diff(other.indptr)
     row = np.repeat(np.arange(len(n_stored)), n_stored)

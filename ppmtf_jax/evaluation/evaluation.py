@@ -1,4 +1,4 @@
-"""All metrics and attacks at once, beside those of the training set and of uniform traces."""
+"""All metrics and attacks of synthetic sets, of the training set, and of uniform traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from ppmtf_jax.data.comparable import check_comparable
-from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
+from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Evaluation, Row
@@ -29,7 +29,7 @@ def evaluate(
     *,
     progress: bool = False,
 ) -> Evaluation:
-    """All metrics and attacks of synthetic sets, beside those of the training set and of uniform places.
+    """Compute all metrics and attacks of synthetic sets, of the training set, and of uniform traces.
 
     Utility is computed for each trace number of a synthetic set and averaged, as published. The trace numbers of the
     real sets only mark breaks: all traces of a real user count as one, also where the training set is attacked. Friends
@@ -102,7 +102,7 @@ def uniform_places(traces: Traces) -> Traces:
 
 
 _Task = tuple[Comparison, list[ConfiguredMeasurement]]
-"""A trace set beside the real ones, and what to measure of it."""
+"""A trace set with the real sets, and the measurements to make of it."""
 
 
 def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMeasurement]) -> dict[str, _Task]:
@@ -150,22 +150,16 @@ def _check_columns(sets: dict[str, Traces]) -> None:
 def _rows_of(
     wanted: list[ConfiguredMeasurement], values: dict[str, dict[str, float]], readings: dict[str, Interpretation]
 ) -> list[Row]:
+    """The rows, without undefined references, and with the caveat that is known only after all is measured."""
     rows = []
-    for each in wanted:
-        kind = each.measurement.kind
-        for quantity in each.quantities:
-            fails = kind == "utility" and _uniform_is_better(quantity, values)
-            of_columns = [column[quantity.name] for column in values.values()]
-            rows.append(Row(quantity, kind, of_columns, _completed(readings[quantity.name], fails)))
+    for kind, quantity in ((each.measurement.kind, quantity) for each in wanted for quantity in each.quantities):
+        found = {column: of_column[quantity.name] for column, of_column in values.items()}
+        reading = readings[quantity.name]
+        references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
+        reasons = reading.caveat.splitlines()
+        if kind == "utility" and quantity.prefers(found[UNIFORM], found[TRAINING]):
+            reasons.insert(0, UNIFORM_IS_BETTER)
+        rows.append(
+            Row(quantity, kind, list(found.values()), Interpretation(references, "\n".join(reasons), reading.alarm))
+        )
     return rows
-
-
-def _uniform_is_better(quantity: MetricInfo, values: dict[str, dict[str, float]]) -> bool:
-    return quantity.prefers(values[UNIFORM][quantity.name], values[TRAINING][quantity.name])
-
-
-def _completed(reading: Interpretation, uniform_is_better: bool) -> Interpretation:
-    """A reading without undefined references, and with the caveat that is known only after all is measured."""
-    reasons = [UNIFORM_IS_BETTER] * uniform_is_better + reading.caveat.splitlines()
-    references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
-    return Interpretation(references, "\n".join(reasons), reading.alarm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ppmtf_jax.data.measurement import Measurement, MetricInfo
+from ppmtf_jax.data.measurement import NEAR_TRAINING, Measurement, MetricInfo
 from ppmtf_jax.registry import Registry
 
 PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
@@ -31,11 +31,8 @@ METRICS: Registry[Measurement] = Registry(
     "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *FRIENDS)
 )
 
-NEAR_TRAINING = "near Training"
-"""A good value of a distance that is not 0 between two groups of real people either."""
-
 LARGE_PART = 0.2
-"""A metric has a caveat if more than this share of what it averages does not compare, or is filled by convention.
+"""A metric has a caveat if more than this share of the averaged items cannot be compared, or is filled by convention.
 
 Distances of distributions are at most 1, so this share can move a mean by as much: synthesizers differ by less.
 """

@@ -1,4 +1,4 @@
-"""The numbers of an evaluation: a table, its rows, what to remark on them, and JSON."""
+"""The numbers of an evaluation: a table, its rows, remarks on them, and JSON."""
 
 from __future__ import annotations
 
@@ -43,17 +43,7 @@ ALARMED = (
 
 
 class Row(NamedTuple):
-    """A metric and its numbers.
-
-    Attributes
-    ----------
-    quantity : MetricInfo
-    kind : {"utility", "privacy"}
-    values : list of float
-        In the order of the columns.
-    reading : Interpretation
-        References, and why the numbers may say little on these data.
-    """
+    """A metric, its kind ("utility" or "privacy"), its numbers in the order of the columns, and how to read them."""
 
     quantity: MetricInfo
     kind: str
@@ -62,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def title(self) -> str:
-        """As printed: with a dagger where there is a caveat."""
+        """The printed title: with a dagger if there is a caveat."""
         return self.quantity.title + (" †" if self.reading.caveat else "")
 
     def is_alarming(self, column: str, value: float) -> bool:
@@ -70,7 +60,7 @@ class Row(NamedTuple):
         return column not in RESERVED and value > self.reading.alarm
 
     def texts(self, columns: Sequence[str], spreads: Sequence[float] | None = None) -> list[str]:
-        """The numbers as printed: with "!" where they alarm, and with their spread where it is known."""
+        """The printed numbers: with "!" if they are alarming, and with their spread if it is known."""
 
         def text(column: str, value: float, spread: float) -> str:
             number = self.quantity.text(value)
@@ -84,7 +74,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What `evaluate` found.
+    """The result of `evaluate`.
 
     Parameters
     ----------
@@ -121,7 +111,7 @@ class Evaluation:
         return self.table["column"].drop_duplicates().tolist()
 
     def value(self, metric: str, column: str | None = None) -> float:
-        """A number; of the first synthetic set where no column is given.
+        """The number of a metric in a column, by default in the column of the first synthetic set.
 
         Raises
         ------
@@ -142,7 +132,7 @@ class Evaluation:
         return self.value(metric)
 
     def rows(self) -> list[Row]:
-        """Each metric with its numbers in the order of `columns`: for tables and pictures."""
+        """Each metric with its numbers, in the order of `columns`."""
         found = []
         for name, rows in self.table.groupby("metric", sort=False):
             first = rows.iloc[0]
@@ -203,7 +193,7 @@ class Evaluation:
 
     @classmethod
     def from_json(cls, text: str, *, subject: str = "evaluation") -> Evaluation:
-        """Read what `to_json` wrote; metrics of earlier versions get their names of today.
+        """Read the result of `to_json`; metrics of earlier versions get their present names.
 
         Parameters
         ----------
@@ -214,7 +204,7 @@ class Evaluation:
         Raises
         ------
         InputError
-            It is something else.
+            The text is no evaluation.
         """
         try:
             content = json.loads(text)

@@ -1,4 +1,4 @@
-"""What an evaluation measures: the metrics and attacks, and their settings."""
+"""The metrics and attacks of an evaluation, and their settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ConfiguredMeasurement(NamedTuple):
         return [each.name for each in self.quantities]
 
     def applies(self, comparison: Comparison) -> bool:
-        """Whether the sets have what is measured, such as friendships."""
+        """Whether the sets have the measured data, such as friendships."""
         applies = self.measurement.applies
         return applies is None or applies(comparison)
 
@@ -51,19 +51,19 @@ class ConfiguredMeasurement(NamedTuple):
 
 @dataclass(frozen=True)
 class EvaluationSettings(Settings, subject="evaluation"):
-    """What is measured, and how.
+    """The metrics and attacks of an evaluation, and their settings.
 
     Parameters
     ----------
     attacks : bool
-        Also attack; then the sets' users matter.
+        Run the attacks too; then the users of the sets matter.
     settings : dict
         Settings of single metrics and attacks by their names in `METRICS` and `ATTACKS`, each a mapping.
 
     Raises
     ------
     InputError
-        Listing unknown metrics and attacks, and all settings that these refuse.
+        A metric or attack is unknown, or refuses a setting; the error lists all of them.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class EvaluationSettings(Settings, subject="evaluation"):
     settings: dict = field(default_factory=dict)
 
     def problems(self) -> list[Problem | str]:
-        """Metrics and attacks that are unknown, and settings that they refuse."""
+        """Problems for unknown metrics and attacks, and for settings that a metric or attack refuses."""
         problems: list[Problem | str] = []
         for name, values in self.settings.items():
             if name not in METRICS and name not in ATTACKS:

@@ -431,9 +431,11 @@ def test_clusters_without_a_synthetic_trace_stay_empty(city: ToyCity) -> None:
 @pytest.mark.parametrize("flipped", [("user", "place"), ("user", "slot"), ("place", "slot")])
 def test_signs_of_factors_do_not_matter(city: ToyCity, flipped: tuple[str, str]) -> None:
     factors = true_factors(city)
-    expected = oriented_factors(factors, city.traces)
+    expected = oriented_factors(factors.user, factors.place, factors.slot, city.traces)
     turned = SimpleNamespace(**{**vars(factors), **{name: -getattr(factors, name) for name in flipped}})
-    for got, wanted in zip(oriented_factors(turned, city.traces), expected, strict=True):
+    for got, wanted in zip(
+        oriented_factors(turned.user, turned.place, turned.slot, city.traces), expected, strict=True
+    ):
         np.testing.assert_allclose(got, wanted)
 
 

@@ -55,16 +55,8 @@ class EstimatorSettings(Settings, subject="estimator settings"):
 class Estimator:
     """An entry of the registry of estimators.
 
-    Parameters
-    ----------
-    name : str
-        Such as "ml".
-    title : str
-        For tables and curves.
-    settings : type
-        `EstimatorSettings` or a subclass; every setting has a default.
-    estimate : callable
-        From training traces, settings, seed and whether to show progress to `PredictedCounts`.
+    `estimate` computes `PredictedCounts` from training traces, settings, a seed, and whether to show progress.
+    `settings` is `EstimatorSettings` or a subclass; every setting has a default. `title` is for tables and curves.
     """
 
     name: str

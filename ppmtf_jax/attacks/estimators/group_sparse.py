@@ -101,12 +101,9 @@ def cross_validate_beta(
     attacker would, by log P(run | user) - log P(run | the others), for its own user and for all others. Probabilities
     are raised to the floor and not scaled again.
 
-    The beta of `settings` is ignored. There are at most as many folds as a user has transitions.
-
-    Raises
-    ------
-    InputError
-        A setting is out of range, fewer than two users or no user with two transitions, or memory is too small.
+    The beta of `settings` is ignored. There are at most as many folds as a user has transitions. Raises `InputError`
+    if a setting is out of range, there are fewer than two users or no user with two transitions, or memory is too
+    small.
     """
     settings = settings or GroupSparseSettings()
     steps = train.transitions()

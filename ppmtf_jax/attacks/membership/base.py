@@ -17,16 +17,8 @@ from ppmtf_jax.settings import chosen_settings
 class MembershipAttack:
     """An entry of the registry of membership attacks.
 
-    Parameters
-    ----------
-    name : str
-        Such as "density_ratio".
-    title : str
-        What the attack is, in one line.
-    settings : type
-        Settings dataclass.
-    infer : callable
-        From released, training and test traces, settings, seed and whether to show progress to `MembershipScores`.
+    `infer` computes `MembershipScores` from released, training and test traces, settings, a seed, and whether to show
+    progress. `title` says in one line what the attack is.
     """
 
     name: str

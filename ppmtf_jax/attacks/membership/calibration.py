@@ -23,13 +23,9 @@ LEAST_SHADOWS = 6
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """Statistics of users, computed on the traces of shadow models.
+    """Statistics of users on the traces of shadow models, and whether each model was trained on each user's data.
 
-    Parameters
-    ----------
-    statistics : float array, shape (shadow models, statistics, users)
-    is_in : bool array, shape (shadow models, users)
-        Whether the model was trained on the user's data. Model 2 i has one half of the users, model 2 i + 1 the other.
+    Model 2 i has one half of the users, model 2 i + 1 the other.
     """
 
     statistics: Float[np.ndarray, "shadow statistic user"] = field(repr=False)

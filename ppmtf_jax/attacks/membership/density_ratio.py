@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.trace_densities import Density, joined, log_density_per_event, windows_of
-from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.attacks.registry import register_attack
 from ppmtf_jax.data.comparable import check_disjoint_users
-from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import same_period
 from ppmtf_jax.errors import InputError, Problem
@@ -114,25 +114,20 @@ def _can_be_measured(comparison: Comparison) -> bool:
     return same and comparison.test.n_users >= LEAST_TEST_USERS
 
 
-ATTACKS.register(
-    Measurement(
-        "density_ratio",
-        "privacy",
-        (
-            MetricInfo(
-                "density_ratio_auc",
-                "Density-ratio AUC",
-                "How often a training user's real traces look more like the synthetic traces, compared with usual "
-                "traces, than another user's do.",
-                "area under the curve, 0.5 by chance",
-                "lower",
-                "near 0.5",
-                f"fewer than {LEAST_TEST_USERS} test users, or periods of the grids that differ",
-            ),
-        ),
-        _measure,
-        settings=DensityRatioSettings,
-        reading=_read,
-        check=lambda comparison: check_disjoint_users(comparison.train, comparison.test),
-    )
+register_attack(
+    "density_ratio",
+    MetricInfo(
+        "density_ratio_auc",
+        "Density-ratio AUC",
+        "How often a training user's real traces look more like the synthetic traces, compared with usual "
+        "traces, than another user's do.",
+        "area under the curve, 0.5 by chance",
+        "lower",
+        "near 0.5",
+        f"fewer than {LEAST_TEST_USERS} test users, or periods of the grids that differ",
+    ),
+    measure=_measure,
+    settings=DensityRatioSettings,
+    reading=_read,
+    check=lambda comparison: check_disjoint_users(comparison.train, comparison.test),
 )

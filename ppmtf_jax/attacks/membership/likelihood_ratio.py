@@ -11,10 +11,10 @@ from scipy import sparse
 from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
-from ppmtf_jax.attacks.registry import ATTACKS, NO_TRANSITIONS
+from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_disjoint_users, check_same_places
-from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo, NoSettings
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.privacy.limits import ADVANTAGE, people_of_both
@@ -165,41 +165,36 @@ def _read(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     return [Interpretation(alarm=alarm), Interpretation(), Interpretation()]
 
 
-ATTACKS.register(
-    Measurement(
-        "membership",
-        "privacy",
-        (
-            MetricInfo(
-                "mia_advantage",
-                "Membership advantage",
-                "True minus false positive rate of the best guess at who was a training user. The attacker knows all "
-                "real traces.",
-                "true minus false positive rate",
-                "lower",
-                "near chance",
-                NO_TRANSITIONS,
-            ),
-            MetricInfo(
-                "mia_chance",
-                "Membership advantage by chance",
-                "Expected advantage if membership has no effect: the mean over random splits of the users.",
-                "true minus false positive rate",
-                "none",
-                "-",
-                NO_TRANSITIONS,
-            ),
-            MetricInfo(
-                "n_attacked",
-                "Traces attacked",
-                "Number of attacked traces. The membership advantage depends on it.",
-                "traces",
-                "none",
-                "-",
-            ),
-        ),
-        _measure,
-        reading=_read,
-        check=lambda comparison: check_disjoint_users(comparison.train, comparison.test),
-    )
+register_attack(
+    "membership",
+    MetricInfo(
+        "mia_advantage",
+        "Membership advantage",
+        "True minus false positive rate of the best guess at who was a training user. The attacker knows all "
+        "real traces.",
+        "true minus false positive rate",
+        "lower",
+        "near chance",
+        NO_TRANSITIONS,
+    ),
+    MetricInfo(
+        "mia_chance",
+        "Membership advantage by chance",
+        "Expected advantage if membership has no effect: the mean over random splits of the users.",
+        "true minus false positive rate",
+        "none",
+        "-",
+        NO_TRANSITIONS,
+    ),
+    MetricInfo(
+        "n_attacked",
+        "Traces attacked",
+        "Number of attacked traces. The membership advantage depends on it.",
+        "traces",
+        "none",
+        "-",
+    ),
+    measure=_measure,
+    reading=_read,
+    check=lambda comparison: check_disjoint_users(comparison.train, comparison.test),
 )

@@ -34,15 +34,9 @@ class Estimate:
 class ExposedUsers:
     """The tenth of the training users with the highest scores, the highest first.
 
-    Parameters
-    ----------
-    user_ids : tuple
-    score : tuple of float
-        Mean over the trace numbers, in the attack's own unit.
-    false_positive_rate : tuple of float
-        Share of the other users with at least this score: they are accused wrongly if this user is accused.
-    excess : float
-        Mean score of these users minus the mean score of the top tenth of the other users: about 0 by chance.
+    `score` is the mean over the trace numbers, in the attack's own unit. `false_positive_rate` is the share of the
+    other users with at least this score: they are accused wrongly if this user is accused. `excess` is the mean score
+    of these users minus the mean score of the top tenth of the other users: about 0 by chance.
     """
 
     user_ids: tuple[Any, ...]
@@ -55,18 +49,10 @@ class ExposedUsers:
 class MembershipSummary:
     """The result of an attack in plain numbers.
 
-    Parameters
-    ----------
-    attack : str
-    n_members, n_others, n_numbers : int
-        Attacked training users, other users, and trace numbers. No rate is known finer than 1 / n_others.
-    auc, advantage, chance : Estimate or float
-        See `Roc` and `membership_chance`. The advantage is a maximum and so biased upwards, more so in resamples: its
-        interval may lie above it.
-    tpr_at_1_percent, tpr_at_01_percent : Estimate
-        True positive rate if at most 1 % and 0.1 % of the others are taken for training users. With fewer than 100 and
-        1,000 others, none of them may be: the rate is then that of a stricter attack.
-    exposed : ExposedUsers
+    There are `n_members` attacked training users, `n_others` other users and `n_numbers` trace numbers. No rate is
+    known finer than 1 / n_others. The advantage is a maximum and so biased upwards, more so in resamples: its interval
+    may lie above it. The true positive rates hold if at most 1 % and 0.1 % of the others are taken for training users.
+    With fewer than 100 and 1,000 others, none of them may be: the rate is then that of a stricter attack.
     """
 
     attack: str

@@ -41,10 +41,7 @@ class ShadowCheckpoint:
     def load(self, say: Callable[[str], None] = lambda _: None) -> list[Statistics]:
         """Read the statistics; an empty list, with a message, if the file is damaged or of other data or settings.
 
-        Raises
-        ------
-        InputError
-            Somebody else could have put the file there, see `runtime.files.open_own`.
+        Raises `InputError` if somebody else could have put the file there, see `runtime.files.open_own`.
         """
         if not os.path.lexists(self.path):
             return []

@@ -98,23 +98,11 @@ def infer_by_shadow_models(
 ) -> MembershipScores:
     """Score users by the log-odds that their data were used; see `infer_membership`.
 
-    Parameters
-    ----------
-    released, train, test : Traces
-        `train` and `test` on one time grid.
-    settings : ShadowModelSettings
-    seed : int
-    progress : bool
-    checkpoint : path, optional
-        A file with the results of finished shadow models, which only its owner can read. A later call with the same
-        data and settings continues from it; a call with other data or settings starts again.
-    say : function of a str
-        Receives an estimate of the time after the first model, and a better one after the second.
-
-    Raises
-    ------
-    InputError
-        Users are in both real sets, place tables or time grids differ, or no trace of a shadow model passes the test.
+    `train` and `test` are on one time grid. `checkpoint` is a file with the results of finished shadow models, which
+    only its owner can read. A later call with the same data and settings continues from it; a call with other data or
+    settings starts again. `say` receives an estimate of the time after the first model, and a better one after the
+    second. Raises `InputError` if users are in both real sets, place tables or time grids differ, or no trace of a
+    shadow model passes the test.
     """
     target = Target.of(released, train, test, n_attacked=settings.n_attacked, seed=seed)
     wanted = Wanted.of(released, train)
@@ -258,10 +246,7 @@ class Wanted(NamedTuple):
 def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed: int) -> Traces:
     """Make traces by a shadow model that pass the same test as the released traces, and at most as many.
 
-    Raises
-    ------
-    InputError
-        No trace passes.
+    Raises `InputError` if no trace passes.
     """
     model = fit(train, settings.system, settings.system_settings, seed=seed)
     of_user = wanted.of_user

@@ -29,13 +29,7 @@ STRAY_PROBABILITY = 0.01
 
 
 def windows_of(**trace_sets: Traces) -> list[Windows]:
-    """Cut trace sets into periods, such as days; errors call the sets by their keyword names.
-
-    Raises
-    ------
-    InputError
-        The place tables or the periods of the grids differ.
-    """
+    """Cut trace sets on the same places into periods, such as days; errors call the sets by their keyword names."""
     check_same_places(**trace_sets)
     first_name, first = next(iter(trace_sets.items()))
     differ = [name for name, each in trace_sets.items() if not same_period(first.time_grid, each.time_grid)]

@@ -1,4 +1,4 @@
-"""Friends: whether they meet as often, when and where real friends do, and whether people have as many of them.
+"""Friends: how often, when and where they meet, and how many friends people have.
 
 Two users are seen together in time at an instant at which both have an event, and meet if both are at one place then.
 What is seen of two friends within one period is a window (see `data.windows`). Real people are seen at some instants
@@ -54,13 +54,9 @@ NEVER_MET = f"{NEVER_SEEN}, or none who meet"
 class Encounters(NamedTuple):
     """When pairs of users are seen at the same time, and where they meet.
 
-    Attributes
-    ----------
-    friends : Windows
-        A window for each pair of friends and period: `user` is the row of the friendship graph's pairs, an event is an
-        instant at which both are seen, its place is where they meet, or `APART`.
-    strangers_seen, strangers_met : int arrays, shape (instants of a period,)
-        Numbers of pairs of users who are not friends.
+    A window of `friends` is a pair of friends in one period: `user` is the row of the pair in the friendship graph, an
+    event is an instant at which both are seen, its place is where they meet, or `APART`. `strangers_seen` and
+    `strangers_met` are numbers of pairs of users who are not friends, at each instant of a period.
     """
 
     friends: Windows
@@ -172,12 +168,9 @@ def _ratio(part: float, whole: float) -> float:
 # Measured
 
 
-def _has_friends(traces: Traces) -> bool:
-    return traces.friendships is not None and len(traces.friendships) > 0
-
-
 def _applies(comparison: Comparison) -> bool:
-    return _has_friends(comparison.traces) and _has_friends(comparison.test)
+    sets = (comparison.traces, comparison.test)
+    return all(traces.friendships is not None and len(traces.friendships) > 0 for traces in sets)
 
 
 def _has_categories(comparison: Comparison) -> bool:
@@ -270,10 +263,6 @@ def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Interpr
     return [Interpretation() if each.name == "stranger_rate" else few for each in MEETINGS]
 
 
-def _read_places(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
-    return _read_meetings(comparison, settings)[-1:]
-
-
 def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_pairs = comparison.statistic(FriendGraph.of, comparison.test).n_pairs
     few = f"There are {n_pairs} friendships among the test users only"
@@ -359,7 +348,7 @@ register_utility(
     measure=_measure_places,
     uniform=_uniform_places,
     per_trace_number=True,
-    reading=_read_places,
+    reading=lambda comparison, settings: _read_meetings(comparison, settings)[-1:],
     applies=_has_categories,
 )
 register_utility(

@@ -1,4 +1,4 @@
-"""Group-TV: whether traces made from the people of a neighbourhood are where and when these people are.
+"""Group-TV: distance between the places and hours of the people of a neighbourhood and of traces made from them.
 
 A synthesizer that gives everybody the traces of an average person has the right population, but is useless for
 questions about a part of the town. So training users are grouped by the grid cell of their most visited place. Each
@@ -56,18 +56,10 @@ class GroupSettings(Settings, subject="groups"):
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Training users by where they are most, and where and when they are.
+    """Training users by the cell of their most visited place, and where and when they are.
 
-    Parameters
-    ----------
-    windows : Windows
-        Of the training users.
-    n_cells : int
-    of_user : int array, shape (users,)
-        Group of each user, -1 where the group is too small to count.
-    n_users : int array, shape (groups,)
-    user_counts : sparse array, shape (users, quarters * cells)
-        Events of each user in each quarter of the period and cell.
+    `of_user` is the group of each user, -1 if the group is too small to count. `user_counts` has the events of each
+    user in each quarter of the period and cell, shape (users, quarters * cells).
     """
 
     windows: Windows
@@ -95,13 +87,8 @@ class Groups:
     def variation(self, windows: Windows, group: np.ndarray, *, is_synthetic: bool) -> float:
         """Distance between the users of a group and the traces made from them, averaged over the groups.
 
-        Parameters
-        ----------
-        windows : Windows
-        group : int array, shape (users of the windows,)
-            Group of each user of the windows, -1 for a user who does not count.
-        is_synthetic : bool
-            If so, windows are first thinned to the instants at which members of the group have events.
+        `group` is the group of each user of the windows, -1 for a user who does not count. Synthetic windows are first
+        thinned to the instants at which members of the group have events.
         """
         if is_synthetic:
             windows = windows.thinned(self.windows, self._drawn(group[windows.user]))

@@ -17,7 +17,7 @@ from ppmtf_jax.evaluation.metrics.windows import (
     real_windows,
     wasserstein_from_test,
 )
-from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 
 COARSE_SHARES = f"Most test windows have {MIN_WINDOW_EVENTS} events, of which a place has one or all: it says little"
 
@@ -78,9 +78,7 @@ register_utility(
         "Distinct places",
         "Wasserstein distance between how many different places synthetic and test users see in one period.",
         "places",
-        "lower",
-        NEAR_TRAINING,
-        NO_WINDOWS,
+        undefined=NO_WINDOWS,
     ),
     measure=wasserstein_from_test(distinct_places),
 )
@@ -91,9 +89,7 @@ register_utility(
         "Wasserstein distance between the shares of a period that synthetic and test users spend at their most "
         "visited place.",
         "share of events",
-        "lower",
-        NEAR_TRAINING,
-        NO_WINDOWS,
+        undefined=NO_WINDOWS,
     ),
     measure=wasserstein_from_test(top_place_share),
 )

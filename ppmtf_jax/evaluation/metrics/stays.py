@@ -9,7 +9,7 @@ import numpy as np
 from ppmtf_jax.data.measurement import Comparison, MetricInfo, NoSettings
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.metrics.windows import NO_STEPS, distance_from_test, real_windows, wasserstein_from_test
-from ppmtf_jax.evaluation.registry import NEAR_TRAINING, difference_quantity, register_utility
+from ppmtf_jax.evaluation.registry import difference_quantity, register_utility
 
 
 def share_of_stays(windows: Windows) -> float:
@@ -19,17 +19,10 @@ def share_of_stays(windows: Windows) -> float:
 
 
 def move_intervals_h(windows: Windows) -> np.ndarray:
-    """Hours that somebody is at a place without a break, as far as they can be seen, shape (intervals,).
+    """Hours that a person is seen at a place without a break, shape (intervals,).
 
     An interval lasts from one move to the next. The begin and the end of an unbroken stretch of a window count as
     moves, otherwise people who hardly ever move would seem not to stay. An event without a neighbour does not count.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> hours = move_intervals_h(Windows.of(toy_city(n_users=5, seed=0).traces))
-    >>> float(hours.min()), bool(hours.max() <= 24)
-    (1.0, True)
     """
     step = windows.is_step()
     stays = step.copy()
@@ -62,9 +55,7 @@ register_utility(
         "Wasserstein distance between how long synthetic and test users are at a place without a break, as far "
         "as one period shows it.",
         "hours",
-        "lower",
-        NEAR_TRAINING,
-        NO_STEPS,
+        undefined=NO_STEPS,
     ),
     measure=wasserstein_from_test(move_intervals_h),
 )

@@ -13,7 +13,7 @@ from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts
-from ppmtf_jax.evaluation.registry import LARGE_PART, NEAR_TRAINING, register_utility
+from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility
 from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
@@ -86,13 +86,6 @@ def _onward(matrix: sparse.csr_array, axes: _Axes) -> _Axes:
     return y, x
 
 
-def _distances(onward: _Axes, test: _Axes, defined: bool) -> tuple[float, float]:
-    if not defined:
-        return math.nan, math.nan
-    y, x = (earth_movers_distance(*each) for each in zip(onward, test, strict=True))
-    return y, x
-
-
 def _measure(comparison: Comparison, settings: TransitionSettings) -> tuple[float, float]:
     axes = _axes(comparison.test.places, settings)
     return _from_test(_onward(comparison.statistic(transition_matrix, comparison.traces), axes), axes, comparison)
@@ -105,8 +98,12 @@ def _uniform(comparison: Comparison, settings: TransitionSettings) -> tuple[floa
 
 
 def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[float, float]:
+    """Earth mover's distances from the test users on both axes; NaN if no test user has a transition."""
+    if not comparison.statistic(Traces.has_transitions, comparison.test):
+        return math.nan, math.nan
     expected = _onward(comparison.statistic(transition_matrix, comparison.test), axes)
-    return _distances(onward, expected, comparison.statistic(Traces.has_transitions, comparison.test))
+    y, x = (earth_movers_distance(*each) for each in zip(onward, expected, strict=True))
+    return y, x
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:
@@ -129,18 +126,14 @@ register_utility(
         "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
         "averaged over the places.",
         "bins, north-south",
-        "lower",
-        NEAR_TRAINING,
-        NO_TEST_TRANSITIONS,
+        undefined=NO_TEST_TRANSITIONS,
     ),
     MetricInfo(
         "tm_emd_x",
         "TM-EMD-X",
         "The same in bins of longitude.",
         "bins, east-west",
-        "lower",
-        NEAR_TRAINING,
-        NO_TEST_TRANSITIONS,
+        undefined=NO_TEST_TRANSITIONS,
     ),
     name="tm_emd",
     measure=_measure,

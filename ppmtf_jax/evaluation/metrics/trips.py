@@ -27,7 +27,7 @@ from ppmtf_jax.evaluation.metrics.windows import (
     real_windows,
     wasserstein_from_test,
 )
-from ppmtf_jax.evaluation.registry import NEAR_TRAINING, register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
@@ -76,12 +76,7 @@ def jump_lengths_km(windows: Windows) -> np.ndarray:
 
 
 def radius_of_gyration_km(windows: Windows) -> np.ndarray:
-    """Root mean square distance of the events of each window from their centre, shape (windows,).
-
-    References
-    ----------
-    González, Hidalgo and Barabási 2008, Understanding individual human mobility patterns.
-    """
+    """Root mean square distance of each window's events from their centre, shape (windows,) (González et al. 2008)."""
     position_km, n_events = windows.places.position_km(), windows.events_per_window()
     square = np.zeros(windows.n_windows)
     for axis_km in position_km.T:
@@ -173,9 +168,7 @@ register_utility(
         "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "
         "users are in one period.",
         "km",
-        "lower",
-        NEAR_TRAINING,
-        NO_WINDOWS,
+        undefined=NO_WINDOWS,
     ),
     measure=wasserstein_from_test(radius_of_gyration_km),
     reading=read_places,

@@ -32,14 +32,8 @@ class VisitSettings(Settings, subject="VF-TV"):
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     """Number of users, for each place and bin, whose share of events at the place is in the bin, shape (places, bins).
 
-    Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of
-    exactly 1 do not count.
-
-    Examples
-    --------
-    >>> from ppmtf_jax.datasets.toy_city import toy_city
-    >>> visit_fractions(toy_city(n_users=5, seed=0).traces, 24).shape[1]
-    24
+    Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of exactly
+    1 do not count.
     """
     n_events = np.bincount(traces.user, minlength=traces.n_users)
     cell, count = np.unique(traces.user.astype(np.int64) * traces.n_places + traces.place, return_counts=True)
@@ -52,11 +46,13 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     return histogram.reshape(traces.n_places, n_bins)
 
 
-def _variation(released: np.ndarray, train: np.ndarray, test: np.ndarray) -> float:
+def _from_real(released: np.ndarray, comparison: Comparison) -> float:
     """Mean over the places that have a histogram in both real sets; NaN if there is no such place.
 
     A place without a synthetic histogram counts as if all users were in the lowest bin (Murakami et al. 2021, 4.3).
     """
+    n_bins, real = released.shape[1], (comparison.train, comparison.test)
+    train, test = (comparison.statistic(visit_fractions, traces, n_bins) for traces in real)
     known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
     if not known.any():
         return math.nan
@@ -76,12 +72,6 @@ def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
     fractions = np.zeros((n_places, n_bins), np.int64)
     fractions[:, -(-n_bins // n_places) - 1] = 1
     return [_from_real(fractions, comparison)]
-
-
-def _from_real(fractions: np.ndarray, comparison: Comparison) -> float:
-    n_bins = fractions.shape[1]
-    real = (comparison.statistic(visit_fractions, traces, n_bins) for traces in (comparison.train, comparison.test))
-    return _variation(fractions, *real)
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""What the metrics of one period share: the windows that they compare.
+"""The windows that the metrics of one period compare.
 
-A window is what is seen of a user within one period, such as a day (see `data.windows`); windows with fewer than two
+A window has the events of a user within one period, such as a day (see `data.windows`); windows with fewer than two
 events do not count. Real people have gaps, synthetic traces are complete. So each synthetic window is first thinned to
 the instants at which a window of the test users, drawn at random with a fixed seed, has events: then both sets have the
 same hours and the same gaps. A step is from one instant to the next within a window; a move is a step to another place.

@@ -1,4 +1,4 @@
-"""Pictures of trace sets and what is measured of them: maps, matrices, flows, distributions, clusters, curves.
+"""Pictures of trace sets and of their measured numbers: maps, matrices, flows, distributions, clusters, curves.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
 `save_figure`, or let `save_pictures` write them all. Functions named `draw_` fill given axes instead. Matplotlib is

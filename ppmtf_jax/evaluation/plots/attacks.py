@@ -7,10 +7,11 @@ and has the colour of the name without the star.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, panels
 
 if TYPE_CHECKING:
@@ -21,20 +22,7 @@ GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a gue
 LEAST_PERCENT = 0.01
 
 
-@runtime_checkable
-class RatesOfThresholds(Protocol):
-    """Rates at each threshold, such as those of `ppmtf_jax.attacks.roc.Roc`."""
-
-    @property
-    def false_positive_rate(self) -> np.ndarray: ...
-
-    @property
-    def true_positive_rate(self) -> np.ndarray: ...
-
-
-def roc_curves(
-    curves: Mapping[str, RatesOfThresholds], *, title: str, logarithmic: bool = False
-) -> matplotlib.figure.Figure:
+def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> matplotlib.figure.Figure:
     """True against false positive rate, a line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
 
     Parameters
@@ -46,7 +34,6 @@ def roc_curves(
 
     Examples
     --------
-    >>> from ppmtf_jax.attacks.roc import Roc
     >>> roc = Roc.of(np.array([2.0, 1.0]), np.array([1.5, 0.0]))
     >>> figure = roc_curves({"ML": roc}, title="Re-identification")
     >>> [line.get_label() for line in figure.axes[0].lines]
@@ -90,24 +77,8 @@ def draw_auc(
 ) -> matplotlib.axes.Axes:
     """Area under the curve against a number, such as that of deleted places, a line for each name: Figs. 11, 12, 17.
 
-    Parameters
-    ----------
-    ax : matplotlib.axes.Axes
-    along : array, shape (points,)
-        What changes: numbers, or names of groups of them.
-    lines : mapping of str to float arrays, shape (points,)
-        Area from 0 to 1; NaN where there is none.
-    label : str
-        What changes, in words.
-    errors : mapping of str to float arrays, shape (points,), optional
-        Half of the length of a bar at each point, of some or all names.
-
-    Examples
-    --------
-    >>> from matplotlib.figure import Figure
-    >>> ax = draw_auc(Figure().subplots(), np.arange(3), {"ML": np.array([0.6, 0.5, 0.3])}, label="deleted places")
-    >>> ax.lines[0].get_ydata().tolist(), ax.get_xlabel()
-    ([60.0, 50.0, 30.0], 'deleted places')
+    `along` is what changes, numbers or names of groups, and `label` describes it. `lines` are areas from 0 to 1, NaN if
+    unknown. `errors` are half the lengths of error bars, for some or all names.
     """
     for name, look in _looks(lines).items():
         bars = (errors or {}).get(name)

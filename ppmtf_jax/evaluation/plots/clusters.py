@@ -54,7 +54,7 @@ def user_clusters(
     from matplotlib.figure import Figure
 
     check_comparable(training=train, synthetic=synthetic)
-    user, place, slot = oriented_factors(factors, train)
+    user, place, slot = oriented_factors(factors.user, factors.place, factors.slot, train)
     members = [top_users(column) for column in user.T]
     strength = cluster_strength(members, train)
     chosen = np.argsort(-strength, kind="stable")[:n_clusters]
@@ -89,21 +89,13 @@ def user_clusters(
     return figure
 
 
-def oriented_factors(factors: Factors, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def oriented_factors(user: Any, place: Any, slot: Any, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """User, place and slot factor; signs such that place and slot columns are mostly positive, unit square sums.
 
-    The products user * place * slot do not change when two of the three change sign.
-
-    Returns
-    -------
-    user, place, slot : float arrays, shapes (users, rank), (places, rank), (slots, rank)
-
-    Raises
-    ------
-    InputError
-        The shapes of the factors do not fit `train`.
+    The products user * place * slot do not change when two of the three change sign. Raises `InputError` if the shapes
+    of the factors do not fit `train`.
     """
-    user, place, slot = (np.asarray(part, np.float64) for part in (factors.user, factors.place, factors.slot))
+    user, place, slot = (np.asarray(part, np.float64) for part in (user, place, slot))
     expected = (train.n_users, train.n_places, train.time_grid.n_slots)
     found = (len(user), len(place), len(slot))
     if found != expected:

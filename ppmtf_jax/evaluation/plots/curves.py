@@ -197,8 +197,16 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     n_columns = min(3, len(trace))
 
     def draw(ax: matplotlib.axes.Axes, number: int, title: str, chains: np.ndarray) -> None:
-        _draw_chains(ax, chains)
-        ax.set_title(title)
+        n_sweeps = chains.shape[1]
+        ax.axvspan(n_sweeps // 2 + 0.5, n_sweeps + 0.5, color=NOTHING, linewidth=0, zorder=0)
+        for name, values, colour in coloured({f"chain {chain + 1}": each for chain, each in enumerate(chains)}):
+            ax.plot(np.arange(1, n_sweeps + 1), values, color=colour, linewidth=1, label=name)
+        settled = chains[:, n_sweeps // 10 :]
+        low, high = np.nanmin(settled), np.nanmax(settled)
+        margin = 0.06 * (high - low) or 0.01 * abs(high) or 1.0
+        ax.set(xlim=(0.5, n_sweeps + 0.5), ylim=(low - margin, high + margin), title=title)
+        ax.locator_params(axis="y", nbins=5)
+        ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
         if number >= len(trace) - n_columns:
             ax.set_xlabel("sweep")
 
@@ -207,19 +215,6 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     return panels(
         draws, size=(3.6, 1.9), n_columns=n_columns, room=(0.0, 0.8), legend=LOWER | {"ncols": 6}, title=title
     )
-
-
-def _draw_chains(ax: matplotlib.axes.Axes, chains: np.ndarray) -> None:
-    n_sweeps = chains.shape[1]
-    ax.axvspan(n_sweeps // 2 + 0.5, n_sweeps + 0.5, color=NOTHING, linewidth=0, zorder=0)
-    for name, values, colour in coloured({f"chain {number + 1}": each for number, each in enumerate(chains)}):
-        ax.plot(np.arange(1, n_sweeps + 1), values, color=colour, linewidth=1, label=name)
-    settled = chains[:, n_sweeps // 10 :]
-    low, high = np.nanmin(settled), np.nanmax(settled)
-    margin = 0.06 * (high - low) or 0.01 * abs(high) or 1.0
-    ax.set(xlim=(0.5, n_sweeps + 0.5), ylim=(low - margin, high + margin))
-    ax.locator_params(axis="y", nbins=5)
-    ax.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 4))
 
 
 def draw_lines(ax: matplotlib.axes.Axes, x: np.ndarray, lines: Mapping[str, np.ndarray], **options: Any) -> None:

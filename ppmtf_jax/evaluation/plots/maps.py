@@ -136,13 +136,7 @@ def share_scale(values: np.ndarray) -> matplotlib.colors.Normalize:
 
 
 def round_ticks(top: float, gap: float) -> list[float]:
-    """Round values from 0 to near the top of a square-root scale, none nearer than `gap` of its length.
-
-    Examples
-    --------
-    >>> round_ticks(8.0, 0.2)
-    [0.0, 0.5, 2.0, 5.0, 8.0]
-    """
+    """Round values from 0 to near the top of a square-root scale, none nearer than `gap` of its length."""
     unit = 10.0 ** np.floor(np.log10(top))
     ticks = [np.floor(10 * top / unit) * unit / 10]
     for value in (step * unit * 10.0**-back for back in range(3) for step in (5, 2, 1)):
@@ -161,12 +155,7 @@ def panel_inches(places: PlaceTable, longest: float) -> tuple[float, float]:
 
 
 def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
-    """Distinct latitudes and longitudes with the index of each place among them; None where places fill no grid.
-
-    Returns
-    -------
-    rows, columns : (float array, shape (distinct values,); int array, shape (places,)), each
-    """
+    """Distinct latitudes and longitudes with the index of each place among them; None if the places fill no grid."""
     rows, row = np.unique(places.latitude.round(6), return_inverse=True)
     columns, column = np.unique(places.unbroken_longitude().round(6), return_inverse=True)
     if min(len(rows), len(columns)) < 2 or len(places) < 9 or len(rows) * len(columns) > 2 * len(places):

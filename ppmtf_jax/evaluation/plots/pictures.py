@@ -1,4 +1,4 @@
-"""Pictures as files: the same bytes for the same content, with a mark that says what wrote them."""
+"""Pictures as files: equal content gives equal bytes, and a mark in the file names this library."""
 
 from __future__ import annotations
 

@@ -74,16 +74,8 @@ def panels(
 ) -> matplotlib.figure.Figure:
     """A figure with a panel for each function of an axis, and one legend.
 
-    Parameters
-    ----------
-    size : (float, float)
-        Width and height of a panel, inches.
-    n_columns : int
-        Most panels beside each other.
-    room : (float, float)
-        Inches of the figure beside and above the panels.
-    legend : dict, optional
-        `UPPER` or `LOWER` with more options of the legend; it shows what the axes label, each label once.
+    Lengths are in inches: `size` of a panel, `room` beside and above the panels. `legend` is `UPPER` or `LOWER` with
+    more options of the legend; it shows what the axes label, each label once.
     """
     from matplotlib.figure import Figure
 

@@ -1,7 +1,7 @@
-"""A report on one page: what synthetic traces keep, what they leak and what is guaranteed, in plain words.
+"""A report on one page, in plain words: utility, leaks and guarantees of synthetic traces.
 
-`compose_report` makes the sections, each a file in `sections/`, of `ReportData`; `render` makes a page of them. What
-the page shows is computed apart from how it looks.
+`compose_report` makes the sections from `ReportData`; the functions of the sections are in `sections/`. `render` makes
+the page.
 """
 
 from ppmtf_jax.evaluation.report.blocks import Report, Status

@@ -1,4 +1,4 @@
-"""What a report shows, apart from how: findings, gauges, tables, pictures and paragraphs."""
+"""The content of a report: findings, gauges, tables, pictures and paragraphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
 def finding_of(
     question: str, judged: Mapping[str, Judgement], limits: Sequence[Limit], if_poor: str, found_by: str = "Attack: {}."
 ) -> Finding:
-    """The finding for the worst judgement by the name of its attack, which `found_by` tells in a sentence."""
+    """The finding of the worst judgement; `judged` has judgements by attack, `found_by` names the attack."""
     decisive = worst(list(judged.values()))
     name = next(name for name, each in judged.items() if each is decisive)
     found_by = found_by.format(name[:1].lower() + name[1:])
@@ -55,7 +55,7 @@ class Table(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """A picture, what can be seen in it (for people who cannot see it), and how to read it."""
+    """A picture, a description for people who cannot see it (`alt`), and how to read it (`caption`)."""
 
     figure: Any
     alt: str
@@ -77,19 +77,9 @@ class Picture(NamedTuple):
 class Gauge(NamedTuple):
     """A number between that of real traces (Training) and that of random places (Uniform).
 
-    Attributes
-    ----------
-    name : str
-        Name of the metric, such as "TP-TV"; the title is in plain words.
-    better : str
-        Which direction is good, in words.
-    synthetic, training, uniform : str
-        The numbers as printed.
-    position : float or None
-        The synthetic number's share of the way from Training (0) to Uniform (1); below 0 where it is better than
-        Training. None where the number says little; then the caveat says why.
-    floor : str
-        If the way begins at a floor below which no synthesizer can come, and not at Training: the floor as printed.
+    `position` is the synthetic number's share of the way from Training (0) to Uniform (1), below 0 if it is better than
+    Training. It is None if the number says little; `caveat` gives the reason. If no synthesizer can be better than a
+    floor, the way begins at this `floor`, as printed.
     """
 
     title: str
@@ -119,7 +109,7 @@ class Gauges(NamedTuple):
 
 
 class Details(NamedTuple):
-    """Blocks that are shown on request."""
+    """Blocks that are hidden until the reader opens them."""
 
     summary: str
     blocks: tuple[Block, ...]
@@ -147,7 +137,7 @@ class Section(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that the page shows; the subtitle says in a sentence what was synthesized from what."""
+    """The content of the page; the subtitle describes the synthetic traces and their data in a sentence."""
 
     title: str
     subtitle: str

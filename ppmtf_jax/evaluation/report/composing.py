@@ -1,4 +1,4 @@
-"""From data to a report: every section in turn; a section that cannot be made says why."""
+"""Make the sections of a report; a section that cannot be made gives the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def compose_report(data: ReportData, *, progress: bool = False, say: Callable[[s
     progress : bool
         Show a progress bar where there is a terminal.
     say : function of a str
-        Is told which section is made.
+        Receives the title of each section before the section is made.
     """
     makers = sorted(SECTIONS.values(), key=lambda maker: PARTS.index(maker.part))
     sections = []

@@ -1,4 +1,4 @@
-"""Numbers of utility between those of real traces and of random places, and the findings that follow from them.
+"""Numbers of utility on the way from real traces to random places, and the findings that follow from them.
 
 The rule is the same for all of them: a number is good where synthetic traces have gone at most a quarter of the way
 from Training to Uniform, fair up to half of it, poor beyond.

@@ -1,4 +1,4 @@
-"""What a report is made from: the trace sets, the numbers measured of them, and what made them."""
+"""The input of a report: the trace sets, their measured numbers, and the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEAST_VISITORS = 3
 
 
 class Unavailable(Exception):
-    """Why a section has nothing to show; its message is a sentence of the page."""
+    """Raised if a section has nothing to show; the message is a sentence of the page."""
 
 
 def if_available(make: Callable[[], list[Block]]) -> list[Block]:
@@ -47,16 +47,16 @@ def if_available(make: Callable[[], list[Block]]) -> list[Block]:
 
 @dataclass(frozen=True)
 class ReportSettings(Settings, subject="report"):
-    """How much work a report is.
+    """Settings that decide how long a report takes.
 
     Parameters
     ----------
     n_users : int
-        Most training users, and most others, who are attacked; a random part of them where there are more.
+        At most so many training users, and so many others, are attacked; they are drawn at random.
     estimators : tuple of str, optional
-        How an attacker learns users' moves, see `reidentification_attacks`; all there are where not given.
+        Estimators of users' transitions, see `reidentification_attacks`; all estimators by default.
     fast : bool
-        Leave out the attack with shadow models, which takes longest and finds most.
+        Leave out the attack with shadow models, which takes longest and is the strongest.
 
     Raises
     ------
@@ -84,7 +84,7 @@ class Attacked(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ReportData:
-    """What a report is made from.
+    """The input of a report.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ class ReportData:
     losses : tuple of str
         Why many rows of the data were left out.
     seeds_given : bool, optional
-        Whether somebody chose a seed; None where it is not known.
+        Whether somebody chose a seed; None if it is not known.
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
     """

@@ -74,11 +74,11 @@ def section(
         One of `PARTS`.
     title : str
     lead : str
-        What the section is about, for somebody who has read no paper.
+        An introduction for readers who do not know the papers.
     question : str
         The question that its gauges, or else its own findings, answer.
     if_poor : str
-        What not to use the traces for if its gauges are poor, as a sentence.
+        Advice if its gauges are poor: a sentence on what the traces are not good for.
     """
 
     def register(make: MakeBlocks) -> MakeBlocks:

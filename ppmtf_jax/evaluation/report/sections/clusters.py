@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,27 +29,6 @@ N_CLUSTERS = 3
 LEAST_USERS = 5
 """Fewer people are no group: their map would show what single people do."""
 N_TOP_PLACES = 5
-
-
-@runtime_checkable
-class ClustersOfUsers(Protocol):
-    """A trace model in which every user belongs to one cluster."""
-
-    cluster: Any
-
-
-class VisitFactors(NamedTuple):
-    """Factors of the visits, which in ITF differ from those of the transitions; the next place is the place."""
-
-    user: Any
-    place: Any
-    next_place: Any
-    slot: Any
-
-    @classmethod
-    def of(cls, model: MetropolisHastings) -> VisitFactors:
-        """Those of a model."""
-        return cls(model.visit_user, model.visit_place, model.visit_place, model.slot)
 
 
 class Cluster(NamedTuple):
@@ -108,11 +87,11 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
     if not np.array_equal(model.user_ids, train.user_ids):
         return [], "The model was learned from other users than these, so that its clusters cannot be shown."
     if isinstance(model.trace_model, MetropolisHastings):
-        user, _, _ = oriented_factors(VisitFactors.of(model.trace_model), train)
+        user, _, _ = _factors(model.trace_model, train)
         members = [top_users(column) for column in user.T]
         what = "the tenth with the largest values in a column of the user factor"
-    elif isinstance(model.trace_model, ClustersOfUsers):
-        cluster = np.asarray(model.trace_model.cluster)[: train.n_users]
+    elif (of_user := getattr(model.trace_model, "cluster", None)) is not None:
+        cluster = np.asarray(of_user)[: train.n_users]
         members = [np.flatnonzero(cluster == number) for number in range(int(cluster.max()) + 1)]
         what = "a cluster of the model"
     else:
@@ -126,6 +105,11 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
             parts = train.select_users(users), data.synthetic.select_users(own)
             found.append(Cluster(number, title, *parts, float(strength[number])))
     return found, f"No cluster has {LEAST_USERS} people with synthetic traces: fewer are no group, but single people."
+
+
+def _factors(model: MetropolisHastings, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Factors of the visits, which in ITF differ from those of the transitions."""
+    return oriented_factors(model.visit_user, model.visit_place, model.slot, train)
 
 
 def share_at_top_places(traces: Traces, top: np.ndarray) -> np.ndarray:
@@ -188,7 +172,7 @@ def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Any:
 def _draw_factors(data: ReportData, clusters: list[Cluster], model: MetropolisHastings) -> Any:
     from matplotlib.figure import Figure
 
-    _, place, slot = oriented_factors(VisitFactors.of(model), data.train)
+    _, place, slot = _factors(model, data.train)
     width, height = panel_inches(data.places, 2.0)
     figure = Figure(figsize=(width * len(clusters) + 0.4, height + 1.9), layout="constrained")
     axes = figure.subplots(2, len(clusters), squeeze=False, height_ratios=[height, 1.2])

@@ -26,8 +26,6 @@ ERROR = MetricInfo(
     "Range-query error",
     f"Mean relative error of {N_QUERIES} random questions: which share of the events is in this box, at these hours?",
     "relative error",
-    "lower",
-    "near Training",
 )
 
 

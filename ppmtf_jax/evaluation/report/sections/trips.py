@@ -1,4 +1,4 @@
-"""How far people go, how widely they roam, and how many places they see."""
+"""How far people go and how many places they see, and how they share their time among places."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.places_seen import distinct_places
+from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, top_place_share
 from ppmtf_jax.evaluation.metrics.trips import jump_lengths_km, radius_of_gyration_km
 from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM, draw_cumulative
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
@@ -29,6 +29,11 @@ OF_A_MAP: dict[str, Callable[[Windows], np.ndarray]] = {
     "radius of gyration, km": radius_of_gyration_km,
 }
 OF_ANY: dict[str, Callable[[Windows], np.ndarray]] = {"different places in one period": distinct_places}
+TITLES_OF_SHARES = {
+    "vf_tv": "Share of their time that people spend at each place",
+    "window_vf_tv": "Share of one period, such as a day, at each place",
+    "top_place_w1": "Share of one period at a person's most visited place",
+}
 
 
 @section(
@@ -71,3 +76,28 @@ def _distributions(data: ReportData) -> list[Block]:
 
 def _mean(values: np.ndarray) -> str:
     return f"{values.mean():.2f}" if len(values) else "-"
+
+
+@section(
+    "visit-fractions",
+    UTILITY,
+    "Regulars and passers-by",
+    "At an office the same people spend most of their day; many people pass through a station. The way in which "
+    "visitors share their time tells what kind of place it is.",
+    question="Do places keep their regulars and their passers-by?",
+    if_poor="Do not tell kinds of places by their visitors in these traces.",
+)
+def make_shares(data: ReportData) -> list[Block]:
+    """How far the shares of people's time are off, and those of their most visited places."""
+    return [gauges_of(data, TITLES_OF_SHARES), *if_available(lambda: [_top_places(data)])]
+
+
+def _top_places(data: ReportData) -> Picture:
+    shares = {name: 100 * top_place_share(windows) for name, windows in data.windows.items()}
+    draw = partial(draw_cumulative, samples=shares, label="time at the most visited place, percent")
+    return Picture(
+        panels([draw], size=(5.4, 2.8), room=(0.0, 0.4), legend=LOWER | {"ncols": 2}),
+        "Cumulative curves of the share of a period at the most visited place, for real and synthetic traces.",
+        "The share of a period, such as a day, that people spend at their most visited place. If a curve rises further "
+        "left, its people are more restless. The solid curve should lie on the dotted one.",
+    )
