@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import hypothesis
 import jax
 import numpy as np
 import pytest
@@ -49,6 +50,7 @@ def held_cells(tiles: Tiles, mode: int, shape: tuple[int, int, int] = SHAPE) -> 
     return sorted(found)
 
 
+@hypothesis.settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     min_tile=st.sampled_from([1, 4, 8]),
@@ -179,6 +181,6 @@ def test_other_zeros_have_the_same_shapes():
     counts = CountTensors(sparse(dense), sparse(dense[..., :6]))
     shapes = {
         tuple(np.shape(leaf) for leaf in jax.tree.leaves(observe(counts, "sampled", 500, seed=seed)))
-        for seed in range(4)
+        for seed in range(3)
     }
     assert len(shapes) == 1

@@ -29,16 +29,16 @@ from ppmtf_jax.gibbs.run import run_gibbs
 from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.gibbs.quantities import Quantity
 
-cells.rows_at_a_time = lambda: 8  # several parts
-counts = count_tensors(toy_city(n_users=50, seed=0).traces, seed=0)
-settings = GibbsSettings(rank=3)
+cells.rows_at_a_time = lambda: 2  # several parts
+counts = count_tensors(toy_city(n_users=20, n_places=10, n_days=2, seed=0).traces, seed=0)
+settings = GibbsSettings(rank=2)
 found = {}
 devices = jax.devices()
 for n in sorted({1, len(devices)} if n_processes == 1 else {len(devices)}):
     for kind in zeros:
-        observed = cells.observe(counts, kind, 50, seed=0)
+        observed = cells.observe(counts, kind, 20, seed=0)
         result = run_gibbs(
-            jax.random.key(0), observed, rows_of_factors(SHARED, counts), SHARED, settings, n_sweeps=8,
+            jax.random.key(0), observed, rows_of_factors(SHARED, counts), SHARED, settings, n_sweeps=2,
             devices=devices[:n],
         )
         for name, draw in result.draws.items():

@@ -17,6 +17,7 @@ from ppmtf_jax.gibbs import diagnostics, run
 from ppmtf_jax.gibbs.cells import ObservedCells
 from ppmtf_jax.gibbs.diagnostics import (
     MAX_R_HAT,
+    Diagnosis,
     advise,
     diagnose,
     round_up,
@@ -264,9 +265,17 @@ def test_predicted_cells_are_the_products_of_the_rows():
     np.testing.assert_allclose(predict_cells(factors, index), expected, rtol=1e-12)
 
 
-def test_a_diagnosis_watches_joint_errors_sizes_and_cells(counts):
-    settings = {"zeros": "weighted", "n_zeros": 50, "n_sweeps": 20, "n_chains": 2, "seed": 0}
-    diagnosis = diagnose(counts, SHARED, GibbsSettings(rank=2), **settings)
+def diagnosis_of(counts: CountTensors, n_chains: int) -> Diagnosis:
+    settings = {"zeros": "weighted", "n_zeros": 50, "n_sweeps": 20, "n_chains": n_chains, "seed": 0}
+    return diagnose(counts, SHARED, GibbsSettings(rank=2), **settings)
+
+
+@pytest.fixture(scope="module")
+def diagnosis(counts) -> Diagnosis:
+    return diagnosis_of(counts, 2)
+
+
+def test_a_diagnosis_watches_joint_errors_sizes_and_cells(diagnosis):
     names = set(diagnosis.table.index)
     assert {"log_joint", "rmse_transitions", "rmse_visits", "size_user", "size_slot"} <= names
     cells = [quantity for quantity in diagnosis.trace if quantity.kind == "cell"]
@@ -299,10 +308,8 @@ def test_a_diagnosis_watches_joint_errors_sizes_and_cells(counts):
     assert diagnosis.shown_traces()["error at held-out visits"] is single
 
 
-def test_chains_differ_and_each_is_the_same_however_many_there_are(counts):
-    settings = {"zeros": "weighted", "n_zeros": 50, "n_sweeps": 20, "seed": 0}
-    two, three = (diagnose(counts, SHARED, GibbsSettings(rank=2), n_chains=n, **settings) for n in (2, 3))
-    first, second = (each.trace[Quantity("log_joint")] for each in (two, three))
+def test_chains_differ_and_each_is_the_same_however_many_there_are(counts, diagnosis):
+    first, second = (each.trace[Quantity("log_joint")] for each in (diagnosis, diagnosis_of(counts, 3)))
     np.testing.assert_array_equal(first, second[:2])
     assert len(np.unique(second[:, -1])) == 3
 

@@ -142,7 +142,7 @@ def functions_of_state(state: GibbsState) -> dict[str, jax.Array]:
 @pytest.fixture(scope="module")
 def sweep_z():
     """Alternate data given the parameters and a sweep given the data."""
-    n_chains, n_sweeps = 2000, 15
+    n_chains, n_sweeps = 2000, 6
     numbered = {name: observe_everything(ROWS[modes[2]]) for name, modes in SHARED.tensors}
     drawn = {name: exact_draws(n, n_chains, seed) for seed, (name, n) in enumerate(ROWS.items())}
     start = GibbsState(

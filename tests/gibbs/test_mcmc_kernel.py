@@ -94,22 +94,6 @@ def test_draws_and_diagnostics_are_those_of_our_own_driver():
         np.testing.assert_allclose(fields["priors"][name].precision[:, -1], prior.precision, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("n_chains", "options"),
-    [
-        (1, {}),
-        (1, {"jit_model_args": False}),
-        (1, {"progress_bar": True}),
-        (3, {"chain_method": "sequential"}),
-    ],
-    ids=["one chain", "constant cells", "progress bar", "sequential"],
-)
-def test_draws_are_those_of_our_own_driver_whatever_the_options(n_chains, options):
-    mcmc = by_numpyro(n_chains, **options)
-    mcmc.run(keys_of(n_chains), cells())
-    assert_same_draws(mcmc, our_own(n_chains).draws)
-
-
 def test_parallel_chains_run_on_several_devices():
     """In a process of its own, since JAX counts devices when it starts."""
     code = (

@@ -27,7 +27,6 @@ from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import (
     FactorPrior,
     HyperPrior,
-    NormalWishart,
     cell_statistics,
     hyper_conditional,
     row_conditional,
@@ -239,7 +238,7 @@ def test_every_site_enters_the_density():
 
 
 def rows_log_density(
-    name: str, parameters: dict[str, np.ndarray], cells: dict[str, Cells], coupling: Coupling, bug: str | None = None
+    name: str, parameters: dict[str, np.ndarray], cells: dict[str, Cells], coupling: Coupling
 ) -> float:
     """Log density, but for a constant, of a factor by the closed form of its rows' conditionals."""
     prior = factor_prior(parameters, name)
@@ -247,7 +246,7 @@ def rows_log_density(
     for row in range(ROWS[name]):
         parts = []
         for tensor, modes in coupling.tensors:
-            if name not in modes or (bug == "tensor forgotten" and tensor == "visits"):
+            if name not in modes:
                 continue
             mode = modes.index(name)
             index, value, weight = cells[tensor]
@@ -256,9 +255,7 @@ def rows_log_density(
             parts.append(cell_statistics(*map(jnp.asarray, (others[0] * others[1], value[mine], weight[mine]))))
         if not parts:
             parts = [cell_statistics(jnp.zeros((1, RANK)), jnp.zeros(1), jnp.zeros(1))]
-        noise_precision = SETTINGS.noise_precision * (1.01 if bug == "noise precision" else 1)
-        own_prior = prior._replace(mean=0 * prior.mean) if bug == "prior mean dropped" else prior
-        conditional = row_conditional(own_prior, jax.tree.map(lambda *p: sum(p), *parts), noise_precision)
+        conditional = row_conditional(prior, jax.tree.map(lambda *p: sum(p), *parts), SETTINGS.noise_precision)
         x = parameters[name][row]
         total += float(-0.5 * x @ conditional.precision @ x + conditional.linear @ x)
     return total
@@ -269,9 +266,9 @@ def factor_prior(parameters: dict[str, np.ndarray], name: str) -> FactorPrior:
     return FactorPrior(jnp.asarray(parameters[f"{name}_mean"]), root @ root.T)
 
 
-def hyper_log_density(name: str, parameters: dict[str, np.ndarray], bug: str | None = None) -> float:
+def hyper_log_density(name: str, parameters: dict[str, np.ndarray]) -> float:
     """Log density of a factor's mean and precision root by the closed form of their conditional."""
-    posterior = planted(hyper_conditional(jnp.asarray(parameters[name]), HYPER), parameters[name], bug)
+    posterior = hyper_conditional(jnp.asarray(parameters[name]), HYPER)
     mean, strength, inverse_scale, degrees = (np.asarray(x) for x in posterior)
     precision = np.asarray(factor_prior(parameters, name).precision)
     return (
@@ -279,19 +276,6 @@ def hyper_log_density(name: str, parameters: dict[str, np.ndarray], bug: str | N
         + stats.wishart(float(degrees), np.linalg.inv(inverse_scale)).logpdf(precision)
         + log_density_of_root(parameters[f"{name}_precision_root"])
     )
-
-
-def planted(good: NormalWishart, rows: np.ndarray, bug: str | None) -> NormalWishart:
-    centre = rows.mean(axis=0)
-    if bug == "uncentred scatter":
-        return good._replace(inverse_scale_matrix=good.inverse_scale_matrix + len(rows) * np.outer(centre, centre))
-    if bug == "degrees of freedom":
-        return good._replace(degrees_of_freedom=good.degrees_of_freedom - 1)
-    if bug == "scale for inverse":
-        return good._replace(inverse_scale_matrix=jnp.linalg.inv(good.inverse_scale_matrix))
-    if bug == "mean term dropped":
-        return good._replace(mean=jnp.asarray(centre))
-    return good
 
 
 def change(function, name: str, block: tuple[str, ...], coupling: Coupling) -> tuple[float, float]:
@@ -304,13 +288,13 @@ def change(function, name: str, block: tuple[str, ...], coupling: Coupling) -> t
     )
 
 
-def rows_change(name: str, coupling: Coupling, bug: str | None = None) -> tuple[float, float]:
-    return change(partial(rows_log_density, bug=bug), name, (name,), coupling)
+def rows_change(name: str, coupling: Coupling) -> tuple[float, float]:
+    return change(rows_log_density, name, (name,), coupling)
 
 
-def hyper_change(name: str, coupling: Coupling, bug: str | None = None) -> tuple[float, float]:
+def hyper_change(name: str, coupling: Coupling) -> tuple[float, float]:
     block = (f"{name}_mean", f"{name}_precision_root")
-    return change(lambda name, parameters, *_: hyper_log_density(name, parameters, bug), name, block, coupling)
+    return change(lambda name, parameters, *_: hyper_log_density(name, parameters), name, block, coupling)
 
 
 ALL_BLOCKS = [(kind, name) for kind, coupling in COUPLINGS.items() for name in coupling.factors]
@@ -321,20 +305,6 @@ ALL_BLOCKS = [(kind, name) for kind, coupling in COUPLINGS.items() for name in c
 def test_conditionals_are_those_of_the_model(coupling, name):
     for both in (rows_change(name, COUPLINGS[coupling]), hyper_change(name, COUPLINGS[coupling])):
         np.testing.assert_allclose(*both, rtol=1e-8)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("bug", ["tensor forgotten", "noise precision", "prior mean dropped"])
-def test_planted_bugs_in_row_conditionals_are_caught(bug):
-    of_model, of_sampler = rows_change("place", SHARED, bug)
-    assert abs(of_model - of_sampler) > 1e-3 * abs(of_model)
-
-
-@pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("bug", ["uncentred scatter", "degrees of freedom", "scale for inverse", "mean term dropped"])
-def test_planted_bugs_in_hyper_conditionals_are_caught(bug):
-    of_model, of_sampler = hyper_change("place", SHARED, bug)
-    assert abs(of_model - of_sampler) > 1e-3 * abs(of_model)
 
 
 # The same data for model and sampler

@@ -91,6 +91,14 @@ def mark_anew(folder: Path) -> None:
     (folder / MARKER).write_text(json.dumps(marker))
 
 
+def change_parameters(folder: Path, change: dict[str, np.ndarray | None]) -> None:
+    """Replace stored arrays, or remove those that are None, with checksums to match."""
+    with np.load(folder / "parameters.npz") as stored:
+        arrays = dict(stored) | change
+    np.savez(folder / "parameters.npz", **{name: value for name, value in arrays.items() if value is not None})
+    mark_anew(folder)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -106,12 +114,7 @@ def mark_anew(folder: Path) -> None:
 def test_parameters_that_do_not_fit_are_refused(tmp_path, change, message):
     """What JAX would clamp or spread without a word, though the files are as they were written."""
     fitted("ppmtf", random_chains()).save(tmp_path / "model")
-    with np.load(tmp_path / "model" / "parameters.npz") as stored:
-        arrays = dict(stored) | change
-    np.savez(
-        tmp_path / "model" / "parameters.npz", **{name: value for name, value in arrays.items() if value is not None}
-    )
-    mark_anew(tmp_path / "model")
+    change_parameters(tmp_path / "model", change)
     with pytest.raises(InputError, match=message):
         FittedModel.load(tmp_path / "model")
 
@@ -191,10 +194,7 @@ def test_a_table_of_more_rows_than_fit_is_refused_before_it_is_read(tmp_path, mo
 )
 def test_counts_that_do_not_fit_are_refused(tmp_path, train, change, message):
     fit(train, "sgd", n_copied=1).save(tmp_path / "model")
-    with np.load(tmp_path / "model" / "parameters.npz") as stored:
-        arrays = dict(stored) | change
-    np.savez(tmp_path / "model" / "parameters.npz", **arrays)
-    mark_anew(tmp_path / "model")
+    change_parameters(tmp_path / "model", change)
     with pytest.raises(InputError, match=message):
         FittedModel.load(tmp_path / "model")
 

@@ -78,12 +78,6 @@ def all_probabilities(model: ScoredTraceModel) -> tuple[np.ndarray, np.ndarray]:
     return np.exp(first), np.exp(step)
 
 
-def test_the_training_traces_have_unseen_rows(train):
-    _, count = dense_chain(train)
-    assert (count[:, 4] == 1 / PLACES).all()
-    assert (count[:, :4] == 0).any()
-
-
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("n_copied", [0, 2, 4, 99])
 def test_log_probabilities_are_those_of_the_dense_matrices(train, n_copied):

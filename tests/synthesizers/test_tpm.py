@@ -30,7 +30,7 @@ from tests.machine import with_gigabytes
 from tests.noise.sources import Recorded
 from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop
 
-N_PLACES, FALSE_ALARM, N_DRAWS = 5, 1e-6, 20_000
+N_PLACES, FALSE_ALARM = 5, 1e-6
 PLACES, GRID = places_in_line(N_PLACES), minutes(8)
 
 
@@ -66,10 +66,10 @@ def test_without_trimming_all_transitions_count(train):
 @pytest.mark.parametrize("most", [1, 3])
 def test_of_each_user_so_many_count_as_may_and_any_of_them(train, most):
     own = [counts_by_loop(train.select_users(np.array([user]))) for user in range(train.n_users)]
-    kept = np.array([trimmed_transition_counts(train, most, seed=seed) for seed in range(200)])
+    kept = np.array([trimmed_transition_counts(train, most, seed=seed) for seed in range(100)])
     assert (kept.sum(axis=(1, 2)) == sum(min(most, each.sum()) for each in own)).all()
     # Each step is kept with the same probability; the standard deviation of a sum of draws is below sqrt(n).
-    expected = 200 * sum(each * min(1, most / each.sum()) for each in own)
+    expected = 100 * sum(each * min(1, most / each.sum()) for each in own)
     assert (np.abs(kept.sum(axis=0) - expected) < 5 * np.sqrt(expected + 1)).all()
 
 
@@ -158,8 +158,8 @@ def test_log_probabilities_and_draws_are_those_of_the_matrix(train):
     fitted = fit_with_noise(train, TPMSettings(), Recorded(), seed=Seed(0, given=True))
     arrays = fitted.trace_model.to_arrays()
     first, transition = (arrays[name].astype(float) for name in ("first", "transition"))
-    places = synthesize(fitted, traces_per_user=2000, seed=0).place.reshape(-1, GRID.n_instants)
-    steps = step_log_probabilities(fitted.trace_model, np.repeat(np.arange(12), 2000)[:50], places[:50])
+    places = synthesize(fitted, traces_per_user=500, seed=0).place.reshape(-1, GRID.n_instants)
+    steps = step_log_probabilities(fitted.trace_model, np.repeat(np.arange(12), 500)[:50], places[:50])
     np.testing.assert_allclose(steps[:, 0], np.log(first[places[:50, 0]]), rtol=1e-12)
     np.testing.assert_allclose(steps[:, 1:], np.log(transition[places[:50, :-1], places[:50, 1:]]), rtol=1e-12)
     assert chi_square_ratio(places[:, 0], first) < 1

@@ -41,7 +41,7 @@ def test_one_complete_period_of_each_user_is_given_away_as_it_is():
 
 
 def test_of_several_periods_each_is_drawn_equally_often():
-    train, n = random_traces(0, range(3), PLACES, DAYS, n_traces=2), 3000
+    train, n = random_traces(0, range(3), PLACES, DAYS, n_traces=2), 600
     for user, drawn in enumerate(made(train, n)):
         periods = own_periods(train)[user]
         assert len({tuple(each) for each in periods}) == 6

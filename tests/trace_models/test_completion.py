@@ -26,7 +26,7 @@ from tests.trace_models.examples import (
 
 EVERY_TRACE = np.array(list(itertools.product(range(PLACES), repeat=INSTANTS)))
 FALSE_ALARM = 1e-6
-N_DRAWS = 20_000
+N_DRAWS = 10_000
 
 
 def joint(model: ScoredTraceModel, user: int) -> np.ndarray:
