@@ -60,6 +60,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage the modules and tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Name bytes by their argument: an archive holds the time of its making, and all workers must name tests alike."""
     del config
