@@ -6,7 +6,7 @@ import gc
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,12 @@ def foursquare_nyc(shared: Path) -> Path:
 def gowalla_nyc(shared: Path) -> Path:
     """SNAP Gowalla, cut to New York, with friendships."""
     return _present(shared / "data" / "gowalla-nyc")
+
+
+@pytest.fixture(scope="session")
+def data_folder(shared: Path) -> Callable[[str], Path]:
+    """Gives the folder of a data set by its name."""
+    return lambda name: _present(shared / "data" / name)
 
 
 @pytest.fixture(scope="session")

@@ -283,7 +283,6 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
         (('"uniform"', '"sgd"'), STEPS[:1]),
         (("[test]", "[synthesize]\ntraces_per_user = 2\n[test]"), STEPS[:2]),
         (("k = 2", "k = 3"), STEPS[:3]),
-        (("k = 2", "k = 2\neta = 0.5"), STEPS[:3]),
         (("[evaluate]", "[release]\nkeep_users_together = true\n[evaluate]"), STEPS[:4]),
         (("k = 2", "k = 2 # as before"), STEPS),
     ],
