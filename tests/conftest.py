@@ -6,7 +6,7 @@ import gc
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +60,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return LoadFileScheduling(config, log) if config.getvalue("dist") == "load" else None
 
 
+def pytest_collection_finish() -> None:
+    """Spare the collector of garbage the modules and tests, which stay until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Name bytes by their argument: an archive holds the time of its making, and all workers must name tests alike."""
     del config
@@ -88,6 +94,12 @@ def foursquare_nyc(shared: Path) -> Path:
 def gowalla_nyc(shared: Path) -> Path:
     """SNAP Gowalla, cut to New York, with friendships."""
     return _present(shared / "data" / "gowalla-nyc")
+
+
+@pytest.fixture(scope="session")
+def data_folder(shared: Path) -> Callable[[str], Path]:
+    """Gives the folder of a data set by its name."""
+    return lambda name: _present(shared / "data" / name)
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -31,6 +29,7 @@ from ppmtf_jax.jobs.config import JobConfig
 from ppmtf_jax.jobs.runner import run
 from ppmtf_jax.settings import help_of_fields
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
+from tests.commands import refused, works
 from tests.support import minutes, places_in_line, to_traces
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,15 +57,9 @@ k = 3
 """
 
 
-def works(*words: object) -> str:
-    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "200"})
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
 def shown_help(*words: object) -> str:
     """Help on one line, without the frames around it."""
-    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", works(*words, "--help")).split())
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", works(*words, "--help", columns=200)).split())
 
 
 def run_as_module(name: str, file: Path) -> ModuleType:
@@ -128,7 +121,7 @@ def made(added, taps) -> Path:
         works("test", "model", "synthetic", "--k", 3, "--out", "verdicts")
         works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--min-users-per-place", 1)
         real = ("--train", "data/train", "--test", "data/test")
-        shown = works("evaluate", "released", "--key", "key", *real, "--json", "metrics.json")
+        shown = works("evaluate", "released", "--key", "key", *real, "--json", "metrics.json", columns=200)
         (taps / "shown.txt").write_text(shown, encoding="utf-8")
     return taps
 
@@ -200,9 +193,7 @@ def test_wrong_tables_and_settings_are_refused(added, taps, tmp_path):
         ([taps / "taps.csv", "--stops", 0], "expected --stops as a whole number of at least 1; found 0."),
         ([taps / "taps.csv", "--train-fraction", 1], "expected --train-fraction as a number above 0 and below 1"),
     ):
-        result = CliRunner().invoke(app, ["import", "bus-cards", *map(str, words), "--out", str(tmp_path / "data")])
-        assert result.exit_code == 1
-        assert message in result.stderr
+        assert message in refused("import", "bus-cards", *words, "--out", tmp_path / "data", columns=200)
 
 
 # A synthesizer
@@ -226,10 +217,8 @@ def test_traces_are_synthesized_tested_and_released(made):
 
 
 def test_a_setting_that_is_impossible_is_refused(added, taps):
-    words = ["fit", str(taps), "--system", "magnet", "--set", "away=2", "--out", str(taps / "other")]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 1
-    assert "expected away as a number above 0 and at most 1; found 2" in result.stderr
+    said = refused("fit", taps, "--system", "magnet", "--set", "away=2", "--out", taps / "other", columns=200)
+    assert "expected away as a number above 0 and at most 1; found 2" in said
 
 
 # A metric and an attack
@@ -278,7 +267,7 @@ def test_they_have_a_panel_each(evaluation):
 
 
 def test_list_has_all_four(added):
-    text = works("list")
+    text = works("list", columns=200)
     assert [name for name in ("bus-cards", "magnet", "Return share", "Home guess") if name not in text] == []
 
 

@@ -7,16 +7,15 @@ import stat
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from ppmtf_jax.attacks.membership import shadow_models
-from ppmtf_jax.cli.app import app
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.privacy.plausible_deniability import plausible_deniability_test
 from ppmtf_jax.privacy.release import make_release, save_release
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
+from tests.commands import call, refused
 
 
 @pytest.fixture(scope="module")
@@ -26,33 +25,36 @@ def city(tmp_path_factory) -> Path:
     return folder
 
 
-def attack(*words: object):
-    return CliRunner().invoke(app, ["attack", *map(str, words)], env={"COLUMNS": "80"})
+def attack(*words: object) -> str:
+    """All that the attack says, on one line."""
+    result = call("attack", *words)
+    assert result.exit_code == 0, result.output
+    return " ".join(result.output.split())
+
+
+def attack_refused(*words: object) -> str:
+    return " ".join(refused("attack", *words).split())
 
 
 def test_reidentification_of_real_traces(city, tmp_path):
     found, picture = tmp_path / "found.json", tmp_path / "curves.svg"
     words = ("reidentify", city, "--estimator", "ml", "--estimator", "ml floor=1e-3", "--known-share", "0.4")
     result = attack(*words, "--json", found, "--plot", picture)
-    assert result.exit_code == 0, result.output
-    assert "12 target users, 12 strangers" in result.stdout
-    assert "how often the attacker names her among all 12; by chance 8.33%" in " ".join(result.stdout.split())
+    assert "12 target users, 12 strangers" in result
+    assert "how often the attacker names her among all 12; by chance 8.33%" in " ".join(result.split())
     content = json.loads(found.read_text())
     assert content["settings"]["known_share"] == 0.4
     assert {each["estimator"] for each in content["attacks"]} == {"ml", "ml floor=1e-3"}
-    assert f"{content['attacks'][0]['each']['auc']:.3f}" in result.stdout
+    assert f"{content['attacks'][0]['each']['auc']:.3f}" in result
     assert "all traces of a user together" in picture.read_text()
-    refused = attack(*words, "--json", found)
-    assert refused.exit_code == 1
-    assert "name that is free" in refused.output
-    assert attack(*words, "--json", found, "--plot", picture, "--overwrite", "--quiet").exit_code == 0
+    assert "name that is free" in attack_refused(*words, "--json", found)
+    attack(*words, "--json", found, "--plot", picture, "--overwrite", "--quiet")
 
 
 def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
     result = attack("reidentify", city, "--released", city, "--estimator", "ml")
-    assert result.exit_code == 0, result.output
-    assert "24 target users, 0 strangers" in result.stdout
-    assert "✕ Poor: The right person is named for" in result.stdout
+    assert "24 target users, 0 strangers" in result
+    assert "✕ Poor: The right person is named for" in result
 
 
 @pytest.mark.parametrize(
@@ -66,9 +68,7 @@ def test_synthetic_traces_are_attacked_with_all_that_is_real(city, tmp_path):
     ],
 )
 def test_what_cannot_be_attacked_is_refused(city, words, message):
-    result = attack("reidentify", city, *(str(city) if word == "CITY" else word for word in words))
-    assert result.exit_code == 1
-    assert message in " ".join(result.output.split())
+    assert message in attack_refused("reidentify", city, *(str(city) if word == "CITY" else word for word in words))
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +81,16 @@ def halves(city) -> dict[str, Path]:
     return folders
 
 
+@pytest.fixture(scope="module")
+def modelled(halves) -> Path:
+    """A folder with a model of the training users and its traces."""
+    folder = halves["train"].parent
+    model = fit(Traces.load(halves["train"]), "uniform", seed=0)
+    model.save(folder / "model")
+    synthesize(model, seed=0).save(folder / "made")
+    return folder
+
+
 def real(halves: dict[str, Path]) -> list[object]:
     return ["--train", halves["train"], "--test", halves["test"]]
 
@@ -89,40 +99,36 @@ def test_membership_of_copied_traces_is_found(halves, tmp_path):
     found, picture = tmp_path / "found.json", tmp_path / "curves.png"
     words = ["membership", halves["copy"], *real(halves), "--attack", "density_ratio density=kernel"]
     result = attack(*words, "--json", found, "--plot", picture)
-    assert result.exit_code == 0, result.output
-    assert "✕ Poor: Given a training user and another user" in result.stdout
+    assert "✕ Poor: Given a training user and another user" in result
     assert stat.S_IMODE(found.stat().st_mode) == 0o600
     content = json.loads(found.read_text())["attacks"]["density_ratio density=kernel"]
     assert content["auc"]["value"] > 0.9
     assert len(content["exposed"]["user_ids"]) == 2
     assert picture.stat().st_size > 1000
     # Six others are too few to know what one false alarm in a hundred gives.
-    assert " - " in result.stdout
+    assert " - " in result
 
 
 def attacks_in(file: Path) -> set[str]:
     return {name.split()[0] for name in json.loads(file.read_text())["attacks"]}
 
 
-def test_all_membership_attacks_and_shadow_models_of_the_model(halves, tmp_path):
-    model = fit(Traces.load(halves["train"]), "uniform", seed=0)
-    model.save(tmp_path / "model")
-    synthesize(model, seed=0).save(tmp_path / "made")
+def test_all_membership_attacks_and_shadow_models_of_the_model(halves, modelled, tmp_path):
     words = [*real(halves), "--json", tmp_path / "a.json", "--quiet"]
-    refused = attack("membership", halves["copy"], *words, "--model", tmp_path / "model")
-    assert refused.exit_code == 1
-    assert "expected traces made by the model; found others" in " ".join(refused.output.split())
-    result = attack("membership", tmp_path / "made", *words, "--model", tmp_path / "model", "--shadows", 6)
-    assert result.exit_code == 0, result.output
+    assert "expected traces made by the model; found others" in attack_refused(
+        "membership", halves["copy"], *words, "--model", modelled / "model"
+    )
+    attack("membership", modelled / "made", *words, "--model", modelled / "model", "--shadows", 6)
     assert attacks_in(tmp_path / "a.json") == {"likelihood_ratio", "density_ratio", "shadow_models"}
     # What was kept to go on from is gone.
     assert not list(tmp_path.glob(".*"))
-    unknown = attack("membership", tmp_path / "made", *real(halves))
-    assert unknown.exit_code == 0, unknown.output
-    assert "are left out: give the model that made these traces" in " ".join(unknown.output.split())
-    odd = attack("membership", tmp_path / "made", *words, "--overwrite", "--model", tmp_path / "model", "--shadows", 7)
-    assert odd.exit_code == 1
-    assert "an even n_shadows of at least 6; found 7" in " ".join(odd.output.split())
+    assert "are left out: give the model that made these traces" in attack(
+        "membership", modelled / "made", *real(halves)
+    )
+    odd = attack_refused(
+        "membership", modelled / "made", *words, "--overwrite", "--model", modelled / "model", "--shadows", 7
+    )
+    assert "an even n_shadows of at least 6; found 7" in odd
 
 
 def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_path, monkeypatch):
@@ -141,46 +147,36 @@ def test_shadow_models_of_a_release_are_made_as_its_statement_says(halves, tmp_p
     monkeypatch.setattr(shadow_models, "plausible_deniability_test", spied)
     words = ["membership", tmp_path / "release", *real(halves), "--shadows", 6, "--json", tmp_path / "a.json"]
     result = attack(*words)
-    assert result.exit_code == 0, result.output
     assert "shadow_models" in attacks_in(tmp_path / "a.json")
-    assert "5 more take about" in " ".join(result.output.split())
+    assert "5 more take about" in result
     assert set(tested) == {(3, 0.5, None)}
-    fast = attack(*words, "--fast", "--overwrite")
-    assert fast.exit_code == 0, fast.output
+    attack(*words, "--fast", "--overwrite")
     assert "shadow_models" not in attacks_in(tmp_path / "a.json")
 
 
-def test_nothing_is_lost_where_shadow_models_cannot_be_made(halves, tmp_path, monkeypatch):
-    model = fit(Traces.load(halves["train"]), "uniform", seed=0)
-    model.save(tmp_path / "model")
-    synthesize(model, seed=0).save(tmp_path / "made")
-
+def test_nothing_is_lost_where_shadow_models_cannot_be_made(halves, modelled, monkeypatch):
     def refused(*_, **__):
         raise InputError("fit", ["more users"])
 
     monkeypatch.setattr(shadow_models, "fit", refused)
-    result = attack("membership", tmp_path / "made", *real(halves), "--model", tmp_path / "model")
-    assert result.exit_code == 0, result.output
-    assert "are left out: fit: more users" in " ".join(result.output.split())
-    assert "density_ratio" in result.output
+    result = attack("membership", modelled / "made", *real(halves), "--model", modelled / "model")
+    assert "are left out: fit: more users" in result
+    assert "density_ratio" in result
 
 
 def test_points_and_copies(city, halves, tmp_path):
     alone = attack("unicity", city)
-    assert alone.exit_code == 0, alone.output
-    assert "Longest run" not in alone.stdout
+    assert "Longest run" not in alone
     beside = attack("unicity", halves["copy"], *real(halves), "--json", tmp_path / "points.json")
-    assert beside.exit_code == 0, beside.output
     content = json.loads((tmp_path / "points.json").read_text())
     assert content["nearest_share"]["mean"] == 1.0
-    assert "nearest training trace has too: 1.00" in " ".join(beside.stdout.split())
+    assert "nearest training trace has too: 1.00" in beside
     assert len(content["unicity"]) == 5
 
 
 def test_half_of_what_is_needed_is_refused(halves):
-    result = attack("unicity", halves["copy"], "--train", halves["train"])
-    assert result.exit_code == 1
-    assert "training and test traces, or neither" in result.output
-    result = attack("membership", halves["copy"], "--train", halves["train"], "--test", halves["train"])
-    assert result.exit_code == 1
-    assert "test users who are not training users" in " ".join(result.output.split())
+    assert "training and test traces, or neither" in attack_refused(
+        "unicity", halves["copy"], "--train", halves["train"]
+    )
+    result = attack_refused("membership", halves["copy"], "--train", halves["train"], "--test", halves["train"])
+    assert "test users who are not training users" in result

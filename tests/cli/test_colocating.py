@@ -8,9 +8,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from ppmtf_jax.cli.app import app
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.synthesizer import ColocationSettings
@@ -21,6 +19,7 @@ from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.synthesizers.synthesis import fit
+from tests.commands import refused, works
 from tests.noise.sources import Recorded
 
 # With 40 users, no friendship at all is then less probable than e^-20.
@@ -38,10 +37,8 @@ def made(tmp_path_factory) -> Path:
 
 def colocate(folder: Path, out: Path, *words: str) -> tuple[str, dict, str]:
     """What is said, and the statement as JSON and as text."""
-    call = ["colocate", str(folder / "city"), "--out", str(out), *FRIENDS, *words]
-    result = CliRunner().invoke(app, call, env={"COLUMNS": "80"})
-    assert result.exit_code == 0, result.output
-    return result.stdout, json.loads((out / "privacy.json").read_text()), (out / "PRIVACY.txt").read_text()
+    said = works("colocate", folder / "city", "--out", out, *FRIENDS, *words)
+    return said, json.loads((out / "privacy.json").read_text()), (out / "PRIVACY.txt").read_text()
 
 
 def test_a_trace_set_of_friends_and_what_it_cost(made, tmp_path):
@@ -98,7 +95,7 @@ def test_a_folder_made_with_seeded_noise_says_that_it_is_not_private(made, tmp_p
 
 
 def test_help_of_the_seed_does_not_promise_that_noise_repeats():
-    said = CliRunner().invoke(app, ["colocate", "--help"], env={"COLUMNS": "300"}).stdout
+    said = works("colocate", "--help", columns=300)
     assert "Seed of all draws except the noise, which has none" in said
     assert "The same seed gives the same result" not in said
 
@@ -131,10 +128,9 @@ def test_what_a_repeated_run_costs_is_added(made, tmp_path):
 
 
 def test_a_run_that_fails_has_spent_what_it_drew(made, tmp_path):
-    out, call = tmp_path / "friends", ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS]
+    out = tmp_path / "friends"
     # Chance alone makes more than 30 co-locations, which is known when all is drawn.
-    failed = CliRunner().invoke(app, [*call, "--subtract-chance"])
-    assert failed.exit_code
+    refused("colocate", made / "city", "--out", out, *FRIENDS, "--subtract-chance")
     assert not out.exists()
     assert [line["loss"]["epsilon"] for line in ledger_lines(out) if "loss" in line] == ["10", "1", "1"]
     _, statement, _ = colocate(made, out)
@@ -144,8 +140,7 @@ def test_a_run_that_fails_has_spent_what_it_drew(made, tmp_path):
 def test_what_is_refused_before_anything_is_drawn_costs_nothing(made, tmp_path):
     colocate(made, tmp_path / "friends")
     before = ledger_of(tmp_path / "friends").read_bytes()
-    again = CliRunner().invoke(app, ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS])
-    assert "a name that is free" in again.output
+    assert "a name that is free" in refused("colocate", made / "city", "--out", tmp_path / "friends", *FRIENDS)
     assert ledger_of(tmp_path / "friends").read_bytes() == before
 
 
@@ -179,9 +174,8 @@ def test_the_folder_has_no_seed_and_the_ledger_beside_it_has(made, tmp_path):
 @pytest.mark.parametrize("content", ["{}", "mine", '{"run": "a", "loss": {"epsilon": "1/0", "delta": "0"}}'])
 def test_a_ledger_that_cannot_be_read_is_refused_before_anything_is_drawn(made, tmp_path, content):
     write_text(ledger_of(tmp_path / "friends"), content)
-    call = ["colocate", str(made / "city"), "--out", str(tmp_path / "friends"), *FRIENDS]
-    result = CliRunner().invoke(app, call, env={"COLUMNS": "300"})
-    assert "a ledger with a line for each loss; found line 1" in " ".join(result.output.split())
+    said = refused("colocate", made / "city", "--out", tmp_path / "friends", *FRIENDS)
+    assert "a ledger with a line for each loss; found line 1" in " ".join(said.split())
     assert ledger_of(tmp_path / "friends").read_text() == content
 
 
@@ -191,12 +185,10 @@ def test_synthetic_friends_are_evaluated_and_nobody_is_looked_for(made, tmp_path
     for name, half in zip(("train", "test"), city.split_users(0.5, seed=0), strict=True):
         half.save(tmp_path / name)
     call = ["evaluate", tmp_path / "friends", "--train", tmp_path / "train", "--test", tmp_path / "test"]
-    call += ["--json", tmp_path / "numbers.json"]
-    result = CliRunner().invoke(app, [str(word) for word in call], env={"COLUMNS": "80"})
-    assert result.exit_code == 0, result.output
+    said = works(*call, "--json", tmp_path / "numbers.json")
     evaluation = Evaluation.from_json((tmp_path / "numbers.json").read_text())
     undefined = [name for name in evaluation.metrics if math.isnan(evaluation[name])]
     assert undefined == ["group_tv", "reid_rate"]
-    assert "synthetic users who stand for nobody" in " ".join(result.stdout.split())
+    assert "synthetic users who stand for nobody" in " ".join(said.split())
     for row in ("Friends meet", "Clustering"):
-        assert row in result.stdout
+        assert row in said

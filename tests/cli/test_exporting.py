@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,19 +14,6 @@ import pytest
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.commands import refused, works
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        works("import", "toy-city", "--users", 30, "--places", 12, "--days", 2, "--out", "city")
-        works("fit", "city/train", "--system", "uniform", "--out", "model")
-        works("synthesize", "model", "--out", "synthetic")
-        works("test", "model", "synthetic", "--k", 2, "--out", "verdicts")
-        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key", "--min-users-per-place", 1)
-    return folder
 
 
 @pytest.fixture
@@ -41,7 +30,7 @@ def is_secret(file: Path) -> bool:
 def test_a_release_can_be_exported_for_anyone(here):
     out = here / "traces.geojson"
     said = works("export", "traces", "released", "--out", out)
-    assert f"all 24 traces, 576 events, in {out}" in said
+    assert f"all 64 traces, 1536 events, in {out}" in said
     assert "anyone may read the file" in said
     assert "Times are nominal, by the clocks of UTC" in said
     content = json.loads(out.read_text(encoding="utf-8"))
@@ -91,7 +80,7 @@ def test_completed_and_copied_traces_are_real(here):
 def test_synthetic_traces_that_were_not_tested_are_for_the_owner_alone(here):
     out = here / "traces.mfjson"
     said = works("export", "traces", "synthetic", "--sample", 5, "--out", out)
-    assert "5 of 24 traces" in said
+    assert "5 of 64 traces" in said
     assert "not tested for release: only you can read" in said
     assert is_secret(out)
     first = out.read_bytes()
@@ -103,8 +92,6 @@ def test_synthetic_traces_that_were_not_tested_are_for_the_owner_alone(here):
 
 def test_synthetic_friends_stand_for_nobody(here):
     traces = synthesize(fit(Traces.load("city/train"), "uniform"))
-    from dataclasses import replace
-
     replace(traces, origin=None, of_nobody=True).save(here / "friends")
     said = works("export", "traces", here / "friends", "--out", here / "x.csv")
     assert "synthetic" in said
@@ -112,8 +99,6 @@ def test_synthetic_friends_stand_for_nobody(here):
 
 
 def test_a_release_that_was_changed_is_none(here, made):
-    import shutil
-
     shutil.copytree(made / "released", here / "changed")
     shutil.copy(made / "city/train/traces.parquet", here / "changed/traces.parquet")
     shutil.copy(made / "city/train/time_grid.json", here / "changed/time_grid.json")

@@ -12,6 +12,7 @@ from tests.commands import refused, works
 
 REAL = ("--train", "city/train", "--test", "city/test")
 ATTACK = ("attack", "membership", "synthetic", *REAL, "--attack", "density_ratio")
+COMPARE = ("compare", "city/train", "city/test", "--no-attacks")
 WHOSE = ("attack", "reidentify", "city/train", "--released", "synthetic", "--estimator", "ml")
 # Every option that names something to write, with the command and an ending where one is needed.
 WRITING = {
@@ -33,25 +34,12 @@ WRITING = {
     "export traces": ("export", "traces", "city/train", "--of-real-people", "--out", "OUT.csv"),
     "export of a release": ("export", "traces", "released", "--out", "OUT.geojson"),
     "export population": ("export", "population", "synthetic", "--real", "city/train", "--out", "OUT.parquet"),
-    "compare": ("compare", "city/train", "city/test", "--system", "uniform", "--seeds", 1, "--out", "OUT"),
+    "compare": (*COMPARE, "--system", "uniform", "--seeds", 1, "--out", "OUT"),
     "colocate": ("colocate", "city/train", "--epsilon-friendship", 10, "--colocations", 5, "--out", "OUT"),
 }
 # Of no model but those that are sampled by Gibbs, which takes long.
 NOT_TRIED = {"diagnose"}
 PUBLIC = {"release", "export of a release"}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        works(*("city" if word == "OUT" else word for word in WRITING["import"]))
-        works("fit", "city/train", "--system", "uniform", "--out", "model")
-        works("synthesize", "model", "--out", "synthetic")
-        works("test", "model", "synthetic", "--k", 2, "--out", "verdicts")
-        works("release", "synthetic", "verdicts", "--out", "released", "--key", "key")
-    return folder
 
 
 def put(name: str, out: Path, fresh: Path) -> list[object]:

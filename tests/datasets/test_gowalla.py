@@ -86,10 +86,8 @@ def test_new_york(gowalla_nyc):
     assert report.quietest_hour in range(2, 6)
 
 
-def test_austin(shared):
-    folder = shared / "data" / "gowalla-1000users"
-    if not folder.is_dir():
-        pytest.skip("needs the data folder 'gowalla-1000users'")
+def test_austin(data_folder):
+    folder = data_folder("gowalla-1000users")
     files = [folder / f"loc-gowalla_{name}_Austin.txt.gz" for name in ("totalCheckins", "edges")]
     traces, report = read_gowalla(*files, time_zone="America/Chicago")
     assert (report.n_rows, report.n_duplicates, report.n_users_read) == (44_945, 44_945 - 44_934, 360)

@@ -207,11 +207,8 @@ def test_bad_tables(tmp_path, text, message):
 
 
 @pytest.fixture
-def lbsn2vec(shared) -> Path:
-    folder = shared / "data" / "foursquare-www2019-lbsn2vec"
-    if not folder.is_dir():
-        pytest.skip("needs the data folder 'foursquare-www2019-lbsn2vec'")
-    return folder
+def lbsn2vec(data_folder) -> Path:
+    return data_folder("foursquare-www2019-lbsn2vec")
 
 
 @pytest.mark.parametrize(

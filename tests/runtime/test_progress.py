@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
+from ppmtf_jax.runtime import progress
 from ppmtf_jax.runtime.progress import progress_bar, spinner
 
 
@@ -66,6 +69,25 @@ def test_every_long_stage_shows_itself(shown, tmp_path, monkeypatch):
     # What is exact; the synthetic and the training set, each by trace numbers and whole; uniform traces.
     steps = f"{1 + 2 * 2 + 1}/{1 + 2 * 2 + 1}"
     assert [title for title in ("simulating", "20/20", "reading", "evaluating", steps) if title not in text] == []
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[\d;?]*[a-zA-Z]", "", text)
+
+
+def test_long_work_is_announced_once(shown, monkeypatch):
+    """Steps of 1,000 s each: of 20 steps 18 are left after the second, which is the first one timed."""
+    clock = iter(range(0, 10**9, 1000))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+
+    def work_long(n_steps: int) -> None:
+        with progress_bar("sweeping", n_steps, show=True) as advance:
+            for _ in range(4):
+                advance(1)
+
+    announced = re.findall(r"sweeping: about (.*) left\. Ctrl-C", without_colours(shown(work_long, 20)))
+    assert announced == ["5.0 h"]
+    assert "Ctrl-C" not in shown(work_long, 5)
 
 
 def test_quiet_when_asked(shown):
