@@ -796,7 +796,7 @@ def test_few_traces_that_passed_are_no_fair_sample(capsys):
 
 def test_what_helps_where_no_trace_passed():
     """A smoother model does not, where fewer users are counted than have to be found."""
-    assert "10 users are needed, only 9 are counted; lower k" in releasing._way_out(PrivacyTestSettings(k=10), 8)
+    assert "10 users are needed, but only 9 are counted; lower k" in releasing._way_out(PrivacyTestSettings(k=10), 8)
     assert "ask more verifiers" in releasing._way_out(PrivacyTestSettings(k=10, n_verifiers=8), 8)
     for settings in (PrivacyTestSettings(k=9), PrivacyTestSettings(k=10, noise_epsilon=1.0)):
         assert "learn a smoother model" in releasing._way_out(settings, 8)

@@ -231,7 +231,7 @@ def test_the_command_writes_a_page_and_replaces_only_its_own(job, tmp_path, monk
     monkeypatch.setattr(jobs_report, "shadow_scores", lambda *_, **__: None)
     out = tmp_path / "page.html"
     words = ["report", job, "--out", out, "--quiet"]
-    assert "only you can read" in works(*words)
+    assert "Only you can read" in works(*words)
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     refused(*words)
     works(*words, "--overwrite")
