@@ -103,6 +103,8 @@ class Settings:
 
 def build_settings(kind: type[AnySettings], values: Mapping[str, Any], subject: str) -> AnySettings:
     """Build settings from a mapping, in which "none" is None, as in TOML; all that is wrong is one `InputError`."""
+    if not issubclass(kind, Settings):
+        raise TypeError(f"{kind.__name__} does not inherit from Settings, so nothing would check its fields")
     hints = accepted_types(kind)
     problems: list[Problem | str] = [_unknown_setting(name, list(hints)) for name in values if name not in hints]
     # A setting that is missing is given as MISSING, so that it is told beside the others.

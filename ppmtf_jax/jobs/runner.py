@@ -151,10 +151,13 @@ class _Job:
         """Do a step unless it is done; it depends on the steps `after` and so on all steps before them."""
         fingerprint = self.fingerprints[name] = self._fingerprint(name, settings, after)
         stamp = self.stamps / name
-        if stamp.is_file() and stamp.read_text() == _stamp(fingerprint, outputs):
+        before = stamp.read_text() if stamp.is_file() else ""
+        if before == _stamp(fingerprint, outputs):
             self.skipped.append(name)
             self.say(f"{name}: done before")
             return
+        if before.startswith(fingerprint):
+            self.say(f"{name} was done before, but its output was changed, or an older version wrote it")
         self.say(f"{name} ...")
         begin = time.perf_counter()
         try:

@@ -121,9 +121,12 @@ class Accountant:
         problems: list[Problem | str] = []
         for name, wanted, left in zip(Loss._fields, loss, self.remaining, strict=True):
             if wanted > left:
-                expected = f"at most the {name} of {float(left)!r} that is left under {self.relation!r}"
+                # Amounts that are the same float are told exactly.
+                same = float(wanted) == float(left)
+                found, most = (str(each) if same else repr(float(each)) for each in (wanted, left))
+                expected = f"at most the {name} of {most} that is left under {self.relation!r}"
                 way_out = f"Nothing was spent on {mechanism!r}. Spend less: a larger budget is a weaker promise"
-                problems.append(Problem(expected, repr(float(wanted)), way_out=way_out))
+                problems.append(Problem(expected, found, way_out=way_out))
         if problems:
             raise InputError("privacy budget", problems)
         spending = Spending(mechanism, self.relation, loss, sensitivity)

@@ -55,8 +55,8 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
     Parameters
     ----------
     k : int
-        How many users must make the trace with about the same probability. The input user counts, so 1 tests nothing.
-        Larger protects better.
+        How many users must be able to make the trace with about the same probability. The input user counts, so 1 tests
+        nothing. Larger protects better.
     eta : float
         Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, probabilities agree
         within a factor of e^eta. Smaller protects better.

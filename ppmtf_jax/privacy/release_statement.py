@@ -165,8 +165,8 @@ def _not_differentially_private(test: PrivacyTestSettings) -> list[str]:
         return [f"Noise on k = 1 gives no differential privacy: the theorem needs k of at least 2. {NO_MEMBERSHIP}"]
     return [
         "The release as a whole is not differentially private, in spite of the noise: the theorem covers one trace "
-        "only. For m traces, if the input user of each is drawn at random, epsilon and delta are m times as large, "
-        f"whoever the traces were made from. Here every user is an input user. {NO_MEMBERSHIP}",
+        "only. For m traces, if the input user of each is drawn at random separately, epsilon and delta would be m "
+        f"times as large, whoever the traces were made from. Here every user is an input user. {NO_MEMBERSHIP}",
         "How the model was learned. Without one person's data, the parameters that users share would be different; the "
         "theorem assumes that they are the same.",
         "That a trace was withheld. For a person who sees that the randomly drawn trace was withheld, delta is larger "

@@ -221,6 +221,8 @@ def _locked(path: Path) -> int:
             raise InputError(str(path.parent), [problem])
         # The previous holder may have removed the file after it was opened here.
         if os.path.lexists(path) and os.path.samestat(os.fstat(lock), path.lstat()):
+            if hasattr(os, "fchmod"):  # not on Windows
+                os.fchmod(lock, 0o600)
             os.ftruncate(lock, 0)
             os.write(lock, f"process {os.getpid()} on {platform.node()}".encode())
             return lock

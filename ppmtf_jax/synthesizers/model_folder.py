@@ -98,7 +98,7 @@ def _read_about(file: Path) -> dict[str, Any]:
 def _synthesizer_of(about: dict[str, Any], file: Path) -> Synthesizer:
     """The registered synthesizer of a model. Its module is not imported here, since it could run any code."""
     system, module = about["system"], about.get("module", PACKAGE)
-    if system in SYNTHESIZERS:
+    if isinstance(system, str) and system in SYNTHESIZERS:
         return SYNTHESIZERS[system]
     unnamed = {PACKAGE: "the module that registers it", "__main__": "the script or notebook that registers it"}
     what = unnamed.get(module, f"module {module}, which registers it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -58,7 +59,8 @@ def fit(
     Parameters
     ----------
     train : Traces or DataFrame
-        A DataFrame of check-ins is read with the default settings of `read_checkins`.
+        A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning says what was read and
+        what was left out.
     system : str
         Name of a synthesizer, see `synthesizers.registry.SYNTHESIZERS`.
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
@@ -91,7 +93,8 @@ def fit(
     {'n_copied': 1}
     """
     if isinstance(train, pd.DataFrame):
-        train, _ = read_checkins(train)
+        train, report = read_checkins(train)
+        warnings.warn(f"fit read a table of check-ins with the default settings.\n{report}", stacklevel=2)
     check_traces(train, "fit")
     synthesizer = SYNTHESIZERS[system]
     settings = chosen_settings(synthesizer.settings, settings, named_settings, system)

@@ -308,7 +308,9 @@ def test_what_the_error_expects_and_counts(tmp_path, case):
 def test_fit_on_a_data_frame():
     utc = pd.date_range("2024-03-13T08:00", periods=9, freq="h", tz="UTC")
     table = pd.concat([frame(9, user=user).assign(time=utc) for user in "abcdef"])
-    assert fit(table, "sgd", n_copied=1, seed=0).n_users == 6
+    with pytest.warns(UserWarning, match=r"read a table of check-ins(.|\n)*events +54"):
+        model = fit(table, "sgd", n_copied=1, seed=0)
+    assert model.n_users == 6
     with pytest.raises(InputError, match="a time zone, for times without an offset"):
         fit(frame(), "sgd")
 

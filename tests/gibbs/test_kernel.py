@@ -242,11 +242,11 @@ def test_empty_parts_change_nothing(problem, factors):
 
 def test_the_sweep_never_calls_lapack():
     """Two LAPACK calls at the same time can hang XLA on a CPU for ever."""
-    settings, observed = GibbsSettings(8), make_problem("weighted").cells
+    settings, observed = GibbsSettings(32), make_problem("weighted").cells
     state = init_state(jax.random.key(0), ROWS, SHARED, settings)
     lowered = jax.jit(lambda k, s, c: kernel.step(k, s, c, SHARED, settings)).lower(jax.random.key(0), state, observed)
     assert "custom_call" not in lowered.as_text()
-    planted = jax.jit(jnp.linalg.cholesky).lower(jnp.eye(8)).as_text()
+    planted = jax.jit(jnp.linalg.cholesky).lower(jnp.eye(32)).as_text()
     assert "custom_call" in planted or "cholesky" in planted
     assert "cholesky" not in lowered.as_text()
     assert "triangular_solve" not in lowered.as_text()
