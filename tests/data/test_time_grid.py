@@ -95,9 +95,12 @@ def test_periods_within_the_grid(period):
     ]
 
 
-def test_slots_repeat_with_the_period():
-    assert problems_of(TimeGrid, "2024-01-01", 60, np.array([0, 1, 0, 0, 1]), period=2) == [
-        "expected slots that repeat after the period of 2 instants; found slot 1 at instant 1, slot 0 at instant 3."
+@pytest.mark.parametrize(("fourth", "second"), [(0, 1), (2, 1)])
+def test_slots_repeat_with_the_period(fourth, second):
+    """Whether the slot that differs is an earlier or a later one."""
+    found = f"found slot {second} at instant 1, slot {fourth} at instant 3."
+    assert problems_of(TimeGrid, "2024-01-01", 60, np.array([0, second, 0, fourth]), period=2) == [
+        f"expected slots that repeat after the period of 2 instants; {found}"
     ]
 
 

@@ -66,6 +66,12 @@ def test_missing_events_change_nothing_else() -> None:
     assert set(toy_city(300, n_days=1, missing=0.999).traces.user) == set(range(300))
 
 
+def test_the_same_seed_gives_the_same_city_in_every_version() -> None:
+    """Benchmarks and documentation quote numbers of the toy city, so no change may alter it unnoticed."""
+    traces = toy_city(n_users=30, n_places=20, n_days=2, seed=0).traces
+    assert (traces.n_events, int(traces.place.astype(int) @ (traces.instant + 1))) == (1152, 150884)
+
+
 def test_share_of_missing_events() -> None:
     traces = toy_city(500, missing=0.3).traces
     n = 500 * 7 * 24
