@@ -11,11 +11,12 @@ from annotated_types import Gt
 
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces
+from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import Imported, split_users
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
+from ppmtf_jax.datasets.to_traces import MakesTraces
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive, Settings, Share, chosen_settings

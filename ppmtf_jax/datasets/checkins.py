@@ -17,13 +17,12 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
 from ppmtf_jax.datasets.column_names import END_COLUMNS, NEEDED_COLUMNS, OPTIONAL_COLUMNS
-from ppmtf_jax.datasets.discretization import MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_problems
 from ppmtf_jax.datasets.times import Times, parse_times
-from ppmtf_jax.datasets.to_traces import discretize
+from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
 # A text may well stand for a place and its category, and for a user and her only trace.

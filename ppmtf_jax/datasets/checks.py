@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
-from ppmtf_jax.datasets.coded_checkins import CheckIns
-from ppmtf_jax.datasets.places import Assigned, GridPlaces, MostVisited
+from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
 # Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
@@ -27,52 +27,50 @@ ZONE_LINE = re.compile(r"^[A-Z,]+\t([+-]\d{4,7})([+-]\d{5,7})\t(\S+)", re.MULTIL
 
 
 def suspicions(
-    checkins: CheckIns, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
+    rows: pd.DataFrame, choice: GridPlaces | MostVisited, assigned: Assigned, time_zone: str, subject: str
 ) -> list[str]:
-    """Notes on coordinates that look odd; an `InputError` where they look wrong."""
-    problems = _off_grid_problems(checkins, choice, ~assigned.outside) if isinstance(choice, GridPlaces) else []
-    if problems:
-        raise InputError(subject, problems)
-    own = (assigned.place >= 0) & ~(assigned.few | assigned.beyond)
-    latitude, longitude, local, utc_s, place = (
-        column if own.all() else column[own]
-        for column in (checkins.latitude, checkins.longitude, checkins.local, checkins.utc_s, assigned.place)
-    )
-    problems, notes = _clocks_and_sun(latitude, longitude, local, utc_s, time_zone)
+    """Notes on coordinates of coded check-ins that look odd; an `InputError` where they look wrong."""
+    if isinstance(choice, GridPlaces):
+        problem = _off_grid(rows, choice, assigned.why != OUTSIDE)
+        if problem is not None:
+            raise InputError(subject, [problem])
+    own = assigned.why == 0
+    rows, place = (rows, assigned.place) if own.all() else (rows[own], assigned.place[own])
+    local_s = rows["local"].to_numpy().astype(np.int64)
+    columns = {name: rows[name].to_numpy() for name in ("latitude", "longitude")}
+    found = [_clocks_and_sun(**columns, offset_h=(local_s - rows["utc_s"].to_numpy()) / 3600, time_zone=time_zone)]
     if isinstance(choice, MostVisited):
-        of_places = _scattered_places(latitude, longitude, place, assigned.places)
-        problems, notes = [*problems, *of_places[0]], [*notes, *of_places[1]]
+        found.append(_scattered_places(**columns, place=place, places=assigned.places))
+    problems = [each for each in found if isinstance(each, Problem)]
     if problems:
         raise InputError(subject, problems)
-    return notes
+    return [note for note in found if isinstance(note, str)]
 
 
-def _off_grid_problems(checkins: CheckIns, grid: GridPlaces, inside: np.ndarray) -> list[Problem]:
+def _off_grid(rows: pd.DataFrame, grid: GridPlaces, inside: np.ndarray) -> Problem | None:
     """A problem where no check-in is within the box, or most would be if latitude and longitude were swapped."""
-    latitude, longitude = checkins.latitude, checkins.longitude
-    n_if_swapped = 0 if 2 * inside.sum() > len(inside) else int((grid.place_of(longitude, latitude) >= 0).sum())
-    is_swapped = n_if_swapped > max(len(inside) / 2, inside.sum())
-    if inside.any() and not is_swapped:
-        return []
+    latitude, longitude = (rows[name].to_numpy() for name in ("latitude", "longitude"))
+    n_inside, n_rows = int(inside.sum()), len(inside)
+    n_if_swapped = 0 if 2 * n_inside > n_rows else int((grid.place_of(longitude, latitude) >= 0).sum())
+    if n_inside and n_if_swapped <= max(n_rows / 2, n_inside):
+        return None
     span = f"latitudes {latitude.min()} to {latitude.max()}, longitudes {longitude.min()} to {longitude.max()}"
-    found = span + (f", {int(inside.sum()):,} within" if inside.any() else ", so that nothing is left after filtering")
-    way_out = "Choose a box that holds the check-ins"
-    if is_swapped or n_if_swapped:
-        way_out = "Latitude and longitude are probably swapped"
-    return [Problem("check-ins within the bounding box", found, int((~inside).sum()), way_out=way_out)]
+    found = span + (f", {n_inside:,} within" if n_inside else ", so that nothing is left after filtering")
+    swapped, other = "Latitude and longitude are probably swapped", "Choose a box that holds the check-ins"
+    way_out = swapped if n_if_swapped else other
+    return Problem("check-ins within the bounding box", found, n_rows - n_inside, way_out=way_out)
 
 
 def _clocks_and_sun(
-    latitude: np.ndarray, longitude: np.ndarray, local: np.ndarray, utc_s: np.ndarray, time_zone: str
-) -> tuple[list[Problem], list[str]]:
-    """Problems and notes on check-ins that do not fit their time zone, or have coordinates swapped or in radians.
+    latitude: np.ndarray, longitude: np.ndarray, offset_h: np.ndarray, time_zone: str
+) -> Problem | str | None:
+    """Check-ins that do not fit their time zone, or have coordinates swapped or in radians: a problem or a note.
 
-    `local` is datetime64[s], `utc_s` seconds since 1970; all arrays have the shape (rows,).
+    `offset_h` is by how many hours their clocks are before UTC; arrays have the shape (rows,).
     """
-    offset_h = (local.astype(np.int64) - utc_s) / 3600
     far = ~_is_by_the_sun(longitude, offset_h)
     n_far = int(far.sum())
-    city = _zone_city(time_zone)
+    city = _cities().get(time_zone)  # None where it is not known, as of UTC
     middle = float(np.median(latitude)), float(np.median(longitude))
     north, east = np.abs(latitude).max(), np.abs(longitude).max()
     if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
@@ -85,33 +83,32 @@ def _clocks_and_sun(
                 Setting("time_zone", "Africa/Accra"),
                 ", whose clocks show UTC",
             )
-            return [Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)], []
+            return Problem("latitude and longitude in degrees", found, len(latitude), way_out=way_out)
     way_out = "Latitude and longitude are probably swapped, or the times are of another zone"
     if n_far > len(far) / 2 and offset_h.any() and _is_by_the_sun(latitude, offset_h).mean() > 0.5:
         found = f"longitudes such as {longitude[far][0]:g}, where it is another time of day, and latitudes that fit"
-        return [Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)], []
+        return Problem(f"longitudes that fit the clocks of {time_zone}", found, n_far, way_out=way_out)
     if city is not None and _is_far_nearer(middle[::-1], middle, city):
         given_km, swapped_km = (_distance_km(point, city) for point in (middle, middle[::-1]))
         found = f"their middle at {middle[0]:g}, {middle[1]:g}: {given_km:,.0f} km away, {swapped_km:,.0f} if swapped"
-        return [Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)], []
+        return Problem(f"check-ins near {time_zone}", found, len(latitude), way_out=way_out)
     if not n_far:
-        return [], []
+        return None
     what = f"{n_far:,} of {len(far):,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
-    return [], [f"{what}: in other zones, whose nights are other slots"]
+    return f"{what}: in other zones, whose nights are other slots"
 
 
 def _scattered_places(
     latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray, places: PlaceTable
-) -> tuple[list[Problem], list[str]]:
+) -> Problem | str | None:
     """Places whose check-ins are far from their middle: a problem if many check-ins are so, a note if a few are."""
     north = latitude - places.latitude[place]
     east = (longitude - places.longitude[place] + 180) % 360 - 180
     far = np.hypot(north, east * np.cos(np.radians(latitude))) > MAX_SCATTER_DEGREES
-    scattered = np.unique(place[far])
-    n_rows = np.bincount(place)
+    if not far.any():
+        return None
+    scattered, n_rows = np.unique(place[far]), np.bincount(place)
     n_several = int((n_rows > 1).sum())
-    if not len(scattered):
-        return [], []
     examples = tuple(
         f"{places.ids[k]!r} at latitudes {latitude[place == k].min():g} to {latitude[place == k].max():g}, "
         f"longitudes {longitude[place == k].min():g} to {longitude[place == k].max():g}"
@@ -119,24 +116,18 @@ def _scattered_places(
     )
     found = f"{len(scattered):,} of {n_several:,} places of several check-ins scattered further"
     # The share of check-ins and not of places: with many check-ins, each place has one with a wrong position.
-    if far.sum() > MAX_FAR_SHARE * n_rows[n_rows > 1].sum():
-        expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
-        way_out = Message(
-            "Check that it is a column of places, and that the coordinates are those of the check-ins. If the places "
-            "are large regions, give each its coordinates in a table, with ",
-            Setting("stations", "regions.csv"),
-            ", or use the cells of a grid, with ",
-            Setting("grid"),
-        )
-        return [Problem(expected, found, int(far.sum()), examples, way_out)], []
-    return [], [
-        f"{found} than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is where the middle of its check-ins is"
-    ]
-
-
-def _zone_city(time_zone: str) -> tuple[float, float] | None:
-    """Latitude and longitude of a zone's city; None where they are not known, as of UTC."""
-    return _cities().get(time_zone)
+    if far.sum() <= MAX_FAR_SHARE * n_rows[n_rows > 1].sum():
+        note = f"than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is where the middle of its check-ins is"
+        return f"{found} {note}"
+    expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
+    way_out = Message(
+        "Check that it is a column of places, and that the coordinates are those of the check-ins. If the places "
+        "are large regions, give each its coordinates in a table, with ",
+        Setting("stations", "regions.csv"),
+        ", or use the cells of a grid, with ",
+        Setting("grid"),
+    )
+    return Problem(expected, found, int(far.sum()), examples, way_out)
 
 
 @cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import zone_problems
 from ppmtf_jax.datasets.tables import codes_of, row_names, row_problems
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting, missing_columns
@@ -32,201 +33,144 @@ class Findings(NamedTuple):
     untimed: Sequence[Problem] = ()
 
 
-class Coded(NamedTuple):
-    """A column by code: row r has the value `ids[code[r]]`; -1 where the value is missing."""
-
-    code: np.ndarray
-    ids: np.ndarray
-
-    def at(self, rows: np.ndarray) -> Coded:
-        """Some of the rows, by index or mask."""
-        return Coded(self.code[rows], self.ids)
-
-
 class CheckIns(NamedTuple):
-    """Check-ins without bad rows, as columns of one length.
+    """Check-ins without bad rows, coded.
 
-    `local` is wall-clock time (datetime64[s]), `utc_s` true time in seconds since 1970. A table without a column of
-    places or traces has the code -1 in every row.
+    `rows` has the columns user, place and trace, which are codes (-1 in every row where the table has no such column),
+    latitude, longitude, local (wall-clock time, datetime64[s]) and utc_s (true time in seconds since 1970); with
+    category, where it is known and places are needed. `ids` has the value of each code, by column. `n_bad` rows were
+    left out; the `notes` tell of each kind of them.
     """
 
-    user: Coded
-    place: Coded
-    trace: Coded
-    category: Coded | None
-    latitude: np.ndarray
-    longitude: np.ndarray
-    local: np.ndarray
-    utc_s: np.ndarray
-
-    @classmethod
-    def of(
-        cls,
-        table: pd.DataFrame,
-        time_zone: str,
-        *,
-        needs_places: bool = True,
-        subject: str = "check-ins",
-        findings: Findings = Findings(),
-        drop_bad_rows: bool = False,
-    ) -> tuple[CheckIns, int, list[str]]:
-        """The good rows of a table, the number of bad rows that were left out, and a note on each kind of bad rows.
-
-        Categories are coded only if places are needed. All problems are one `InputError`, see `discretize`.
-        """
-        problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
-        of_columns = missing_columns(table.columns, CHECKIN_COLUMNS)
-        if not of_columns and not len(table):
-            of_columns = [Problem("at least one check-in", "none")]
-        if of_columns:
-            raise InputError(subject, [*findings.skipped, *problems, *of_columns])
-        bad, n_bad, notes = _bad_rows(table, findings.untimed), 0, []
-        if drop_bad_rows:
-            table, n_bad, notes = _without_bad_rows(table, bad, findings.skipped, subject)
-        else:
-            problems = [*findings.skipped, *problems, *(each.problem for each in bad)]
-        rows_are_good = not problems
-        if needs_places and "place" not in table:
-            expected = "a place for every check-in, to find the most visited"
-            way_out = Message("Name the column of the places, or choose a grid with ", Setting("grid"))
-            problems.append(Problem(expected, "no place column", way_out=way_out))
-        user, place, trace = (_coded(table, name, problems) for name in ("user", "place", "trace"))
-        latitude = longitude = np.zeros(0)
-        if rows_are_good and not problems:
-            latitude, longitude = (pd.to_numeric(table[name]).to_numpy(np.float64) for name in LIMITS)
-            problems += _same_numbers(latitude, longitude)
-            problems += _backward_problems(table, user, trace) if "trace" in table else []
-        if problems:
-            raise InputError(subject, problems)
-        category = Coded(*codes_of(table["category"])) if needs_places and "category" in table else None
-        local, utc = (table[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
-        return cls(user, place, trace, category, latitude, longitude, local, utc.astype(np.int64)), n_bad, notes
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.utc_s)
-
-    def at(self, rows: np.ndarray) -> CheckIns:
-        """Some of the rows, by index or mask."""
-        known = {name: column for name, column in self._asdict().items() if column is not None}
-        return self._replace(
-            **{k: each.at(rows) if isinstance(each, Coded) else each[rows] for k, each in known.items()}
-        )
-
-    def without_repeated(self) -> CheckIns:
-        """Each row once."""
-        known = {name: column for name, column in self._asdict().items() if column is not None}
-        codes = {name: column.code if isinstance(column, Coded) else column for name, column in known.items()}
-        return self.at(~pd.DataFrame(codes, copy=False).duplicated().to_numpy())
+    rows: pd.DataFrame
+    ids: dict[str, np.ndarray]
+    n_bad: int
+    notes: list[str]
 
 
-def _coded(table: pd.DataFrame, name: str, problems: list[Problem]) -> Coded:
-    """A column of ids by code; adds a problem where ids are of several types, which have no order, or no ids."""
-    nothing = Coded(np.broadcast_to(np.int32(-1), len(table)), np.zeros(0, object))
+def code_checkins(
+    table: pd.DataFrame,
+    time_zone: str,
+    *,
+    needs_places: bool = True,
+    subject: str = "check-ins",
+    findings: Findings = Findings(),
+    drop_bad_rows: bool = False,
+) -> CheckIns:
+    """Check and code the rows of a table; all problems are one `InputError`, see `discretize`."""
+    problems = list(dict.fromkeys([*findings.problems, *zone_problems(time_zone)]))
+    of_columns = missing_columns(table.columns, CHECKIN_COLUMNS)
+    if not of_columns and not len(table):
+        of_columns = [Problem("at least one check-in", "none")]
+    if of_columns:
+        raise InputError(subject, [*findings.skipped, *problems, *of_columns])
+    kinds, n_bad, notes = _bad_rows(table, findings.untimed), 0, []
+    of_rows = [problem for problem, _ in kinds]
+    if drop_bad_rows:
+        bad = np.any([np.zeros(len(table), bool), *(rows for _, rows in kinds)], axis=0)
+        n_skipped = sum(problem.n_rows for problem in findings.skipped)
+        n_rows, n_bad = len(table) + n_skipped, int(bad.sum()) + n_skipped
+        if n_bad > n_rows / 2:
+            way_out = "Check the columns and the format of the times: the table is probably read in a wrong way"
+            most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
+            raise InputError(subject, [*findings.skipped, *of_rows, most])
+        every = [*findings.skipped, *of_rows]
+        notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in every]
+        table = table[~bad] if bad.any() else table
+    else:
+        problems = [*findings.skipped, *problems, *of_rows]
+    rows_are_good = not problems
+    if needs_places and "place" not in table:
+        expected = "a place for every check-in, to find the most visited"
+        way_out = Message("Name the column of the places, or choose a grid with ", Setting("grid"))
+        problems.append(Problem(expected, "no place column", way_out=way_out))
+    columns, ids = {}, {}
+    for name in ("user", "place", "trace"):
+        columns[name], ids[name] = _coded(table, name, problems)
+    if rows_are_good and not problems:
+        columns |= {name: pd.to_numeric(table[name]).to_numpy(np.float64) for name in LIMITS}
+        latitude, longitude = columns["latitude"], columns["longitude"]
+        if (latitude == longitude).all() and latitude.min() < latitude.max():
+            problems.append(Problem("latitude and longitude", "the same numbers in both", len(table)))
+        problems += _backward_problems(table, columns, ids) if "trace" in table else []
+    if problems:
+        raise InputError(subject, problems)
+    if needs_places and "category" in table:
+        columns["category"], ids["category"] = codes_of(table["category"])
+    local, utc = (table[name].to_numpy("datetime64[s]") for name in ("local_time", "utc_time"))
+    rows = pd.DataFrame(columns | {"local": local, "utc_s": utc.astype(np.int64)}, copy=False)
+    return CheckIns(rows, ids, n_bad, notes)
+
+
+def _coded(table: pd.DataFrame, name: str, problems: list[Problem]) -> tuple[np.ndarray, np.ndarray]:
+    """Codes and values of a column of ids; adds a problem where ids are of several types, which have no order."""
+    nothing = np.full(len(table), -1, np.int32), np.zeros(0, object)
     if name not in table:
         return nothing
-    column = table[name]
     try:
-        coded = Coded(*codes_of(column))
+        codes, ids = codes_of(table[name])
     except TypeError:
-        kind = type(column.iloc[0]).__name__
+        kind = type(table[name].iloc[0]).__name__
         problems.append(Problem(f"texts or numbers in '{name}'", f"values such as a {kind}"))
         return nothing
-    kinds = {type(value).__name__: value for value in coded.ids} if coded.ids.dtype == object else {}
+    kinds = {type(value).__name__: value for value in ids} if ids.dtype == object else {}
     if len(kinds) > 1:
         examples = ", ".join(f"{value!r} ({kind})" for kind, value in kinds.items())
         problems.append(Problem(f"ids of one type in '{name}'", f"several: {examples}"))
-    return coded
+    return codes, ids
 
 
-def _backward_problems(table: pd.DataFrame, user: Coded, trace: Coded) -> list[Problem]:
+def _backward_problems(
+    table: pd.DataFrame, codes: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray]
+) -> list[Problem]:
     """Time that decreases from one row of a given trace to its next."""
-    group = user.code.astype(np.int64) * len(trace.ids) + trace.code
-    order = np.argsort(group, kind="stable")
+    user, trace = codes["user"], codes["trace"]
+    order = np.lexsort((trace, user))
     utc = table["utc_time"].to_numpy("datetime64[s]")[order]
-    back = np.flatnonzero((np.diff(group[order]) == 0) & (np.diff(utc) < np.timedelta64(0, "s")))
+    back = np.flatnonzero(~run_begins(user[order], trace[order])[1:] & (np.diff(utc) < np.timedelta64(0, "s")))
     if not len(back):
         return []
     local = table["local_time"].to_numpy("datetime64[s]")
     before, after = order[back[:N_EXAMPLES]], order[back[:N_EXAMPLES] + 1]
     examples = []
     for name, earlier, row in zip(row_names(table["user"], after), before, after, strict=True):
-        who = f"user {user.ids[user.code[row]]}, trace {trace.ids[trace.code[row]]}"
+        who = f"user {ids['user'][user[row]]}, trace {ids['trace'][trace[row]]}"
         examples.append(f"{name} ({who}): {local[row]} after {local[earlier]}")
     way_out = "Sort the rows by user, trace and time; or leave the trace column out, then any order will do"
     expected = "times that do not decrease within a trace"
     return [Problem(expected, "time going backwards", len(back), tuple(examples), way_out)]
 
 
-class _BadRows(NamedTuple):
-    """Rows that are no check-ins (bool array of shape (rows,)), and the problem with them."""
+def _bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem]) -> list[tuple[Problem, np.ndarray]]:
+    """Each kind of rows that are no check-ins: the problem with them, and a mask of the rows.
 
-    problem: Problem
-    rows: np.ndarray
-
-
-def _bad_rows(checkins: pd.DataFrame, untimed: Sequence[Problem] = ()) -> list[_BadRows]:
-    """Rows without a user, place, time or coordinates on the globe, or years away from all others.
-
-    `untimed` are the problems that the reader found in rows without a time.
+    These have no user, place, time or coordinates on the globe, or are years away from all others. `untimed` are the
+    problems that the reader found in rows without a time.
     """
     no_time = (checkins["local_time"].isna() | checkins["utc_time"].isna()).to_numpy(bool)
-    missing = _missing(checkins["user"], no_time, "a time for every check-in", "missing times")
-    found = [_BadRows(problem, no_time) for problem in untimed] if len(untimed) and missing else missing
-    for name in ("user", "place", "trace"):
-        if name in checkins:
-            missing = checkins[name].isna().to_numpy(bool)
-            found += _missing(checkins[name], missing, f"a {name} for every check-in", "missing ones")
+    ids = [name for name in ("user", "place", "trace") if name in checkins]
+    found: list[tuple[Problem, np.ndarray]] = []
+    for name, rows in [("time", no_time), *((name, checkins[name].isna().to_numpy(bool)) for name in ids)]:
+        if rows.any():
+            examples = row_names(checkins["user"], np.flatnonzero(rows))
+            what = "missing times" if name == "time" else "missing ones"
+            missing = Problem(f"a {name} for every check-in", what, int(rows.sum()), examples)
+            found += [(problem, rows) for problem in (untimed if name == "time" and untimed else [missing])]
     for name, limit in LIMITS.items():
-        found += _off_the_globe(checkins[name], limit)
+        column = checkins[name]
+        number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        finite = np.isfinite(number)
+        off = finite & (np.abs(number) > limit)
+        is_swapped = name == "latitude" and (np.abs(number[off]) <= 180).all()
+        way_out = "Latitude and longitude are probably swapped" if is_swapped else ""
+        expected = f"{name} from {-limit} to {limit} degrees"
+        found += [(problem, ~finite) for problem in row_problems(column, ~finite, f"{name} as a number")]
+        off_globe = row_problems(pd.Series(number, column.index), off, expected, way_out=way_out)
+        found += [(problem, off) for problem in off_globe]
     return found + _stray_times(checkins["local_time"], ~no_time)
 
 
-def _without_bad_rows(
-    checkins: pd.DataFrame, found: Sequence[_BadRows], skipped: Sequence[Problem], subject: str
-) -> tuple[pd.DataFrame, int, list[str]]:
-    """The good rows, how many were left out, and a note on each kind of bad rows; an error if most rows are bad.
-
-    `skipped` are problems of rows that are not in the table.
-    """
-    bad = np.any([each.rows for each in found], axis=0) if found else np.zeros(len(checkins), bool)
-    n_skipped = sum(problem.n_rows for problem in skipped)
-    n_rows, n_bad = len(checkins) + n_skipped, int(bad.sum()) + n_skipped
-    problems = [*skipped, *(each.problem for each in found)]
-    if n_bad > n_rows / 2:
-        way_out = "Check the columns and the format of the times: the table is probably read in a wrong way"
-        most = Problem("bad rows to be a few", f"{n_bad:,} of {n_rows:,}", way_out=way_out)
-        raise InputError(subject, [*problems, most])
-    notes = [f"bad rows left out: {replace(problem, way_out='')}" for problem in problems]
-    return checkins[~bad] if bad.any() else checkins, n_bad, notes
-
-
-def _same_numbers(latitude: np.ndarray, longitude: np.ndarray) -> list[Problem]:
-    """A problem where latitude and longitude are the same numbers."""
-    if not (latitude == longitude).all() or latitude.min() == latitude.max():
-        return []
-    return [Problem("latitude and longitude", "the same numbers in both", len(latitude))]
-
-
-def _missing(column: pd.Series, missing: np.ndarray, expected: str, found: str) -> list[_BadRows]:
-    rows = np.flatnonzero(missing)
-    return [_BadRows(Problem(expected, found, len(rows), row_names(column, rows)), missing)] if len(rows) else []
-
-
-def _off_the_globe(column: pd.Series, limit: int) -> list[_BadRows]:
-    number = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-    finite = np.isfinite(number)
-    outside = finite & (np.abs(number) > limit)
-    swapped = column.name == "latitude" and (np.abs(number[outside]) <= 180).all()
-    way_out = "Latitude and longitude are probably swapped" if swapped else ""
-    expected = f"{column.name} from {-limit} to {limit} degrees"
-    no_number = row_problems(column, ~finite, f"{column.name} as a number")
-    found = [_BadRows(problem, ~finite) for problem in no_number]
-    off = row_problems(pd.Series(number, column.index), outside, expected, way_out=way_out)
-    return found + [_BadRows(problem, outside) for problem in off]
-
-
-def _stray_times(local: pd.Series, known: np.ndarray) -> list[_BadRows]:
+def _stray_times(local: pd.Series, known: np.ndarray) -> list[tuple[Problem, np.ndarray]]:
     """A few rows years away from the others: their dates are wrong, and would stretch the time grid over the years."""
     day = local.to_numpy("datetime64[D]").astype(np.int64)
     days, n_rows = np.unique(day[known], return_counts=True)
@@ -239,13 +183,9 @@ def _stray_times(local: pd.Series, known: np.ndarray) -> list[_BadRows]:
     if n_stray > max(1, STRAY_SHARE * in_group.sum()) or n_stray >= in_group.max():
         return []
     stray = known & ((day < most[0]) | (day > most[-1]))
-    span = " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
+    first, span = np.flatnonzero(stray)[:N_EXAMPLES], " to ".join(most[[0, -1]].astype("datetime64[D]").astype(str))
+    times = local.to_numpy("datetime64[s]")[first]
+    examples = tuple(f"{time} ({name})" for time, name in zip(times, row_names(local, first), strict=True))
     way_out = Message("Correct them, or leave them out with ", Setting("drop_bad_rows", True))
-    examples = tuple(
-        f"{time} ({name})"
-        for time, name in zip(
-            local.to_numpy("datetime64[s]")[stray][:N_EXAMPLES], row_names(local, np.flatnonzero(stray)), strict=True
-        )
-    )
-    problem = Problem(f"times near those of the other rows, {span}", "a few years away", n_stray, examples, way_out)
-    return [_BadRows(problem, stray)]
+    expected = f"times near those of the other rows, {span}"
+    return [(Problem(expected, "a few years away", n_stray, examples, way_out), stray)]

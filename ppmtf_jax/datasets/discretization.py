@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import pandas as pd
 from annotated_types import Gt
 
-from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
-from ppmtf_jax.datasets.coded_checkins import CheckIns
-from ppmtf_jax.datasets.places import (
-    MIN_USERS_PER_PLACE,
-    MOST,
-    GridPlaces,
-    MostVisited,
-    Number,
-    OtherPlaces,
-)
+from ppmtf_jax.datasets.places import MIN_USERS_PER_PLACE, MOST, GridPlaces, MostVisited, Number, OtherPlaces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
 
@@ -28,63 +20,19 @@ MAX_INSTANTS = 10_000_000
 SHORTER_STEPS_S = (1800, 1200, 900, 600, 300, 120, 60, 30, 10, 1)
 
 
-class PlacedCheckIns(NamedTuple):
-    """Check-ins at places that are kept: indices of user, trace and place; wall-clock time; true time in seconds."""
-
-    user: np.ndarray
-    trace: np.ndarray
-    place: np.ndarray
-    local: np.ndarray
-    utc_s: np.ndarray
-
-    @classmethod
-    def of(cls, checkins: CheckIns, place: np.ndarray) -> PlacedCheckIns:
-        """Check-ins by the index of their place, without those of index -1."""
-        columns = checkins.user.code, checkins.trace.code, place, checkins.local, checkins.utc_s
-        return cls(*columns).at(place >= 0)
-
-    def at(self, rows: np.ndarray) -> PlacedCheckIns:
-        """Some of the rows, by index or mask."""
-        return PlacedCheckIns(*(column[rows] for column in self))
-
-
 class TracedEvents(NamedTuple):
-    """Check-ins that became events, with the number of each event's trace among the user's traces, and its instant."""
+    """Check-ins that became events, with the number of each event's trace among the user's traces, and its instant.
 
-    checkins: PlacedCheckIns
+    `checkins` has the columns of `events_of`.
+    """
+
+    checkins: pd.DataFrame
     trace: np.ndarray
     instant: np.ndarray
     time_grid: TimeGrid
     n_same_instant: int = 0
     step_for_most_s: int | None = None
     notes: Sequence[str] = ()
-
-
-@runtime_checkable
-class MakesTraces(Protocol):
-    """How check-ins become traces: `Discretization`, by the clock, or `SpacedTraces`, by their order."""
-
-    @property
-    def places(self) -> GridPlaces | MostVisited: ...
-
-    @property
-    def min_users_per_place(self) -> int:
-        """Places with fewer users are not kept."""
-        ...
-
-    @property
-    def other_places(self) -> OtherPlaces:
-        """What becomes of check-ins at places that are not kept."""
-        ...
-
-    @property
-    def resolution_s(self) -> int:
-        """Seconds within which the order of check-ins does not count."""
-        ...
-
-    def events_of(self, checkins: PlacedCheckIns, time_zone: str) -> TracedEvents:
-        """The events among check-ins at places, in any order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -155,15 +103,22 @@ class Discretization(Settings, subject="discretization"):
     def problems(self) -> list[Problem | str]:
         """Steps, slots and periods that do not fit each other or a day."""
         problems: list[Problem | str] = []
+        slot_s = DAY_S if self.slot_s is None or self.slot_of_instant is not None else self.slot_s
         if DAY_S % self.step_s:
             problems.append(Problem("a step in whole seconds that divides a day", f"{self.step_s} s"))
-        elif self.slot_of_instant is None and not self._slots_fit():
+        elif DAY_S % slot_s or slot_s % self.step_s:
             expected = f"slots in whole seconds that divide a day and are multiples of the step of {self.step_s} s"
             problems.append(Problem(expected, f"{self.slot_s} s"))
-        return problems + self._period_problems()
+        if self.period_s is not None and not callable(self.slot_of_instant):
+            problems.append(Problem("period_s only where slot_of_instant is a function", f"{self.period_s!r} s"))
+        elif self.period_s is not None and self.period_s % self.step_s:
+            expected = f"a period in whole seconds that is a multiple of the step of {self.step_s} s"
+            problems.append(Problem(expected, f"{self.period_s} s"))
+        return problems
 
     @property
     def resolution_s(self) -> int:
+        """Seconds within which the order of check-ins does not count."""
         return self.step_s
 
     def time_grid(self, first: np.datetime64, last: np.datetime64, time_zone: str) -> TimeGrid:
@@ -176,67 +131,52 @@ class Discretization(Settings, subject="discretization"):
             way_out = "Check the first and the last time of the data, or choose a longer step"
             raise InputError("time grid", [Problem(f"at most {MAX_INSTANTS:,} instants", found, way_out=way_out)])
         start = f"{day}T00:00:00"
-        if self.slot_of_instant is not None:
-            times = day.astype("datetime64[s]") + self.step_s * np.arange(n_instants)
-            period = min(self._mapped_period() or n_instants, n_instants)
-            return TimeGrid(start, self.step_s, self._mapped_slots(times), time_zone, period=period)
-        if self.slot_s is None:
-            return TimeGrid.each_instant(start, self.step_s, n_instants, time_zone)
-        return TimeGrid.cyclic(start, self.step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
+        slot_of_instant, step_s = self.slot_of_instant, self.step_s
+        if slot_of_instant is None and self.slot_s is None:
+            return TimeGrid.each_instant(start, step_s, n_instants, time_zone)
+        if slot_of_instant is None:
+            return TimeGrid.cyclic(start, step_s, n_instants, slot_s=self.slot_s, time_zone=time_zone)
+        if callable(slot_of_instant):
+            slots = np.asarray(slot_of_instant(day.astype("datetime64[s]") + step_s * np.arange(n_instants)))
+            period = n_instants if self.period_s is None else self.period_s // step_s
+        else:
+            slots, period = np.resize(np.asarray(slot_of_instant), n_instants), len(slot_of_instant)
+        if slots.shape != (n_instants,) or not np.issubdtype(slots.dtype, np.integer):
+            expected = f"slot_of_instant to give {n_instants} whole numbers, one for each instant"
+            raise InputError("time grid", [Problem(expected, f"{slots.dtype} array of shape {slots.shape}")])
+        slots = np.unique(slots, return_inverse=True)[1]
+        return TimeGrid(start, step_s, slots, time_zone, period=min(period, n_instants))
 
-    def events_of(self, checkins: PlacedCheckIns, time_zone: str) -> TracedEvents:
-        """The first check-in of each trace at each instant."""
-        grid = self.time_grid(checkins.local.min(), checkins.local.max(), time_zone)
-        order, group = _time_order(checkins)
-        since_start_s = (checkins.local - np.datetime64(grid.start)).astype(np.int64)[order]
+    def events_of(self, checkins: pd.DataFrame, time_zone: str) -> TracedEvents:
+        """The first check-in of each trace at each instant.
+
+        Parameters
+        ----------
+        checkins : DataFrame
+            Columns user, trace, place (codes), local (datetime64[s]) and utc_s; in any order.
+        """
+        local = checkins["local"].to_numpy()
+        grid = self.time_grid(local.min(), local.max(), time_zone)
+        # A user's traces follow each other in time.
+        begin_s = checkins.groupby(["user", "trace"])["utc_s"].transform("min")
+        order = np.lexsort((checkins["utc_s"], checkins["trace"], begin_s, checkins["user"]))
+        user, trace = (checkins[name].to_numpy()[order] for name in ("user", "trace"))
+        group = np.cumsum(run_begins(user, trace)) - 1
+        since_start_s = (local[order] - np.datetime64(grid.start)).astype(np.int64)
         instant = since_start_s // grid.step_s
         first = _is_first(group, instant)
-        kept, n_kept = checkins.at(order[first]), int(first.sum())
-        trace = _trace_numbers(kept, group[first], self.max_gap_s)
-        step_for_most_s = self._step_for_most(group, since_start_s, n_kept)
-        return TracedEvents(kept, trace, instant[first], grid, len(first) - n_kept, step_for_most_s)
-
-    def _step_for_most(self, group: np.ndarray, since_start_s: np.ndarray, n_kept: int) -> int | None:
-        """The longest step at which most check-ins have an instant of their own; None if so already, or impossible.
-
-        The step divides a day and the slots.
-        """
-        n_most = MOST * len(group)
-        if n_kept >= n_most:
-            return None
-        shorter = (step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0)
-        return next((step_s for step_s in shorter if _is_first(group, since_start_s // step_s).sum() >= n_most), None)
-
-    def _slots_fit(self) -> bool:
-        if self.slot_s is None:
-            return True
-        return DAY_S % self.slot_s == 0 and self.slot_s % self.step_s == 0
-
-    def _period_problems(self) -> list[Problem | str]:
-        if self.period_s is None:
-            return []
-        if not callable(self.slot_of_instant):
-            return [Problem("period_s only where slot_of_instant is a function", f"{self.period_s!r} s")]
-        if self.period_s % self.step_s == 0:
-            return []
-        expected = f"a period in whole seconds that is a multiple of the step of {self.step_s} s"
-        return [Problem(expected, f"{self.period_s} s")]
-
-    def _mapped_period(self) -> int | None:
-        """Instants after which the slots of the map repeat; None where that is not known."""
-        if isinstance(self.slot_of_instant, Sequence):
-            return len(self.slot_of_instant)
-        return None if self.period_s is None else self.period_s // self.step_s
-
-    def _mapped_slots(self, times: np.ndarray) -> np.ndarray:
-        if callable(self.slot_of_instant):
-            slots = np.asarray(self.slot_of_instant(times))
-        else:
-            slots = np.resize(np.asarray(self.slot_of_instant), len(times))
-        if slots.shape != times.shape or not np.issubdtype(slots.dtype, np.integer):
-            expected = f"slot_of_instant to give {len(times)} whole numbers, one for each instant"
-            raise InputError("time grid", [Problem(expected, f"{slots.dtype} array of shape {slots.shape}")])
-        return np.unique(slots, return_inverse=True)[1]
+        kept = checkins.iloc[order[first]]
+        begins = run_begins(group[first])
+        if self.max_gap_s is not None:
+            begins[1:] |= np.diff(kept["utc_s"]) > self.max_gap_s
+        # The longest step that divides a day and the slots, and at which most check-ins have an instant of their own.
+        step_for_most_s, n_most = None, MOST * len(first)
+        if len(kept) < n_most:
+            shorter = (step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0)
+            enough = (step_s for step_s in shorter if _is_first(group, since_start_s // step_s).sum() >= n_most)
+            step_for_most_s = next(enough, None)
+        numbers = trace_numbers(user[first], begins)
+        return TracedEvents(kept, numbers, instant[first], grid, len(first) - len(kept), step_for_most_s)
 
 
 def _is_first(group: np.ndarray, instant: np.ndarray) -> np.ndarray:
@@ -244,24 +184,6 @@ def _is_first(group: np.ndarray, instant: np.ndarray) -> np.ndarray:
     return ~pd.Series(group * (instant.max() + 1) + instant).duplicated().to_numpy()
 
 
-def _time_order(checkins: PlacedCheckIns) -> tuple[np.ndarray, np.ndarray]:
-    """Order by user, trace (the earlier first) and true time; and the number of each ordered row's (user, trace)."""
-    order = np.lexsort((checkins.utc_s, checkins.trace, checkins.user))
-    begins = run_begins(checkins.user[order], checkins.trace[order])
-    first = order[begins]
-    # Traces are numbered anew so that a user's traces follow each other in time.
-    rank = np.empty(len(first), np.int64)
-    rank[np.lexsort((checkins.utc_s[first], checkins.user[first]))] = np.arange(len(first))
-    group = rank[np.cumsum(begins) - 1]
-    again = np.argsort(group, kind="stable")
-    return order[again], group[again]
-
-
-def _trace_numbers(events: PlacedCheckIns, group: np.ndarray, max_gap_s: Number | None) -> np.ndarray:
-    """Number of the trace of each event among its user's, from 0; events are in the order of `_time_order`."""
-    begins = run_begins(group)
-    if max_gap_s is not None:
-        begins[1:] |= np.diff(events.utc_s) > max_gap_s
-    number = np.cumsum(begins)
-    first_of_user = np.flatnonzero(run_begins(events.user))
-    return number - np.repeat(number[first_of_user], np.diff(first_of_user, append=len(number)))
+def trace_numbers(user: np.ndarray, begins: np.ndarray) -> np.ndarray:
+    """Number of each event's trace among the user's, from 0; `begins` says which events begin a trace."""
+    return rank_in_run(user[begins])[np.cumsum(begins) - 1]

@@ -13,12 +13,11 @@ import pandas as pd
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import CheckinTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
-from ppmtf_jax.datasets.discretization import MakesTraces
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.tables import read_columns, whole_numbers
 from ppmtf_jax.datasets.times import local_times, parse_times
-from ppmtf_jax.datasets.to_traces import discretize
+from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
 from ppmtf_jax.errors import InputError, Message, Problem, Setting, first_examples
 
 COLUMNS = {"user": 0, "place": 1, "category": 3, "latitude": 4, "longitude": 5, "offset": 6, "time": 7}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from scipy.spatial import KDTree
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.coded_checkins import CheckIns, Coded
+from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.settings import Count, Settings
 
@@ -21,6 +21,8 @@ MIN_USERS_PER_PLACE = 5
 MAX_CELLS = 10_000_000
 # Advice on settings is about keeping this share of the check-ins.
 MOST = 0.95
+# Why a check-in is not at a place that is kept.
+OUTSIDE, FEW, BEYOND = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,9 @@ class GridPlaces(Settings, subject="grid of places"):
         problems: list[Problem | str] = []
         if not -90 <= self.south < self.north <= 90:
             problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
-        if not (abs(self.west) <= 180 and abs(self.east) <= 180 and self._is_wide()):
+        # Of a box across the 180th meridian, west and east are mixed up where it would span most of the globe.
+        is_wide = self.west < self.east or (self.west > self.east and self._east() - self.west < 180)
+        if not (abs(self.west) <= 180 and abs(self.east) <= 180 and is_wide):
             expected = "-180 <= west < east <= 180 degrees, or west above east for a box across the 180th meridian"
             problems.append(Problem(expected, f"west {self.west}, east {self.east}"))
         if self.n_rows * self.n_columns > MAX_CELLS:
@@ -109,10 +113,6 @@ class GridPlaces(Settings, subject="grid of places"):
         """East as degrees above the west."""
         return self.east + 360 * (self.east < self.west)
 
-    def _is_wide(self) -> bool:
-        """West and east of a box across the 180th meridian are mixed up where it would span most of the globe."""
-        return self.west < self.east or (self.west > self.east and self._east() - self.west < 180)
-
 
 @dataclass(frozen=True)
 class MostVisited(Settings, subject="most visited places"):
@@ -128,81 +128,59 @@ class MostVisited(Settings, subject="most visited places"):
 class Assigned(NamedTuple):
     """The place of each check-in: index into the table, -1 where the check-in is left out; arrays of shape (rows,).
 
-    The masks say which check-ins are outside of the box, at places of too few users, and at other places that are not
-    kept. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how many places would keep most of the
-    check-ins at places of enough users; None where these do.
+    `why` is 0 for a check-in at a place that is kept, otherwise `OUTSIDE` of the box, at a place of too `FEW` users, or
+    `BEYOND` the most visited places. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how many
+    places would keep most of the check-ins at places of enough users; None where these do.
     """
 
     place: np.ndarray
     places: PlaceTable
-    outside: np.ndarray
-    few: np.ndarray
-    beyond: np.ndarray
+    why: np.ndarray
     moved_km: np.ndarray
     n_for_most: int | None
-
-    def counts(self) -> dict[str, Any]:
-        """What the report counts of places."""
-        is_out = self.place < 0
-        return {
-            "n_outside_box": int(self.outside.sum()),
-            "n_few_users": int((self.few & is_out).sum()),
-            "n_other_places": int((self.beyond & is_out).sum()),
-            "n_moved": int((self.moved_km > 0).sum()),
-            "n_places_for_most": self.n_for_most,
-        }
-
-    def moves(self) -> list[str]:
-        """A note on how far check-ins were moved."""
-        km = self.moved_km[self.moved_km > 0]
-        if not len(km):
-            return []
-        middle, most = np.median(km), km.max()
-        return [f"check-ins moved to the nearest place: by {middle:.2g} km in the median, by {most:.2g} km at most"]
 
 
 def assign_places(
     checkins: CheckIns, choice: GridPlaces | MostVisited, min_users: int = 1, others: OtherPlaces = "drop"
 ) -> Assigned:
     """Find the place of each check-in; places with fewer than `min_users` users are not kept."""
-    latitude, longitude = checkins.latitude, checkins.longitude
+    rows, on_grid = checkins.rows, isinstance(choice, GridPlaces)
     if isinstance(choice, GridPlaces):
-        code, own = choice.place_of(latitude, longitude), choice.table()
+        code, own = choice.place_of(rows["latitude"], rows["longitude"]), choice.table()
         by_id, n_kept = np.arange(len(own)), len(own)
     else:
-        code, ids = checkins.place
-        own = PlaceTable(ids, *_middles(latitude, longitude, code))
+        code, ids = rows["place"].to_numpy(), checkins.ids["place"]
+        own = PlaceTable(ids, *_middles(rows["latitude"].to_numpy(), rows["longitude"].to_numpy(), code))
         by_id, n_kept = np.argsort(ids, kind="stable"), choice.n_places
-    inside = code >= 0
-    n_visits, n_users = _visits_and_users(code[inside], checkins.user.code[inside], len(own))
+    visits = pd.DataFrame({"place": code, "user": rows["user"].to_numpy()})[code >= 0]
+    n_visits, n_users = (np.bincount(each["place"], minlength=len(own)) for each in (visits, visits.drop_duplicates()))
     enough = n_users >= min_users
-    if inside.any() and not enough.any():
+    if len(visits) and not enough.any():
         raise InputError("places", [_too_few_users(min_users, int(n_users.max()))])
     ranked = by_id[np.argsort(-n_visits[by_id], kind="stable")]
     ranked = ranked[enough[ranked]]
-    chosen = ranked[:n_kept]
+    chosen, total = ranked[:n_kept], np.cumsum(n_visits[ranked])
+    n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
     kept = np.zeros(len(own), bool)
     kept[chosen] = True
-    total = np.cumsum(n_visits[ranked])
-    n_for_most = int(np.searchsorted(total, MOST * total[-1])) + 1 if len(total) else 0
     goes_to, moved_km = np.where(kept, np.arange(len(own)), -1), np.zeros(len(own))
     if others == "nearest":
         goes_to, moved_km = nearest_kept(own, kept)
     places = own
-    if not isinstance(choice, GridPlaces):
+    if not on_grid:
         index = np.full(len(own) + 1, -1, np.int64)
         index[chosen] = np.arange(len(chosen))
-        goes_to = index[goes_to]
-        here = kept[code]
-        category = None
-        if checkins.category is not None:
-            category = _most_frequent_category(checkins.category.at(here), index[code[here]], len(chosen))
+        goes_to, category = index[goes_to], None
+        if "category" in rows:
+            here = kept[code]
+            label = np.append(checkins.ids["category"].astype(str), "")[rows["category"].to_numpy()[here]]
+            category = _most_frequent_category(label, index[code[here]], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
     # One more for check-ins outside of the box, whose code is -1.
     goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
-    few, beyond = inside & ~enough[code], inside & enough[code] & ~kept[code]
+    why = np.append(np.where(enough, np.where(kept, 0, BEYOND), FEW), OUTSIDE).astype(np.int8)
     more = n_for_most if n_for_most > len(chosen) else None
-    return Assigned(goes_to[code], places, ~inside, few, beyond, moved_km[code], more)
+    return Assigned(goes_to[code], places, why[code], moved_km[code], more)
 
 
 def nearest_kept(places: PlaceTable, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -278,13 +256,12 @@ def keep_shared_places(
         goes_to = number[goes_to]
         category = None if places.category is None else places.category[kept]
         places = PlaceTable(places.ids[kept], places.latitude[kept], places.longitude[kept], category)
-    return tuple(_moved(each, goes_to, places) for each in (train, *others))
-
-
-def _moved(traces: Traces, goes_to: np.ndarray, places: PlaceTable) -> Traces:
-    stays = goes_to[traces.place] >= 0
-    left = traces if stays.all() else traces.select_events(stays)
-    return replace(left, place=goes_to[left.place].astype(traces.place.dtype), places=places)
+    kept_sets = []
+    for each in (train, *others):
+        stays = goes_to[each.place] >= 0
+        left = each if stays.all() else each.select_events(stays)
+        kept_sets.append(replace(left, place=goes_to[left.place].astype(each.place.dtype), places=places))
+    return tuple(kept_sets)
 
 
 def _too_few_users(min_users: int, found: int) -> Problem:
@@ -304,30 +281,17 @@ def _bin(value: np.ndarray, low: Number, high: Number, n_bins: int) -> np.ndarra
 
 def _middles(latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Medians of the coordinates of the check-ins at each place."""
-    unbroken = longitude_near(longitude, _mean_longitude(longitude, place)[place])
+    # Longitudes are counted from the mean direction of a place's points, so that a place at the 180th meridian is one.
+    angle = np.radians(longitude)
+    mean = np.degrees(np.arctan2(np.bincount(place, np.sin(angle)), np.bincount(place, np.cos(angle))))
+    unbroken = longitude_near(longitude, mean[place])
     median = pd.DataFrame({"latitude": latitude, "longitude": unbroken}).groupby(place).median()
     return median["latitude"].to_numpy(), np.asarray(longitude_near(median["longitude"].to_numpy(), 0.0))
 
 
-def _visits_and_users(place: np.ndarray, user: np.ndarray, n_places: int) -> tuple[np.ndarray, np.ndarray]:
-    """How many check-ins, and how many users, each place has."""
-    pairs = np.unique(place * (user.max(initial=0) + np.int64(1)) + user)
-    users = pairs // (user.max(initial=0) + np.int64(1))
-    return np.bincount(place, minlength=n_places), np.bincount(users, minlength=n_places)
-
-
-def _mean_longitude(longitude: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """The direction of the mean of the points of each place on a circle, degrees."""
-    angle = np.radians(longitude)
-    return np.degrees(np.arctan2(np.bincount(place, np.sin(angle)), np.bincount(place, np.cos(angle))))
-
-
-def _most_frequent_category(category: Coded, place: np.ndarray, n_places: int) -> np.ndarray:
+def _most_frequent_category(label: np.ndarray, place: np.ndarray, n_places: int) -> np.ndarray:
     """Label of each place; equally frequent ones in alphabetical order, "" for a place without one."""
-    label = np.append(category.ids.astype(str), "")[category.code]
-    named = label != ""
-    counts = pd.DataFrame({"place": place[named], "label": label[named]}).value_counts().reset_index()
+    labels = pd.DataFrame({"place": place, "label": label})
+    counts = labels[label != ""].value_counts().reset_index()
     best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")
-    result = np.full(n_places, "", object)
-    result[best["place"].to_numpy()] = best["label"].to_numpy(object)
-    return result
+    return best.set_index("place")["label"].reindex(range(n_places), fill_value="").to_numpy(object)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import PlacedCheckIns, TracedEvents
+from ppmtf_jax.datasets.discretization import TracedEvents, trace_numbers
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited, Number, OtherPlaces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Count, Settings
@@ -47,7 +48,6 @@ class SpacedTraces(Settings, subject="spaced traces"):
 
     Examples
     --------
-    >>> import pandas as pd
     >>> from ppmtf_jax.datasets.checkins import read_checkins
     >>> hours = ["00:00", "00:20", "00:31", "01:40", "02:30"]
     >>> table = pd.DataFrame({"user": "ann", "time": [f"2024-01-01T{each}Z" for each in hours], "place": [*"abcde"]})
@@ -75,49 +75,40 @@ class SpacedTraces(Settings, subject="spaced traces"):
 
     @property
     def resolution_s(self) -> int:
+        """Seconds within which the order of check-ins does not count."""
         return self.min_gap_s
 
-    def events_of(self, checkins: PlacedCheckIns, time_zone: str) -> TracedEvents:
-        """The events among check-ins at places, in any order; an `InputError` if no user has enough of them."""
-        spaced = checkins.at(np.lexsort((checkins.utc_s, checkins.user)))
-        spaced = spaced.at(is_spaced(spaced.user, spaced.utc_s, self.min_gap_s))
-        needed, had = self.n_traces * self.trace_length, np.bincount(spaced.user)
+    def events_of(self, checkins: pd.DataFrame, time_zone: str) -> TracedEvents:
+        """The events among check-ins at places, as of `Discretization`; an error if no user has enough of them."""
+        ordered = checkins.iloc[np.lexsort((checkins["utc_s"], checkins["user"]))]
+        spaced = ordered[is_spaced(ordered["user"].to_numpy(), ordered["utc_s"].to_numpy(), self.min_gap_s)]
+        needed, had = self.n_traces * self.trace_length, np.bincount(spaced["user"])
         if had.max() < needed:
             expected = f"at least one user with {needed} check-ins more than {self.min_gap_s} s apart"
             way_out = "Ask for fewer or shorter traces, or choose a larger box or more places"
             raise InputError("spaced traces", [Problem(expected, f"at most {had.max()}", way_out=way_out)])
-        enough = spaced.at(had[spaced.user] >= needed)
+        enough = spaced[had[spaced["user"]] >= needed]
+        user = enough["user"].to_numpy()
+        rank = rank_in_run(user)
         if self.max_gap_s is None:
-            number = rank_in_run(enough.user)
-            kept = enough.at(number < needed)
-            trace, instant = np.divmod(number[number < needed], self.trace_length)
+            begins, is_kept, why = rank % self.trace_length == 0, rank < needed, "beyond them"
         else:
-            kept, trace, instant = _cut_by_gaps(enough, self.max_gap_s)
-        n_users, n_left_out = len(np.unique(enough.user)), int(np.count_nonzero((had > 0) & (had < needed)))
-        n_close, n_few = len(checkins.user) - len(spaced.user), len(spaced.user) - len(enough.user)
-        why = "beyond them" if self.max_gap_s is None else "alone in a trace"
+            begins = run_begins(user)
+            begins[1:] |= np.diff(enough["utc_s"]) > self.max_gap_s
+            is_kept, why = ~(begins & np.append(begins[1:], True)), "alone in a trace"
+        kept, begins = enough[is_kept], begins[is_kept]
+        trace, instant = trace_numbers(user[is_kept], begins), rank_in_run(np.cumsum(begins))
+        n_users, n_left_out = len(np.unique(user)), int(np.count_nonzero((had > 0) & (had < needed)))
         notes = [
-            f"check-ins left out: {n_close:,} within {self.min_gap_s} s of the last one kept, "
-            f"{n_few:,} of {n_left_out:,} users with less than {needed}, "
-            f"{len(enough.user) - len(kept.user):,} of the {n_users:,} others {why}",
+            f"check-ins left out: {len(checkins) - len(spaced):,} within {self.min_gap_s} s of the last one kept, "
+            f"{len(spaced) - len(enough):,} of {n_left_out:,} users with less than {needed}, "
+            f"{len(enough) - len(kept):,} of the {n_users:,} others {why}",
             "instants number the places of a trace; they are not times",
         ]
-        first_day = str(checkins.local.min().astype("datetime64[D]"))
+        first_day = checkins["local"].to_numpy().min().astype("datetime64[D]")
         n_instants = int(instant.max(initial=0)) + 1
         grid = TimeGrid.each_instant(f"{first_day}T00:00:00", int(self.min_gap_s), n_instants, time_zone)
         return TracedEvents(kept, trace, instant, grid, notes=notes)
-
-
-def _cut_by_gaps(checkins: PlacedCheckIns, max_gap_s: Number) -> tuple[PlacedCheckIns, np.ndarray, np.ndarray]:
-    """Check-ins that are not alone in their trace, the number of the trace of each, and its rank in the trace."""
-    begins = run_begins(checkins.user)
-    begins[1:] |= np.diff(checkins.utc_s) > max_gap_s
-    group = np.cumsum(begins) - 1
-    together = np.bincount(group)[group] > 1
-    checkins, group = checkins.at(together), group[together]
-    first = run_begins(group)
-    trace = rank_in_run(checkins.user[first])[np.cumsum(first) - 1]
-    return checkins, trace, rank_in_run(group)
 
 
 def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarray:

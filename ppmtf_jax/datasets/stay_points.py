@@ -10,13 +10,11 @@ import pandas as pd
 
 from ppmtf_jax.data.places import EARTH_RADIUS_KM
 from ppmtf_jax.data.runs import rank_in_run, run_begins
-from ppmtf_jax.datasets.coded_checkins import CheckIns
 from ppmtf_jax.datasets.tables import codes_of
 from ppmtf_jax.datasets.times import local_times
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Positive, Settings
 
-Number = int | float
 N_AT_A_TIME = 256
 
 
@@ -83,86 +81,75 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     >>> stays["latitude"].round(5).tolist(), (stays["departure"] - stays["arrival"]).dt.seconds.tolist()
     ([35.00033], [1200])
     """
-    user, user_ids = codes_of(fixes["user"])
-    trace, trace_ids = codes_of(fixes["trace"]) if "trace" in fixes else (np.zeros(len(fixes), np.int32), None)
-    utc_s = fixes["utc_time"].to_numpy("datetime64[s]").astype(np.int64)
-    latitude, longitude = (fixes[name].to_numpy(np.float64) for name in ("latitude", "longitude"))
-    stays = _stays(user, trace, latitude, longitude, utc_s, settings)
-    columns: dict[str, object] = {"user": user_ids[user[stays.fix]]}
-    if trace_ids is not None:
-        columns["trace"] = trace_ids[trace[stays.fix]]
-    times = {name: getattr(stays, name).astype("datetime64[s]") for name in ("arrival", "departure")}
-    return pd.DataFrame(columns | {"latitude": stays.latitude, "longitude": stays.longitude} | times)
+    coded = {name: fixes[name].to_numpy(np.float64) for name in ("latitude", "longitude")}
+    coded["utc_s"] = fixes["utc_time"].to_numpy("datetime64[s]").astype(np.int64)
+    ids = {}
+    for name in ("user", "trace"):
+        coded[name] = np.zeros(len(fixes), np.int32)
+        if name in fixes:
+            coded[name], ids[name] = codes_of(fixes[name])
+    stays = _stays(pd.DataFrame(coded), settings)
+    named = {name: values[coded[name][stays["fix"]]] for name, values in ids.items()}
+    times = {name: stays[name].astype("datetime64[s]") for name in ("arrival", "departure")}
+    return pd.DataFrame(named | {name: stays[name] for name in ("latitude", "longitude")} | times)
 
 
-class _Stays(NamedTuple):
-    """First fix of each stay, mean coordinates, and first and last time in seconds."""
+def _stays(fixes: pd.DataFrame, settings: StayPoints) -> dict[str, np.ndarray]:
+    """First fix of each stay, mean latitude and longitude, arrival and departure in seconds.
 
-    fix: np.ndarray
-    latitude: np.ndarray
-    longitude: np.ndarray
-    arrival: np.ndarray
-    departure: np.ndarray
-
-
-def _stays(
-    user: np.ndarray,
-    trace: np.ndarray,
-    latitude: np.ndarray,
-    longitude: np.ndarray,
-    utc_s: np.ndarray,
-    settings: StayPoints,
-) -> _Stays:
-    order = np.lexsort((utc_s, trace, user))
-    utc_s, latitude, longitude = utc_s[order], latitude[order], longitude[order]
-    begins = run_begins(user[order], trace[order])
+    `fixes` has the columns user, trace (codes), latitude, longitude and utc_s, in any order.
+    """
+    columns = {name: fixes[name].to_numpy() for name in ("user", "trace", "latitude", "longitude", "utc_s")}
+    order = np.lexsort((columns["utc_s"], columns["trace"], columns["user"]))
+    user, trace, latitude, longitude, utc_s = (column[order] for column in columns.values())
+    begins = run_begins(user, trace)
     begins[1:] |= np.diff(utc_s) > settings.max_gap_s
-    first, stop = _Search(np.flatnonzero(begins), latitude, longitude, utc_s, settings).stays()
-    n_fixes = stop - first
+    first, stop = _Search(begins, np.radians(latitude), np.radians(longitude), utc_s, settings).stays()
     # Longitudes are counted from the first fix, so that a stay at the 180th meridian is not torn apart.
     east = longitude.copy()
     if len(first):
         east[first[0] :] -= np.repeat(longitude[first], np.diff(first, append=len(order)))
-    east = _wrapped(east)
-    mean_longitude = _wrapped(longitude[first] + _sums(east, first, stop) / n_fixes)
-    return _Stays(order[first], _sums(latitude, first, stop) / n_fixes, mean_longitude, utc_s[first], utc_s[stop - 1])
+    # Ranges are in order and do not overlap.
+    ends, n_fixes = np.stack([first, stop], 1).ravel(), stop - first
+    north, east = (
+        np.add.reduceat(np.append(each, 0.0), ends)[::2] / n_fixes if len(first) else np.zeros(0)
+        for each in (latitude, _wrapped(east))
+    )
+    means = {"latitude": north, "longitude": _wrapped(longitude[first] + east)}
+    return {"fix": order[first], **means, "arrival": utc_s[first], "departure": utc_s[stop - 1]}
 
 
 def stays_as_checkins(
-    fixes: CheckIns, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
-) -> tuple[CheckIns, str]:
-    """Stays as check-ins, and a note on them.
+    fixes: pd.DataFrame, settings: StayPoints, time_zone: str, repeat_s: int | None, subject: str
+) -> tuple[pd.DataFrame, str]:
+    """Stays among coded fixes as coded check-ins, and a note on them.
 
     With `repeat_s` a stay has a check-in in each instant of this many seconds, by the clocks of the zone, from the
     arrival to the departure; without, at the arrival alone.
     """
-    found = _stays(fixes.user.code, fixes.trace.code, fixes.latitude, fixes.longitude, fixes.utc_s, settings)
-    n_stays, what = len(found.fix), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
+    stays = _stays(fixes, settings)
+    arrival, departure = stays["arrival"], stays["departure"]
+    n_stays, what = len(arrival), f"{settings.duration_s:g} s within {settings.distance_m:g} m"
     if not n_stays:
         way_out = "Ask for a shorter stay or a larger distance, or leave stay points out"
-        raise InputError(subject, [Problem(f"a stay of {what}", f"none in {fixes.n_rows:,} fixes", way_out=way_out)])
-    stay, utc_s = np.arange(n_stays), found.arrival
+        raise InputError(subject, [Problem(f"a stay of {what}", f"none in {len(fixes):,} fixes", way_out=way_out)])
+
+    def local_of(utc_s: np.ndarray) -> np.ndarray:
+        return local_times(pd.DatetimeIndex(utc_s.astype("datetime64[s]")), time_zone)
+
+    stay, utc_s = np.arange(n_stays), arrival
     if repeat_s is not None:
-        stay, later_s = begun_instants(_local_s(found.arrival, time_zone), found.departure - found.arrival, repeat_s)
+        stay, later_s = begun_instants(local_of(arrival).astype(np.int64), departure - arrival, repeat_s)
         # The departure too: clocks that change in between shift the instants.
-        stay, utc_s = np.append(stay, np.arange(n_stays)), np.append(found.arrival[stay] + later_s, found.departure)
+        stay, utc_s = np.append(stay, np.arange(n_stays)), np.append(arrival[stay] + later_s, departure)
         order = np.lexsort((utc_s, stay))
         stay, utc_s = stay[order], utc_s[order]
-        instant = _local_s(utc_s, time_zone) // repeat_s
+        instant = local_of(utc_s).astype(np.int64) // repeat_s
         once = ~pd.DataFrame({"stay": stay, "instant": instant}).duplicated().to_numpy()
         stay, utc_s = stay[once], utc_s[once]
-    checkins = fixes.at(found.fix[stay])._replace(
-        latitude=found.latitude[stay],
-        longitude=found.longitude[stay],
-        local=_local_s(utc_s, time_zone).astype("datetime64[s]"),
-        utc_s=utc_s,
-    )
-    return checkins, f"{fixes.n_rows:,} fixes became {n_stays:,} stays of {what} at least"
-
-
-def _local_s(utc_s: np.ndarray, time_zone: str) -> np.ndarray:
-    """Wall-clock time in seconds."""
-    return local_times(pd.DatetimeIndex(utc_s.astype("datetime64[s]")), time_zone).astype(np.int64)
+    means = {name: stays[name][stay] for name in ("latitude", "longitude")}
+    checkins = fixes.iloc[stays["fix"][stay]].assign(**means, local=local_of(utc_s), utc_s=utc_s)
+    return checkins, f"{len(fixes):,} fixes became {n_stays:,} stays of {what} at least"
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
@@ -178,45 +165,46 @@ def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> 
     return stay, np.where(number > 0, to_next[stay] + (number - 1) * step_s, 0)
 
 
-class _Search:
-    """The search for stays among fixes that are sorted by group (user, trace) and time."""
+class _Search(NamedTuple):
+    """The search for stays among fixes (in radians) that are sorted by group (user, trace) and time.
 
-    def __init__(
-        self, begins: np.ndarray, latitude: np.ndarray, longitude: np.ndarray, utc_s: np.ndarray, settings: StayPoints
-    ):
-        self.begins, self.n = begins, len(utc_s)
-        self.north, self.east = np.radians(latitude), np.radians(longitude)
-        self.utc_s, self.distance_m, self.duration_s = utc_s, settings.distance_m, settings.duration_s
-        self.stop_of_group = np.append(begins, self.n)[1:]
+    `begins` says which fixes begin a group.
+    """
+
+    begins: np.ndarray
+    north: np.ndarray
+    east: np.ndarray
+    utc_s: np.ndarray
+    settings: StayPoints
 
     def stays(self) -> tuple[np.ndarray, np.ndarray]:
         """First fix of each stay, and the fix behind its last."""
-        candidates = self._candidates()
-        at, stop = self.begins, self.stop_of_group
+        n = len(self.utc_s)
+        at = np.flatnonzero(self.begins)
+        stop = np.append(at, n)[1:]
+        candidates = np.append(self._candidates(stop), n)
         found = [(at[:0], at[:0])]
         # All groups at once, each from stay to stay.
         while len(at):
-            which = np.searchsorted(candidates, at)
-            at = candidates[np.minimum(which, len(candidates) - 1)] if len(candidates) else at
-            goes_on = (which < len(candidates)) & (at < stop)
+            at = candidates[np.searchsorted(candidates, at)]
+            goes_on = at < stop
             at, stop = at[goes_on], stop[goes_on]
             end = self._first_outside(at, stop)
-            lasts = self.utc_s[end - 1] - self.utc_s[at] >= self.duration_s
+            lasts = self.utc_s[end - 1] - self.utc_s[at] >= self.settings.duration_s
             found.append((at[lasts], end[lasts]))
             at = np.where(lasts, end, at + 1)
         first, end = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(first)
         return first[order], end[order]
 
-    def _candidates(self) -> np.ndarray:
+    def _candidates(self, stop_of_group: np.ndarray) -> np.ndarray:
         """Fixes that may begin a stay: the user is still near them after the duration and at some times before."""
-        stop = np.repeat(self.stop_of_group, np.diff(self.begins, append=self.n))
+        group, duration_s = np.cumsum(self.begins) - 1, self.settings.duration_s
         since = self.utc_s - self.utc_s.min(initial=0)
-        group = np.repeat(np.arange(len(self.begins)), np.diff(self.begins, append=self.n))
         # One clock for all groups: the next group begins long after the group before.
-        clock = group * (int(since.max(initial=0)) + int(np.ceil(self.duration_s)) + 1) + since
-        until = np.searchsorted(clock, clock + self.duration_s)
-        candidate = np.flatnonzero(until < stop)
+        clock = group * (int(since.max(initial=0)) + int(np.ceil(duration_s)) + 1) + since
+        until = np.searchsorted(clock, clock + duration_s)
+        candidate = np.flatnonzero(until < stop_of_group[group])
         for quarter in (4, 2, 1, 3):
             later = candidate + (until[candidate] - candidate) * quarter // 4
             candidate = candidate[self._is_near(candidate, later)]
@@ -229,7 +217,7 @@ class _Search:
         while len(open_):
             block = end[open_, None] + np.arange(N_AT_A_TIME)
             outside = block >= stop[open_, None]
-            outside |= ~self._is_near(at[open_, None], np.minimum(block, self.n - 1))
+            outside |= ~self._is_near(at[open_, None], np.minimum(block, len(self.utc_s) - 1))
             n_inside = np.where(outside.any(1), outside.argmax(1), N_AT_A_TIME)
             end[open_] += n_inside
             open_ = open_[n_inside == N_AT_A_TIME]
@@ -240,16 +228,9 @@ class _Search:
         north = self.north[other] - self.north[fix]
         east = (self.east[other] - self.east[fix] + np.pi) % (2 * np.pi) - np.pi
         east = east * np.cos((self.north[other] + self.north[fix]) / 2)
-        return north**2 + east**2 <= (self.distance_m / (1000 * EARTH_RADIUS_KM)) ** 2
+        return north**2 + east**2 <= (self.settings.distance_m / (1000 * EARTH_RADIUS_KM)) ** 2
 
 
 def _wrapped(degrees: np.ndarray) -> np.ndarray:
     """From -180 to 180."""
     return (degrees + 180) % 360 - 180
-
-
-def _sums(values: np.ndarray, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
-    """Sums over the ranges from `first` to `stop`, which are in order and do not overlap."""
-    if not len(first):
-        return np.zeros(0)
-    return np.add.reduceat(np.append(values, 0.0), np.stack([first, stop], 1).ravel())[::2]

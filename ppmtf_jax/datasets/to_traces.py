@@ -7,12 +7,16 @@ import pandas as pd
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checks import suspicions
-from ppmtf_jax.datasets.coded_checkins import CheckIns, Findings
-from ppmtf_jax.datasets.discretization import Discretization, MakesTraces, PlacedCheckIns
-from ppmtf_jax.datasets.places import GridPlaces, assign_places, keep_shared_places
+from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins
+from ppmtf_jax.datasets.discretization import Discretization
+from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GridPlaces, assign_places, keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
+from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.errors import Message, Problem, Setting
+
+MakesTraces = Discretization | SpacedTraces
+"""How check-ins become traces: by the clock, or by their order."""
 
 
 def discretize(
@@ -87,61 +91,68 @@ def discretize(
         problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
     how = {"needs_places": not on_grid, "drop_bad_rows": drop_bad_rows}
-    rows, n_bad, bad_notes = CheckIns.of(checkins, time_zone, subject=subject, findings=findings, **how)
-    n_rows, n_users_read = len(checkins) + sum(problem.n_rows for problem in findings.skipped), len(rows.user.ids)
-    notes = [*findings.notes, *bad_notes]
+    coded = code_checkins(checkins, time_zone, subject=subject, findings=findings, **how)
+    user_ids, notes = coded.ids["user"], [*findings.notes, *coded.notes]
     if stay_points is not None:
         repeat_s = discretization.step_s if isinstance(discretization, Discretization) else None
-        rows, stay_note = stays_as_checkins(rows, stay_points, time_zone, repeat_s, subject)
+        rows, stay_note = stays_as_checkins(coded.rows, stay_points, time_zone, repeat_s, subject)
+        coded = coded._replace(rows=rows)
         notes.append(stay_note)
-    n_good = rows.n_rows
+    n_good, n_bad = len(coded.rows), coded.n_bad
     if drop_repeated:
-        rows = rows.without_repeated()
-    n_duplicates, user_ids = n_good - rows.n_rows, rows.user.ids
+        coded = coded._replace(rows=coded.rows.drop_duplicates())
+    n_duplicates = n_good - len(coded.rows)
     min_users, others = discretization.min_users_per_place, discretization.other_places
-    assigned = assign_places(rows, discretization.places, min_users, others)
-    place_notes = suspicions(rows, discretization.places, assigned, time_zone, subject)
-    placed = PlacedCheckIns.of(rows, assigned.place)
-    places, counts, move_notes = assigned.places, assigned.counts(), assigned.moves()
-    del rows, assigned  # there may be tens of millions of rows
+    assigned = assign_places(coded, discretization.places, min_users, others)
+    notes += suspicions(coded.rows, discretization.places, assigned, time_zone, subject)
+    is_out, moved_km = assigned.place < 0, assigned.moved_km[assigned.moved_km > 0]
+    n_left_out = np.bincount(assigned.why[is_out], minlength=BEYOND + 1).tolist()
+    placed = coded.rows[["user", "trace", "local", "utc_s"]].assign(place=assigned.place)[~is_out]
+    places, n_for_most = assigned.places, assigned.n_for_most
+    del coded, assigned, is_out  # there may be tens of millions of rows
     events = discretization.events_of(placed, time_zone)
-    first, last, kept = placed.local.min(), placed.local.max(), events.checkins
-    del placed
-    friends, friend_notes = _known_friends(friendships, user_ids[np.unique(kept.user)])
-    indices = kept.user, events.trace, events.instant, kept.place
+    local, kept = placed["local"].to_numpy(), events.checkins
+    first, last = local.min(), local.max()
+    del placed, local
+    notes += events.notes
+    if len(moved_km):
+        km = f"by {np.median(moved_km):.2g} km in the median, by {moved_km.max():.2g} km at most"
+        notes.append(f"check-ins moved to the nearest place: {km}")
+    user, place = (kept[name].to_numpy() for name in ("user", "place"))
+    friends = friendships
+    if friendships is not None:
+        users = user_ids[np.unique(user)]
+        known = friendships["user"].isin(users) & friendships["friend"].isin(users)
+        n_unknown, friends = int((~known).sum()), friendships[known]
+        if n_unknown:
+            notes.append(f"{n_unknown:,} of {len(known):,} friendship rows left out: a user has no event")
+    indices = user, events.trace, events.instant, place
     traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
-    n_before = traces.n_events
+    n_before, hour = traces.n_events, kept["local"].dt.hour
     # Only the first of several check-ins at an instant is kept, so that a place may have lost users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
-    counts["n_few_users"] += n_before - traces.n_events
     report = ImportReport(
         subject=subject,
-        n_rows=n_rows,
-        n_users_read=n_users_read,
+        n_rows=len(checkins) + sum(problem.n_rows for problem in findings.skipped),
+        n_users_read=len(user_ids),
         n_bad_rows=n_bad,
         n_duplicates=n_duplicates,
+        n_outside_box=n_left_out[OUTSIDE],
+        n_few_users=n_left_out[FEW] + n_before - traces.n_events,
+        n_other_places=n_left_out[BEYOND],
         n_same_instant=events.n_same_instant,
-        **counts,
+        n_moved=len(moved_km),
         **counts_of([traces]),
         least_users=least_users(traces),
         first_time=str(first),
         last_time=str(last),
-        quietest_hour=int(np.bincount(kept.local.astype("datetime64[h]").astype(np.int64) % 24, minlength=24).argmin()),
+        quietest_hour=int(np.bincount(hour, minlength=24).argmin()),
         time_zone=time_zone,
         min_users_per_place=min_users,
         other_places=others,
         on_grid=on_grid,
+        n_places_for_most=n_for_most,
         step_for_most_s=events.step_for_most_s,
-        notes=(*notes, *place_notes, *events.notes, *move_notes, *friend_notes),
+        notes=tuple(notes),
     )
     return traces, report
-
-
-def _known_friends(friendships: pd.DataFrame | None, users: np.ndarray) -> tuple[pd.DataFrame | None, list[str]]:
-    """The friendships among users with events, and a note on those left out."""
-    if friendships is None:
-        return None, []
-    known = friendships["user"].isin(users) & friendships["friend"].isin(users)
-    n_left_out = int((~known).sum())
-    note = f"{n_left_out:,} of {len(known):,} friendship rows left out: a user has no event"
-    return friendships[known], [note] if n_left_out else []

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ppmtf_jax.datasets.coded_checkins import CheckIns
-from ppmtf_jax.datasets.places import Assigned, GridPlaces, MostVisited, assign_places
+from ppmtf_jax.datasets.coded_checkins import code_checkins
+from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, Assigned, GridPlaces, MostVisited, assign_places
 from ppmtf_jax.errors import InputError
 
 BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
@@ -16,7 +16,7 @@ BOX = GridPlaces(35.65, 35.75, 139.68, 139.80, n_rows=20, n_columns=20)
 def assign(checkins: pd.DataFrame, *choice) -> Assigned:
     """Places of check-ins, all at one time."""
     time = pd.Timestamp("2024-01-01")
-    return assign_places(CheckIns.of(checkins.assign(local_time=time, utc_time=time), "UTC")[0], *choice)
+    return assign_places(code_checkins(checkins.assign(local_time=time, utc_time=time), "UTC"), *choice)
 
 
 def test_centre_of_each_cell_is_in_that_cell():
@@ -98,10 +98,15 @@ def test_users_of_a_place_are_counted_and_not_its_check_ins():
     checkins = some_checkins({"home": 1, "bar": 5, "cafe": 4, "park": 6})
     assigned = assign(pd.concat([checkins, *[checkins[:3]] * 9]), MostVisited(10), 5)
     assert assigned.places.ids.tolist() == ["park", "bar"]
-    assert (assigned.few.sum(), assigned.beyond.sum()) == (30 + 12, 0)
+    assert ((assigned.why == FEW).sum(), (assigned.why == BEYOND).sum()) == (30 + 12, 0)
     assert (assigned.place >= 0).sum() == 3 * (5 + 6)
     one = assign(checkins, MostVisited(1), 5)
-    assert (one.places.ids.tolist(), one.few.sum(), one.beyond.sum(), one.n_for_most) == (["park"], 15, 15, 2)
+    assert (one.places.ids.tolist(), (one.why == FEW).sum(), (one.why == BEYOND).sum(), one.n_for_most) == (
+        ["park"],
+        15,
+        15,
+        2,
+    )
     assert assign(checkins, MostVisited(10)).places.ids.tolist() == ["park", "bar", "cafe", "home"]
 
 
@@ -118,7 +123,7 @@ def test_cells_of_few_users_stay_in_the_table_without_check_ins():
     checkins, box = some_checkins({"bar": 5, "home": 1}), GridPlaces(34.995, 35.025, 138, 140, 3, 1)
     assigned = assign(checkins, box, 5)
     assert (len(assigned.places), assigned.place.tolist()) == (3, [0] * 15 + [-1] * 3)
-    assert (assigned.few.sum(), assigned.outside.sum()) == (3, 0)
+    assert ((assigned.why == FEW).sum(), (assigned.why == OUTSIDE).sum()) == (3, 0)
     moved = assign(pd.concat([checkins, checkins[:1].assign(latitude=40.0)]), box, 5, "nearest")
     assert moved.place.tolist() == [0] * 18 + [-1]
 
