@@ -7,15 +7,18 @@ shape means, all of them mean: nothing is guessed row by row, and no row is look
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ppmtf_jax.datasets.tables import row_examples
+from ppmtf_jax.errors import Message, Problem, Setting
+
 ROWS_AT_A_TIME = 2**20
-DAY_S, HOUR_S, MINUTE_S = 86_400, 3_600, 60
+HOUR_S, MINUTE_S = 3_600, 60
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 NUMBER = re.compile(rb"\s*[+-]?9+(?:\.9*)?(?:e[+-]?99?)?\s*")
 
@@ -94,114 +97,112 @@ class Shapes(NamedTuple):
         return value
 
 
-class DayOrder(NamedTuple):
-    """How many dates such as 03/04/2012 only one order can mean, or both; and an example row of each kind."""
+class Written(NamedTuple):
+    """Times by the clock of the writer, and the offset of this clock from UTC in seconds; arrays of shape (rows,).
 
-    n_day_first: int = 0
-    n_month_first: int = 0
-    n_either: int = 0
-    rows: tuple[int, ...] = ()
-
-    @property
-    def is_known(self) -> bool:
-        return not self.n_either or (self.n_day_first > 0) != (self.n_month_first > 0)
-
-    @property
-    def is_mixed(self) -> bool:
-        return self.n_day_first > 0 and self.n_month_first > 0
-
-
-class TextTimes(NamedTuple):
-    """Times by the clock of the writer (datetime64[s]), and their offsets from UTC (int32, 0 where none is written).
-
-    Arrays have the shape (rows,); `wall` is not-a-time where the text is no time. `layouts` are those of dates whose
-    order of day and month was found, such as "%d/%m/%Y".
+    `wall` is datetime64[s], not-a-time where a value is no time; `offset_s` is float32, NaN where no offset is known.
+    `problems` concern the whole column, the `way_out` values that are no times. `dates_only`: no value has a time of
+    day. `is_count`: numbers were read as counts since 1970.
     """
 
     wall: np.ndarray
     offset_s: np.ndarray
-    has_offset: np.ndarray
-    has_clock: np.ndarray
-    day_order: DayOrder
-    layouts: list[str]
+    dates_only: bool = False
+    problems: Sequence[Problem] = ()
+    notes: Sequence[str] = ()
+    way_out: str = ""
+    is_count: bool = False
 
 
-def read_time_texts(shapes: Shapes, day_first: bool | None = None) -> TextTimes:
+def read_time_texts(column: pd.Series, shapes: Shapes, day_first: bool | None = None) -> Written:
     """Read every text that is a time; by default the whole column tells whether days or months come first."""
     matches = {k: match for k, shape in enumerate(shapes.shapes) if (match := _match(shape)) is not None}
-    order = _day_order(shapes, matches) if day_first is None else DayOrder(n_day_first=int(day_first))
-    day_first = order.n_day_first > 0
-    n = len(shapes.code)
-    wall, offset_s = np.full(n, "NaT", "datetime64[s]"), np.zeros(n, np.int32)
-    has_offset, has_clock = np.zeros(n, bool), np.zeros(n, bool)
-    layouts = set()
+    problems = []
+    if day_first is None:
+        day_first, problems = _is_day_first(column, shapes, matches)
+    wall, offset_s = np.full(len(shapes.code), "NaT", "datetime64[s]"), np.full(len(shapes.code), np.nan, np.float32)
+    layouts, has_clock = set(), False
     for shape, match in matches.items():
         fields = match.groupdict()
         if "first" in fields:
             layouts.add(fields["mark"].decode().join(["%d", "%m", "%Y"] if day_first else ["%m", "%d", "%Y"]))
         for rows in shapes.rows(shape):
             wall[rows], offset_s[rows] = _values(shapes, match, rows, day_first)
-            has_clock[rows] = fields.get("H") is not None
-            has_offset[rows] = fields.get("zero") is not None or fields.get("sign") is not None
-    return TextTimes(wall, offset_s, has_offset, has_clock, order, sorted(layouts))
+            has_clock |= fields.get("H") is not None and not np.isnat(wall[rows]).all()
+    notes = [f"dates are read as {layout}" for layout in sorted(layouts)]
+    way_out = Message(
+        "Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are "
+        "written, such as ",
+        Setting("time_format", "%d.%m.%Y %H:%M"),
+    )
+    dates_only = not has_clock and not np.isnat(wall).all()
+    return Written(wall, offset_s, dates_only, problems, notes, way_out)
 
 
 def _match(shape: bytes) -> re.Match[bytes] | None:
-    if len(shape) > 80:
-        return None
-    for pattern in _WHOLE:
+    """What the parts of a shape mean; None where it is not that of a time."""
+    for pattern in _WHOLE if len(shape) <= 80 else ():
         match = pattern.fullmatch(shape)
+        if match is None:
+            continue
+        fields = match.groupdict()
         # An hour alone is one only after T, as in ISO 8601, or with am or pm.
-        if match is not None and _hour_is_clear(match):
+        is_hour_alone = fields.get("H") is not None and fields.get("M") is None and fields.get("half") is None
+        if not is_hour_alone or shape[match.start("H") - 1 : match.start("H")].lower() == b"t":
             return match
     return None
 
 
-def _hour_is_clear(match: re.Match[bytes]) -> bool:
-    fields = match.groupdict()
-    if fields.get("H") is None or fields.get("M") is not None or fields.get("half") is not None:
-        return True
-    return match.string[match.start("H") - 1 : match.start("H")].lower() == b"t"
+def _is_day_first(
+    column: pd.Series, shapes: Shapes, matches: Mapping[int, re.Match[bytes]]
+) -> tuple[bool, list[Problem]]:
+    """Whether the day comes before the month in dates such as 13/4/2012; a problem where the column does not tell.
 
-
-def _day_order(shapes: Shapes, matches: dict[int, re.Match[bytes]]) -> DayOrder:
-    """Count over the whole column; texts that are no date in either order are not counted."""
-    n_day_first = n_month_first = n_either = 0
-    example: dict[str, int] = {}
+    Texts that are no date in either order are not counted.
+    """
+    n_rows, example = {"day": 0, "month": 0, "either": 0}, {}
     for shape, match in matches.items():
-        if "first" not in match.groupdict():
-            continue
-        for rows in shapes.rows(shape):
+        for rows in shapes.rows(shape) if "first" in match.groupdict() else ():
             first, second = (shapes.number(rows, match.span(name)) for name in ("first", "second"))
-            day_first = (first > 12) & (first <= 31) & (second <= 12)
-            month_first = (second > 12) & (second <= 31) & (first <= 12)
-            either = (first <= 12) & (second <= 12)
-            n_day_first += int(day_first.sum())
-            n_month_first += int(month_first.sum())
-            n_either += int(either.sum())
-            for name, kind in (("day", day_first), ("month", month_first), ("either", either)):
+            kinds = {
+                "day": (first > 12) & (first <= 31) & (second <= 12),
+                "month": (second > 12) & (second <= 31) & (first <= 12),
+                "either": (first <= 12) & (second <= 12),
+            }
+            for name, kind in kinds.items():
+                n_rows[name] += int(kind.sum())
                 if kind.any():
                     example.setdefault(name, int(rows[kind.argmax()]))
-    return DayOrder(n_day_first, n_month_first, n_either, tuple(example.values()))
+    n_day_first, n_month_first, n_either = n_rows.values()
+    way_out = Message(
+        "Tell which comes first: ", Setting("time_format", "day-first"), " or ", Setting("time_format", "month-first")
+    )
+    examples, problems = row_examples(column, np.array(list(example.values()), np.int64)), []
+    if n_day_first and n_month_first:
+        found = f"{n_day_first:,} with the day first and {n_month_first:,} with the month first"
+        problems = [Problem("dates all in one order", found, examples=examples, way_out=way_out)]
+    elif n_either and not n_day_first and not n_month_first:
+        expected, found = "dates that tell day and month apart", "none after the 12th of a month"
+        problems = [Problem(expected, found, n_either, examples, way_out)]
+    return n_day_first > 0, problems
 
 
 def _values(shapes: Shapes, match: re.Match[bytes], rows: np.ndarray, day_first: bool) -> tuple[np.ndarray, np.ndarray]:
     """Wall-clock times and offsets of rows of one shape."""
-    fields = match.groupdict()
+    fields = {name: text for name, text in match.groupdict().items() if text is not None}
 
     def number(name: str) -> np.ndarray:
-        return shapes.number(rows, match.span(name) if fields.get(name) is not None else (0, 0))
+        return shapes.number(rows, match.span(name) if name in fields else (0, 0))
 
-    day_field, month_field = ("first", "second") if day_first else ("second", "first")
+    day, month = number("d"), number("m")
     if "first" in fields:
-        day, month = number(day_field), number(month_field)
-    else:
-        day = number("d")
-        named = fields.get("month")
-        month = number("m") if named is None else np.full(len(rows), MONTHS.index(named.decode().lower()[:3]) + 1)
+        first, second = number("first"), number("second")
+        day, month = (first, second) if day_first else (second, first)
+    elif "month" in fields:
+        month = np.full(len(rows), MONTHS.index(fields["month"].decode().lower()[:3]) + 1)
     hour, minute, second = number("H"), number("M"), number("S")
     good = (month >= 1) & (month <= 12) & (day >= 1) & (hour < 24) & (minute < 60) & (second < 60)
-    if fields.get("half") is not None:
+    if "half" in fields:
         good &= (hour >= 1) & (hour <= 12)
         hour = hour % 12 + 12 * (fields["half"].lower() == b"p")
     of_month = (number("Y") - 1970).astype("datetime64[Y]").astype("datetime64[M]") + np.where(good, month - 1, 0)
@@ -209,8 +210,8 @@ def _values(shapes: Shapes, match: re.Match[bytes], rows: np.ndarray, day_first:
     good &= date.astype("datetime64[M]") == of_month
     offset_s = number("oh") * HOUR_S + number("om") * MINUTE_S
     good &= (offset_s <= 14 * HOUR_S) & (number("om") < 60)
-    if fields.get("sign") not in (None, b"+"):
+    if fields.get("sign", b"+") != b"+":
         offset_s = -offset_s
     wall = date.astype("datetime64[s]") + (hour * HOUR_S + minute * MINUTE_S + second)
-    wall[~good] = np.datetime64("NaT")
-    return wall, np.where(good, offset_s, 0).astype(np.int32)
+    has_offset = "sign" in fields or "zero" in fields
+    return np.where(good, wall, np.datetime64("NaT")), offset_s if has_offset else np.full(len(rows), np.nan)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
-from ppmtf_jax.datasets.tables import row_examples, row_problems
-from ppmtf_jax.datasets.time_texts import NUMBER, DayOrder, Shapes, read_time_texts
+from ppmtf_jax.datasets.tables import row_problems
+from ppmtf_jax.datasets.time_texts import NUMBER, Shapes, Written, read_time_texts
 from ppmtf_jax.errors import Message, Problem, Setting
 
 # Seconds since 1970 of 1980 and 2100: years, dates such as 20240131 and times such as 20240131180000 lie outside,
@@ -30,8 +29,7 @@ LEAP_SECONDS = """1981-07 1982-07 1983-07 1985-07 1988-01 1990-01 1991-01 1992-0
  1999-01 2006-01 2009-01 2012-07 2015-07 2017-01"""
 
 
-@dataclass(frozen=True, eq=False)
-class Times:
+class Times(NamedTuple):
     """Parsed times, shape (rows,): naive datetime64[s], not-a-time where they could not be parsed.
 
     `problems` concern the whole column, `unparsed` the rows without a readable time. `dates_only`: no row has a time of
@@ -44,19 +42,6 @@ class Times:
     notes: tuple[str, ...] = ()
     unparsed: tuple[Problem, ...] = ()
     dates_only: bool = False
-    is_count: bool = False
-
-
-class _Written(NamedTuple):
-    """Times by the clock of the writer, and the offset of this clock from UTC where it is known."""
-
-    wall: np.ndarray
-    offset_s: np.ndarray
-    has_offset: np.ndarray
-    dates_only: bool = False
-    problems: tuple[Problem, ...] = ()
-    notes: tuple[str, ...] = ()
-    way_out: str = ""
     is_count: bool = False
 
 
@@ -84,21 +69,32 @@ def parse_times(
     problems = [problem for zone in zones for problem in zone_problems(zone)]
     column = column.infer_objects()
     written = _written(column, time_format)
-    unparsed = row_problems(column, np.isnat(written.wall), "times that can be parsed", way_out=written.way_out)
-    problems += [*written.problems, *_offset_problems(column, written, time_zone, times_in)]
-    utc = written.wall - written.offset_s.astype("timedelta64[s]")
-    local, notes = written.wall, list(written.notes)
-    if problems:
-        pass
-    elif written.has_offset[~np.isnat(written.wall)].all():
-        local = local_times(pd.DatetimeIndex(utc), time_zone or "UTC")
-    else:
-        clock = times_in or time_zone or "UTC"
-        utc, change_notes = _true_times(pd.DatetimeIndex(written.wall), clock)
+    wall, offset_s, known = written.wall, written.offset_s, ~np.isnat(written.wall)
+    problems += written.problems
+    naive, absolute = known & np.isnan(offset_s), known & ~np.isnan(offset_s)
+    if not zones:
+        way_out = Message("Name the zone of the clock that wrote them, such as ", Setting("time_zone", "Europe/Paris"))
+        problems += row_problems(column, naive, "a time zone, for times without an offset", "none", way_out)
+    if naive.any() and absolute.any():
+        counts = f"{int(naive.sum())} without and {int(absolute.sum())} with one"
+        problems.append(Problem("times all with an offset or all without", counts))
+    elif times_in is not None:
+        expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
+        way_out = "Leave it out: these times tell their offset, or count from 1970 in UTC"
+        problems += row_problems(column, absolute, expected, "times with one", way_out)
+    utc = wall - np.nan_to_num(offset_s).astype("timedelta64[s]")
+    local, notes, clock = wall, list(written.notes), times_in or time_zone or "UTC"
+    if not problems and naive.any():
+        utc, change_notes = _true_times(pd.DatetimeIndex(wall), clock)
         notes += change_notes
-        if time_zone is not None and time_zone != clock:
-            local = local_times(pd.DatetimeIndex(utc), time_zone)
-    return Times(local, utc, tuple(problems), tuple(notes), tuple(unparsed), written.dates_only, written.is_count)
+    if not problems and (not naive.any() or time_zone not in (None, clock)):
+        local = local_times(pd.DatetimeIndex(utc), time_zone or "UTC")
+    # Several different times that are all at midnight were dates, which were stored as times.
+    seconds = wall[known].astype(np.int64)
+    at_midnight = bool(len(seconds)) and not (seconds % DAY_S).any() and bool(seconds.min() < seconds.max())
+    unparsed = row_problems(column, ~known, "times that can be parsed", way_out=written.way_out)
+    dates_only = written.dates_only or at_midnight
+    return Times(local, utc, tuple(problems), tuple(notes), tuple(unparsed), dates_only, written.is_count)
 
 
 def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
@@ -106,98 +102,56 @@ def local_times(utc: pd.DatetimeIndex, time_zone: str) -> np.ndarray:
     return utc.tz_localize("UTC").tz_convert(time_zone).tz_localize(None).to_numpy("datetime64[s]")
 
 
-def _written(column: pd.Series, time_format: str | None) -> _Written:
+def _written(column: pd.Series, time_format: str | None) -> Written:
     if pd.api.types.is_datetime64_any_dtype(column.dtype):
-        return _from_timestamps(column)
-    is_number = pd.api.types.is_numeric_dtype(column.dtype) and not pd.api.types.is_bool_dtype(column.dtype)
+        zoned, utc = column.dt.tz is not None, pd.DatetimeIndex(column)
+        utc = utc.tz_convert("UTC").tz_localize(None) if zoned else utc
+        wall = utc.as_unit("s").to_numpy("datetime64[s]")
+        return Written(wall, np.full(len(wall), 0 if zoned else np.nan, np.float32))
+    is_numeric = pd.api.types.is_numeric_dtype(column.dtype)
+    is_number = is_numeric and not pd.api.types.is_bool_dtype(column.dtype)
     if time_format is not None and time_format not in (*DAY_ORDERS, *COUNTS) and not is_number:
         return _by_format(column, time_format)
-    shapes = None
     if not is_number and time_format not in COUNTS:
         shapes = Shapes.of(column)
         counts = shapes.counts()
         counted = [bool(NUMBER.fullmatch(shape)) and shape.strip() not in COMPACT for shape in shapes.shapes]
-        is_number = bool(len(counts)) and counts[np.array(counted)].sum() > counts.sum() / 2
-    if shapes is not None and not is_number:
-        return _from_texts(column, shapes, DAY_ORDERS.get(time_format or ""))
-    texts = column if pd.api.types.is_numeric_dtype(column.dtype) else column.astype("str")
+        if not len(counts) or counts[np.array(counted)].sum() <= counts.sum() / 2:
+            return read_time_texts(column, shapes, DAY_ORDERS.get(time_format or ""))
+    texts = column if is_numeric else column.astype("str")
     number = pd.to_numeric(texts, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return _from_counts(number, is_gps=time_format == "gps")
 
 
-def _from_timestamps(column: pd.Series) -> _Written:
-    zoned = column.dt.tz is not None
-    utc = pd.DatetimeIndex(column)
-    utc = utc.tz_convert("UTC").tz_localize(None) if zoned else utc
-    wall = utc.as_unit("s").to_numpy("datetime64[s]")
-    n = len(wall)
-    return _Written(wall, np.zeros(n, np.int32), np.full(n, zoned), _all_at_midnight(wall))
-
-
-def _from_counts(number: np.ndarray, is_gps: bool) -> _Written:
+def _from_counts(number: np.ndarray, is_gps: bool) -> Written:
     """Numbers since 1970, in the unit in which most of them are between 1980 and 2100; or seconds of GPS time."""
-    n = len(number)
-    per_s = np.ones(n)
+    units, notes = EPOCH_UNITS, []
     if is_gps:
-        number, counts = _unix_of_gps(number), {"seconds": n}
-        good = (number >= EARLIEST_EPOCH_S) & (number <= LATEST_EPOCH_S)
-    else:
-        good, counts = np.zeros(n, bool), {}
-        for unit, scale in EPOCH_UNITS.items():
-            fits = (number >= EARLIEST_EPOCH_S * scale) & (number <= LATEST_EPOCH_S * scale)
-            per_s[fits], counts[unit] = scale, int(fits.sum())
-            good |= fits
-    unit, other = sorted(counts, key=lambda name: -counts[name])[:2] if len(counts) > 1 else ("seconds", "seconds")
-    problems = ()
-    if other != unit and counts[other] > MIN_SHARE_OF_UNIT * n:
-        found = f"{counts[unit]:,} in {unit} and {counts[other]:,} in {other}"
+        units, notes = {"seconds": 1}, ["times are seconds of GPS time"]
+        # GPS time counts from 6 January 1980, leap seconds too.
+        leaps = np.array(LEAP_SECONDS.split(), "datetime64[s]").astype(np.int64) - GPS_EPOCH_S
+        leaps += np.arange(1, len(leaps) + 1)
+        number = number + GPS_EPOCH_S - np.searchsorted(leaps, number, side="right")
+    fits = {
+        unit: (number >= EARLIEST_EPOCH_S * per_s) & (number <= LATEST_EPOCH_S * per_s) for unit, per_s in units.items()
+    }
+    counts = {unit: int(each.sum()) for unit, each in fits.items()}
+    unit, *others = sorted(counts, key=lambda name: -counts[name])
+    good, problems, notes = fits[unit], [], notes or [f"times are {unit} since 1970"]
+    if others and counts[others[0]] > MIN_SHARE_OF_UNIT * len(number):
+        found = f"{counts[unit]:,} in {unit} and {counts[others[0]]:,} in {others[0]}"
         way_out = "Divide the larger numbers, or read the rows of each unit alone"
-        problems = (Problem("numbers since 1970 in one unit", found, way_out=way_out),)
-    else:
-        good &= per_s == EPOCH_UNITS[unit]
+        problems = [Problem("numbers since 1970 in one unit", found, way_out=way_out)]
+        good = np.any(list(fits.values()), axis=0)
+    per_s = np.select(list(fits.values()), list(units.values()), 1)
     wall = np.floor(np.where(good, number, 0) / per_s).astype(np.int64).astype("datetime64[s]")
     wall[~good] = np.datetime64("NaT")
-    notes = ("times are seconds of GPS time",) if is_gps else (f"times are {unit} since 1970",)
     way_out = f"Numbers are {unit} since 1970, from 1980 to 2100; write dates as 2012-04-03"
-    every, offset_s = np.ones(n, bool), np.zeros(n, np.int32)
-    return _Written(wall, offset_s, every, _all_at_midnight(wall), problems, notes, way_out, not is_gps)
+    offset_s = np.zeros(len(number), np.float32)
+    return Written(wall, offset_s, problems=problems, notes=notes, way_out=way_out, is_count=not is_gps)
 
 
-def _unix_of_gps(number: np.ndarray) -> np.ndarray:
-    """Seconds since 1970 of seconds since 6 January 1980, which count leap seconds."""
-    leaps = np.array(LEAP_SECONDS.split(), "datetime64[s]").astype(np.int64) - GPS_EPOCH_S
-    leaps += np.arange(1, len(leaps) + 1)
-    return number + GPS_EPOCH_S - np.searchsorted(leaps, number, side="right")
-
-
-def _from_texts(column: pd.Series, shapes: Shapes, day_first: bool | None) -> _Written:
-    times = read_time_texts(shapes, day_first)
-    known = ~np.isnat(times.wall)
-    dates_only = bool(known.any() and not times.has_clock[known].any()) or _all_at_midnight(times.wall)
-    problems = _day_order_problems(column, times.day_order)
-    notes = tuple(f"dates are read as {layout}" for layout in times.layouts)
-    way_out = Message(
-        "Write times as 2012-04-03T18:00:00, 2012-04-03T18:00:00-04:00 or in seconds since 1970, or tell how they are "
-        "written, such as ",
-        Setting("time_format", "%d.%m.%Y %H:%M"),
-    )
-    return _Written(times.wall, times.offset_s, times.has_offset, dates_only, problems, notes, way_out)
-
-
-def _day_order_problems(column: pd.Series, order: DayOrder) -> tuple[Problem, ...]:
-    if not (order.is_mixed or not order.is_known):
-        return ()
-    day_first, month_first = (Setting("time_format", word) for word in DAY_ORDERS)
-    way_out = Message("Tell which comes first: ", day_first, " or ", month_first)
-    examples = row_examples(column, np.array(order.rows))
-    if order.is_mixed:
-        found = f"{order.n_day_first:,} with the day first and {order.n_month_first:,} with the month first"
-        return (Problem("dates all in one order", found, examples=examples, way_out=way_out),)
-    expected, found = "dates that tell day and month apart", "none after the 12th of a month"
-    return (Problem(expected, found, order.n_either, examples, way_out),)
-
-
-def _by_format(column: pd.Series, time_format: str) -> _Written:
+def _by_format(column: pd.Series, time_format: str) -> Written:
     text = column.astype("str").str.strip()
     n, has_offset = len(text), "%z" in time_format
     directives = set(re.findall(r"%-?([A-Za-z])", time_format))
@@ -216,35 +170,10 @@ def _by_format(column: pd.Series, time_format: str) -> _Written:
             fault = str(error)
     words = ", ".join((*DAY_ORDERS, *COUNTS))
     expected = Message(Setting("time_format"), f" as of strptime, such as '%d.%m.%Y %H:%M', or one of {words}")
-    problems = (Problem(expected, f"{time_format!r}: {fault}"),) if fault else ()
-    dates_only = not directives & set("HIcXTR") or _all_at_midnight(wall)
+    problems = [Problem(expected, f"{time_format!r}: {fault}")] if fault else []
     way_out = Message("They are read as ", Setting("time_format", time_format))
-    return _Written(wall, np.zeros(n, np.int32), np.full(n, has_offset), dates_only, problems, way_out=way_out)
-
-
-def _all_at_midnight(wall: np.ndarray) -> bool:
-    """Whether several different times are all at midnight, as where dates were stored as times."""
-    seconds = wall[~np.isnat(wall)].astype(np.int64)
-    return bool(len(seconds)) and not (seconds % DAY_S).any() and bool(seconds.min() < seconds.max())
-
-
-def _offset_problems(
-    column: pd.Series, written: _Written, time_zone: str | None, times_in: str | None
-) -> list[Problem]:
-    known = ~np.isnat(written.wall)
-    naive, absolute = known & ~written.has_offset, known & written.has_offset
-    problems = []
-    if time_zone is None and times_in is None:
-        way_out = Message("Name the zone of the clock that wrote them, such as ", Setting("time_zone", "Europe/Paris"))
-        problems += row_problems(column, naive, "a time zone, for times without an offset", "none", way_out)
-    if naive.any() and absolute.any():
-        counts = f"{int(naive.sum())} without and {int(absolute.sum())} with one"
-        problems.append(Problem("times all with an offset or all without", counts))
-    elif times_in is not None:
-        expected = Message("times without an offset, which ", Setting("times_in", times_in), " is for")
-        way_out = "Leave it out: these times tell their offset, or count from 1970 in UTC"
-        problems += row_problems(column, absolute, expected, "times with one", way_out)
-    return problems
+    offset_s = np.full(n, 0 if has_offset else np.nan, np.float32)
+    return Written(wall, offset_s, not directives & set("HIcXTR"), problems, way_out=way_out)
 
 
 def _true_times(wall: pd.DatetimeIndex, time_zone: str) -> tuple[np.ndarray, list[str]]:
