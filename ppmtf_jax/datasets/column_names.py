@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from ppmtf_jax.errors import Message, Problem, Setting
 
@@ -57,18 +56,13 @@ COMMON_NAMES = {
 CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 
 
-class ColumnChoice(NamedTuple):
-    """Position of each column, notes on columns that were found by a common name, and problems."""
-
-    position: dict[str, int]
-    notes: list[str]
-    problems: list[Problem]
-
-
-def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], find: Sequence[str] = ()) -> ColumnChoice:
+def choose_columns(
+    names: Sequence[object], columns: Mapping[str, str | int], find: Sequence[str] = ()
+) -> tuple[dict[str, int], list[str], list[Problem]]:
     """Find columns by the names that the caller gives, whose case and punctuation may differ, or by common names.
 
-    Of the columns in `find`, the needed ones must be there, and the optional ones may be absent.
+    Of the columns in `find`, the needed ones must be there, and the optional ones may be absent. Gives the position of
+    each column, notes on columns that were found by a common name, and problems.
     """
     simple = [plain(name) for name in names]
     position, missing = {}, []
@@ -84,7 +78,10 @@ def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], fi
         else:
             missing.append(str(name))
     for role in find:
-        ranked = _ranked(role, names, simple, taken=position.values())
+        common = COMMON_NAMES[role]
+        # Free columns that can have this role, the most probable first.
+        ranked = [k for k in range(len(names)) if k not in position.values() and simple[k] in common]
+        ranked.sort(key=lambda k, role=role, common=common: (names[k] != role, common.index(simple[k])))
         is_exact = bool(ranked) and names[ranked[0]] == role
         same = [k for k in ranked if simple[k] == simple[ranked[0]]]
         rivals = ranked if role in CHOSEN_BY_ITS_OWNER and not is_exact else same
@@ -107,14 +104,7 @@ def choose_columns(names: Sequence[object], columns: Mapping[str, str | int], fi
         notes["time"] = f"column {names[position['time']]!r} is taken for time"
     if missing:
         problems.append(_missing(names, [*columns, *find], columns, missing))
-    return ColumnChoice(position, list(notes.values()), problems)
-
-
-def _ranked(role: str, names: Sequence[object], simple: Sequence[str], taken: Collection[int]) -> list[int]:
-    """Free columns that can have this role, the most probable first."""
-    common = COMMON_NAMES[role]
-    free = [k for k in range(len(names)) if k not in taken and simple[k] in common]
-    return sorted(free, key=lambda k: (names[k] != role, common.index(simple[k])))
+    return position, list(notes.values()), problems
 
 
 def _missing(

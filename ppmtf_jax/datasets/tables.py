@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow import csv as arrow_csv
 from pyarrow import parquet as arrow_parquet
 
 from ppmtf_jax.datasets.column_names import choose_columns
@@ -22,13 +21,12 @@ from ppmtf_jax.datasets.text_files import (
     HEAD_BYTES,
     NAMES_OF_DELIMITERS,
     UNREADABLE,
-    CountedLines,
-    TextLayout,
+    TextFile,
     encoding_of,
-    first_lines_of_rows,
     is_spreadsheet,
     look_at,
     opened,
+    parse,
 )
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
 
@@ -93,6 +91,19 @@ class _Wanted(NamedTuple):
     def has_header(self) -> bool:
         return not any(isinstance(column, int) for column in self.columns.values())
 
+    def positions(self, names: Sequence[object], subject: str) -> tuple[dict[str, int], dict[str, str], list[str]]:
+        """Position and name of each column, and notes on those found by their common names."""
+        numbered = {name: column for name, column in self.columns.items() if isinstance(column, int)}
+        if numbered:
+            first, last = min(numbered.values()), max(numbered.values())
+            if not 0 <= first <= last < len(names):
+                raise InputError(subject, [Problem(f"at least {last + 1} columns", f"{len(names) or 'none'}")])
+            return numbered, {}, []
+        position, notes, problems = choose_columns(names, self.columns, self.find)
+        if problems:
+            raise InputError(subject, problems)
+        return position, {role: str(names[k]) for role, k in position.items()}, notes
+
 
 def read_columns(
     source: Source,
@@ -130,7 +141,11 @@ def read_columns(
     """
     wanted = _Wanted(columns, find, quote_char)
     if isinstance(source, pd.DataFrame):
-        return _from_frame(source, wanted, subject)
+        source = _with_coordinates(source)
+        positions, names, notes = wanted.positions(list(source.columns), subject)
+        arrays = {name: source.iloc[:, position].array for name, position in positions.items()}
+        frame = pd.DataFrame(arrays, index=source.index)
+        return Columns(frame, [], notes + _tidy_ids(frame), names)
     if not isinstance(source, (str, os.PathLike, Sequence)):
         table = _arrow_table(source, subject)
         return _joined([_from_arrow(table.column_names, table.select, wanted, subject)], [""], subject)
@@ -210,29 +225,7 @@ def row_names(column: pd.Series, rows: np.ndarray) -> tuple[str, ...]:
     return tuple(f"row {label}" for label in labels)
 
 
-def _positions(names: Sequence[object], wanted: _Wanted, subject: str) -> tuple[dict[str, int], dict[str, str], list]:
-    """Position and name of each column, and notes on those found by their common names."""
-    numbered = {name: column for name, column in wanted.columns.items() if isinstance(column, int)}
-    if numbered:
-        first, last = min(numbered.values()), max(numbered.values())
-        if not 0 <= first <= last < len(names):
-            raise InputError(subject, [Problem(f"at least {last + 1} columns", f"{len(names) or 'none'}")])
-        return numbered, {}, []
-    choice = choose_columns(names, wanted.columns, wanted.find)
-    if choice.problems:
-        raise InputError(subject, choice.problems)
-    return choice.position, {role: str(names[k]) for role, k in choice.position.items()}, choice.notes
-
-
 # Tables in memory
-
-
-def _from_frame(source: pd.DataFrame, wanted: _Wanted, subject: str) -> Columns:
-    source = _with_coordinates(source)
-    positions, names, notes = _positions(list(source.columns), wanted, subject)
-    arrays = {name: source.iloc[:, position].array for name, position in positions.items()}
-    frame = pd.DataFrame(arrays, index=source.index)
-    return Columns(frame, [], notes + _tidy_ids(frame), names)
 
 
 def _with_coordinates(frame: pd.DataFrame) -> pd.DataFrame:
@@ -263,7 +256,7 @@ def _arrow_table(source: object, subject: str) -> pa.Table:
 
 def _from_arrow(names: Sequence[str], read: Callable[[list[str]], pa.Table], wanted: _Wanted, subject: str) -> _Part:
     """The wanted columns, where `read` gives a table of the columns that it is asked for."""
-    positions, called, notes = _positions(names, wanted, subject)
+    positions, called, notes = wanted.positions(names, subject)
     repeated = [names[position] for position in positions.values() if list(names).count(names[position]) > 1]
     if repeated:
         raise InputError(subject, [Problem(f"one column {repeated[0]!r}", "several of that name")])
@@ -344,13 +337,13 @@ def _read_file(path: Path, wanted: _Wanted) -> _Part:
             return _read_parquet(path, stream, wanted)
     if head.lstrip(codecs.BOM_UTF8 + b" \t\r\n").startswith((b"{", b"[")):
         return _read_json(path, encoding_of(head), wanted)
-    layout = look_at(path, head, wanted.quote_char)
+    text = look_at(path, head, wanted.quote_char)
     try:
-        return _read_text(path, layout, wanted)
+        return _read_text(text, wanted)
     except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-        if layout.encoding != "utf-8" or "utf" not in str(error).lower():
+        if text.encoding != "utf-8" or "utf" not in str(error).lower():
             raise
-        return _read_text(path, layout._replace(encoding="latin-1"), wanted)
+        return _read_text(text._replace(encoding="latin-1"), wanted)
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
@@ -364,7 +357,7 @@ def _read_parquet(path: Path, stream: Any, wanted: _Wanted) -> _Part:
     stream.seek(0)
     parquet = arrow_parquet.ParquetFile(stream)
     schema = parquet.schema_arrow
-    has_degrees = "latitude" in wanted.columns or choose_columns(schema.names, {}, ["latitude"]).position
+    has_degrees = "latitude" in wanted.columns or choose_columns(schema.names, {}, ["latitude"])[0]
     if b"geo" in (schema.metadata or {}) and not has_degrees:
         geopandas = _optional(path, "a GeoParquet file", ["geopandas"])[1]
         stream.seek(0)
@@ -389,27 +382,26 @@ def _read_json(path: Path, encoding: str, wanted: _Wanted) -> _Part:
     """A list of objects, or one object on each line; nested ones give columns such as venue.id."""
     with opened(path) as stream:
         lines = stream.read().decode(encoding).removeprefix("\ufeff").splitlines()
-    number = [k for k, line in enumerate(lines, 1) if line.strip()]
+    row = [k for k, line in enumerate(lines, 1) if line.strip()]
+    is_list = lines[row[0] - 1].lstrip().startswith("[")
+    texts = ["\n".join(lines)] if is_list else [lines[k - 1] for k in row]
+    records = []
     try:
-        if lines[number[0] - 1].lstrip().startswith("["):
-            records = json.loads("\n".join(lines))
-            number = list(range(1, len(records) + 1))
-        else:
-            records = [_parsed_line(path, k, lines[k - 1]) for k in number]
+        for text in texts:
+            records.append(json.loads(text))
     except json.JSONDecodeError as error:
-        raise InputError(str(path), [Problem("JSON that can be parsed", str(error))]) from error
+        expected, found = "JSON that can be parsed", str(error)
+        if not is_list:
+            expected = "one JSON object on each line, or a list of objects"
+            found = f"{error} (row {row[len(records)]})"
+        raise InputError(str(path), [Problem(expected, found)]) from error
+    if is_list:
+        (records,) = records
+        row = range(1, len(records) + 1)
     if not all(isinstance(record, dict) for record in records):
         raise InputError(str(path), [Problem("a list of JSON objects, one for each row", "other values")])
     frame = pd.json_normalize(records).convert_dtypes()
-    return _from_pandas(path, frame, wanted)._replace(row=np.array(number, np.int64))
-
-
-def _parsed_line(path: Path, number: int, line: str) -> Any:
-    try:
-        return json.loads(line)
-    except json.JSONDecodeError as error:
-        expected = "one JSON object on each line, or a list of objects"
-        raise InputError(str(path), [Problem(expected, f"{error} (row {number})")]) from error
+    return _from_pandas(path, frame, wanted)._replace(row=np.array(row, np.int64))
 
 
 def _optional(path: Path, what: str, modules: Sequence[str]) -> tuple[str, Any]:
@@ -437,24 +429,15 @@ def _from_pandas(path: Path, frame: pd.DataFrame, wanted: _Wanted) -> _Part:
     return _from_arrow(names, read, wanted, str(path))
 
 
-class _TextTable(NamedTuple):
-    """A text file, its layout, and the positions of the wanted columns; the rows begin after `n_skipped` lines."""
-
-    path: Path
-    layout: TextLayout
-    positions: Mapping[str, int]
-    n_skipped: int
-    quote_char: str | bool
-
-
-def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
+def _read_text(text: TextFile, wanted: _Wanted) -> _Part:
     """Read all values as text first, so that errors can list values that are not numbers, and "007" stays a text."""
-    positions, names, notes = _positions(layout.first_fields, wanted, str(path))
-    text = _TextTable(path, layout, positions, layout.n_blank + wanted.has_header, wanted.quote_char)
-    table, row, invalid = _parse(text)
+    positions, names, notes = wanted.positions(text.first_fields, str(text.path))
+    ids = pa.dictionary(pa.int32(), pa.string())
+    types = {k: ids if name in ID_COLUMNS else pa.string() for name, k in positions.items()}
+    table, row, invalid = parse(text, types, text.n_blank + wanted.has_header)
     problems = []
     if invalid:
-        expected = f"{len(layout.first_fields)} fields in every row of {path.name}"
+        expected = f"{len(text.first_fields)} fields in every row of {text.path.name}"
         examples = first_examples([f"{each.text!r} (row {each.number})" for each in invalid[:N_EXAMPLES]])
         problems.append(Problem(expected, "others", len(invalid), examples))
     if len(table) and all(column.null_count for column in table.columns):
@@ -463,87 +446,18 @@ def _read_text(path: Path, layout: TextLayout, wanted: _Wanted) -> _Part:
     arrays = {name: table.column(f"f{position}") for name, position in positions.items()}
     commas = []
     for name in [name for name in COORDINATES if name in arrays]:
-        arrays[name], has_commas = _as_numbers(arrays[name])
-        commas += [name] if has_commas else []
+        try:
+            arrays[name] = arrays[name].cast(pa.float64())
+        except pa.ArrowInvalid:
+            values = arrays[name].to_pandas().astype("str")
+            # Values stay texts if some are no numbers, so that the check of coordinates lists these.
+            if values.dropna().str.fullmatch(DECIMAL_COMMA).all():
+                arrays[name] = pa.chunked_array([pa.array(values.str.replace(",", "."))]).cast(pa.float64())
+                commas.append(name)
     if commas:
         notes.append(f"{' and '.join(commas)} with decimal commas")
-    if layout.delimiter not in "\t,":
-        notes.append(f"fields are separated by {NAMES_OF_DELIMITERS[layout.delimiter]}")
-    if layout.encoding != "utf-8":
-        notes.append("the text is UTF-16" if "16" in layout.encoding else "the text is Latin-1, since it is not UTF-8")
+    if text.delimiter not in "\t,":
+        notes.append(f"fields are separated by {NAMES_OF_DELIMITERS[text.delimiter]}")
+    if text.encoding != "utf-8":
+        notes.append("the text is UTF-16" if "16" in text.encoding else "the text is Latin-1, since it is not UTF-8")
     return _Part(pa.table(arrays), row, names, problems, notes)
-
-
-def _parse(text: _TextTable) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
-    """The columns as text, the number of each row, and rows that have another number of fields than the first line."""
-    invalid: list[arrow_csv.InvalidRow] = []
-    try:
-        table, n_lines = _parse_once(text, None)
-    except pa.ArrowInvalid as error:
-        if "CSV parse error" not in str(error):
-            raise
-        table, n_lines = _parse_once(text, invalid)
-    begin = text.n_skipped + 1
-    lines = pd.RangeIndex(begin, begin + len(table) + len(invalid))
-    if not text.quote_char or n_lines < lines.stop:
-        return table, np.setdiff1d(lines, [each.number for each in invalid]) if invalid else lines, invalid
-    # Some row has several lines: its text contains line breaks, or a quote is not closed, which is an error.
-    first_line = np.array(first_lines_of_rows(text.path, text.layout, text.n_skipped))
-    invalid = []
-    table, _ = _parse_once(text, invalid, newlines_in_values=True)
-    is_valid = ~np.isin(np.arange(len(first_line)), [each.number - begin for each in invalid])
-    invalid = [each._replace(number=int(first_line[each.number - begin])) for each in invalid]
-    return table, first_line[is_valid], invalid
-
-
-def _parse_once(
-    text: _TextTable, invalid: list[arrow_csv.InvalidRow] | None, newlines_in_values: bool = False
-) -> tuple[pa.Table, int]:
-    """The table and the lines of the file; rows of another length are added to `invalid`, or are an error without it.
-
-    With `invalid`, one thread does all: only then the numbers of invalid rows are known.
-    """
-    noted = [] if invalid is None else invalid
-
-    def note_invalid(row: arrow_csv.InvalidRow) -> str:
-        noted.append(row)
-        return "skip"
-
-    ids = pa.dictionary(pa.int32(), pa.string())
-    types = {f"f{k}": ids if name in ID_COLUMNS else pa.string() for name, k in text.positions.items()}
-    with opened(text.path) as stream:
-        if text.layout.encoding != "utf-8":
-            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.layout.encoding, "utf-8")
-        counted = CountedLines(stream)
-        table = arrow_csv.read_csv(
-            pa.PythonFile(counted, "r"),
-            arrow_csv.ReadOptions(
-                column_names=[f"f{position}" for position in range(len(text.layout.first_fields))],
-                skip_rows=text.n_skipped,
-                use_threads=invalid is None,
-            ),
-            arrow_csv.ParseOptions(
-                delimiter=text.layout.delimiter,
-                quote_char=text.quote_char,
-                newlines_in_values=newlines_in_values,
-                # A blank line becomes a row with nothing in it, so that rows can be counted.
-                ignore_empty_lines=False,
-                invalid_row_handler=None if invalid is None else note_invalid,
-            ),
-            arrow_csv.ConvertOptions(
-                column_types=types, include_columns=list(types), null_values=[""], strings_can_be_null=True
-            ),
-        )
-    return table, counted.n_lines
-
-
-def _as_numbers(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, bool]:
-    """Texts as numbers, and whether all have decimal commas; still texts if some are no numbers, to list these."""
-    try:
-        return column.cast(pa.float64()), False
-    except pa.ArrowInvalid:
-        pass
-    text = column.to_pandas().astype("str")
-    if not text.dropna().str.fullmatch(DECIMAL_COMMA).all():
-        return column, False
-    return pa.chunked_array([pa.array(text.str.replace(",", "."))]).cast(pa.float64()), True

@@ -8,12 +8,15 @@ import io
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
+from pyarrow import csv as arrow_csv
 
 from ppmtf_jax.errors import InputError, Problem
 
@@ -29,11 +32,16 @@ OLD_EXCEL_START = b"\xd0\xcf\x11\xe0"
 SPREADSHEET_MEMBERS = {"[Content_Types].xml", "mimetype"}
 
 
-class TextLayout(NamedTuple):
-    """How a text file is written; `n_blank` lines precede the line with `first_fields`."""
+class TextFile(NamedTuple):
+    """How a text file is written; `n_blank` lines precede the line with `first_fields`.
 
+    `quote_char` encloses texts that contain delimiters; False: nothing does.
+    """
+
+    path: Path
     encoding: str
     delimiter: str
+    quote_char: str | bool
     first_fields: list[str]
     n_blank: int
 
@@ -62,7 +70,7 @@ def is_spreadsheet(path: Path) -> bool:
             return not SPREADSHEET_MEMBERS.isdisjoint(archive.namelist())
 
 
-def look_at(path: Path, head: bytes, quote_char: str | bool) -> TextLayout:
+def look_at(path: Path, head: bytes, quote_char: str | bool) -> TextFile:
     """Find encoding, delimiter and first line of a text file from its first bytes."""
     encoding = encoding_of(head)
     lines = re.split(r"\r\n|\n|\r", head.decode(encoding, "replace").removeprefix("\ufeff"))
@@ -73,7 +81,7 @@ def look_at(path: Path, head: bytes, quote_char: str | bool) -> TextLayout:
     if not sample:
         raise InputError(str(path), [Problem("a table with a header and rows", "an empty file")])
     delimiter = _delimiter(sample, quote_char)
-    return TextLayout(encoding, delimiter, _fields(sample[0], delimiter, quote_char), n_blank)
+    return TextFile(path, encoding, delimiter, quote_char, _fields(sample[0], delimiter, quote_char), n_blank)
 
 
 def encoding_of(head: bytes) -> str:
@@ -121,26 +129,94 @@ class CountedLines:
         return self.n_ends + (self.last not in (b"\n", b"\r", b""))
 
 
-def first_lines_of_rows(path: Path, layout: TextLayout, n_skipped: int) -> list[int]:
+def parse(
+    text: TextFile, types: Mapping[int, pa.DataType], n_skipped: int
+) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
+    """Read the columns at some positions k as f"f{k}", the rows beginning after some lines.
+
+    Returns the table, the number of each row, and the rows that have another number of fields than the first line.
+    """
+    invalid: list[arrow_csv.InvalidRow] = []
+
+    def skip(row: arrow_csv.InvalidRow) -> str:
+        invalid.append(row)
+        return "skip"
+
+    try:
+        table, n_lines = _parse_once(text, types, n_skipped)
+    except pa.ArrowInvalid as error:
+        if "CSV parse error" not in str(error):
+            raise
+        table, n_lines = _parse_once(text, types, n_skipped, skip)
+    begin = n_skipped + 1
+    lines = pd.RangeIndex(begin, begin + len(table) + len(invalid))
+    if not text.quote_char or n_lines < lines.stop:
+        return table, np.setdiff1d(lines, [each.number for each in invalid]) if invalid else lines, invalid
+    # Some row has several lines: its text contains line breaks, or a quote is not closed, which is an error.
+    first_line = _first_lines_of_rows(text, n_skipped)
+    invalid.clear()
+    table, _ = _parse_once(text, types, n_skipped, skip, newlines_in_values=True)
+    index = [each.number - begin for each in invalid]
+    invalid = [each._replace(number=int(first_line[k])) for k, each in zip(index, invalid, strict=True)]
+    return table, np.delete(first_line, index), invalid
+
+
+def _parse_once(
+    text: TextFile,
+    types: Mapping[int, pa.DataType],
+    n_skipped: int,
+    skip: Callable[[arrow_csv.InvalidRow], str] | None = None,
+    newlines_in_values: bool = False,
+) -> tuple[pa.Table, int]:
+    """The table and the lines of the file; rows of another length are given to `skip`, or are an error without it.
+
+    With `skip`, one thread does all: only then the numbers of invalid rows are known.
+    """
+    columns = {f"f{k}": kind for k, kind in types.items()}
+    with opened(text.path) as stream:
+        if text.encoding != "utf-8":
+            stream = pa.transcoding_input_stream(pa.PythonFile(stream, "r"), text.encoding, "utf-8")
+        counted = CountedLines(stream)
+        table = arrow_csv.read_csv(
+            pa.PythonFile(counted, "r"),
+            arrow_csv.ReadOptions(
+                column_names=[f"f{position}" for position in range(len(text.first_fields))],
+                skip_rows=n_skipped,
+                use_threads=skip is None,
+            ),
+            arrow_csv.ParseOptions(
+                delimiter=text.delimiter,
+                quote_char=text.quote_char,
+                newlines_in_values=newlines_in_values,
+                # A blank line becomes a row with nothing in it, so that rows can be counted.
+                ignore_empty_lines=False,
+                invalid_row_handler=skip,
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=columns, include_columns=list(columns), null_values=[""], strings_can_be_null=True
+            ),
+        )
+    return table, counted.n_lines
+
+
+def _first_lines_of_rows(text: TextFile, n_skipped: int) -> np.ndarray:
     """The line at which each row begins, where quoted texts contain line breaks.
 
     A quote that is not closed is an error, since it would swallow the rows after it.
     """
-    with opened(path) as stream:
-        lines = io.TextIOWrapper(stream, layout.encoding, newline="")
-        reader = csv.reader(lines, delimiter=layout.delimiter, strict=True)
-        first = [1]
+    first = [1]
+    with opened(text.path) as stream:
+        lines = io.TextIOWrapper(stream, text.encoding, newline="")
+        reader = csv.reader(lines, delimiter=text.delimiter, strict=True)
         try:
             for _ in reader:
                 first.append(reader.line_num + 1)
         except csv.Error as error:
-            expected, found = (
-                'a closing quote for every quote (")',
-                f"a text that begins in row {first[-1]} and does not end",
-            )
+            found = f"a text that begins in row {first[-1]} and does not end"
             way_out = "Add or remove the quote in that row"
-            raise InputError(str(path), [Problem(expected, found, way_out=way_out)]) from error
-    return [line for line in first[:-1] if line > n_skipped]
+            problem = Problem('a closing quote for every quote (")', found, way_out=way_out)
+            raise InputError(str(text.path), [problem]) from error
+    return np.array([line for line in first[:-1] if line > n_skipped])
 
 
 def _only_member(path: Path, archive: zipfile.ZipFile) -> str:

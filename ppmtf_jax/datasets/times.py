@@ -125,9 +125,8 @@ def _written(column: pd.Series, time_format: str | None) -> Written:
 
 def _from_counts(number: np.ndarray, is_gps: bool) -> Written:
     """Numbers since 1970, in the unit in which most of them are between 1980 and 2100; or seconds of GPS time."""
-    units, notes = EPOCH_UNITS, []
+    units = {"seconds": 1} if is_gps else EPOCH_UNITS
     if is_gps:
-        units, notes = {"seconds": 1}, ["times are seconds of GPS time"]
         # GPS time counts from 6 January 1980, leap seconds too.
         leaps = np.array(LEAP_SECONDS.split(), "datetime64[s]").astype(np.int64) - GPS_EPOCH_S
         leaps += np.arange(1, len(leaps) + 1)
@@ -137,7 +136,8 @@ def _from_counts(number: np.ndarray, is_gps: bool) -> Written:
     }
     counts = {unit: int(each.sum()) for unit, each in fits.items()}
     unit, *others = sorted(counts, key=lambda name: -counts[name])
-    good, problems, notes = fits[unit], [], notes or [f"times are {unit} since 1970"]
+    good, problems = fits[unit], []
+    notes = ["times are seconds of GPS time" if is_gps else f"times are {unit} since 1970"]
     if others and counts[others[0]] > MIN_SHARE_OF_UNIT * len(number):
         found = f"{counts[unit]:,} in {unit} and {counts[others[0]]:,} in {others[0]}"
         way_out = "Divide the larger numbers, or read the rows of each unit alone"
