@@ -80,8 +80,9 @@ def choose_columns(
     for role in find:
         common = COMMON_NAMES[role]
         # Free columns that can have this role, the most probable first.
-        ranked = [k for k in range(len(names)) if k not in position.values() and simple[k] in common]
-        ranked.sort(key=lambda k, role=role, common=common: (names[k] != role, common.index(simple[k])))
+        free = [k for k in range(len(names)) if k not in position.values() and simple[k] in common]
+        rank = {k: (names[k] != role, common.index(simple[k])) for k in free}
+        ranked = sorted(free, key=rank.__getitem__)
         is_exact = bool(ranked) and names[ranked[0]] == role
         same = [k for k in ranked if simple[k] == simple[ranked[0]]]
         rivals = ranked if role in CHOSEN_BY_ITS_OWNER and not is_exact else same

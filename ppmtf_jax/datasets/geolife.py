@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import tarfile
 import zipfile
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,7 @@ import pyarrow as pa
 from pyarrow import compute as arrow
 from pyarrow import csv as arrow_csv
 
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkin_import import FixTableSettings, importer, reader_settings
 from ppmtf_jax.datasets.coded_checkins import Findings
@@ -35,7 +38,7 @@ FIRST_LINE = b"Geolife trajectory"
 N_HEADER_LINES = 6
 TIME_FORMAT = "%Y-%m-%d %H:%M:%S"
 TIME_LENGTH = len("2008-10-23 02:53:04")
-# Files are small, and parsing each of them alone would be slow.
+PLT_NAME = re.compile(r"(?:.*/)?[^/]*/Trajectory/[^/.][^/]*\.(?i:plt)", re.DOTALL)
 BYTES_AT_A_TIME = 2**23
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error, tarfile.TarError, zipfile.BadZipFile)
 
@@ -122,27 +125,13 @@ def read_geolife(
     settings, options = reader_settings(
         GeolifeSettings, folder_or_archive, settings, named, discretization, stay_points
     )
-    subject, fixes = str(folder_or_archive), _Fixes.of(_plt_files(Path(folder_or_archive)))
-    problems = fixes.problems()
-    if not fixes.n_files:
-        problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
-    elif not problems and not sum(len(part[0]) for part in fixes.parts):
-        problems = [Problem("at least one fix", f"none in {fixes.n_files} files")]
-    if problems:
-        raise InputError(subject, problems)
-    user, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*fixes.parts, strict=True))
-    utc = seconds.view("datetime64[s]")
+    subject = str(folder_or_archive)
+    fixes, notes = _read_fixes(_plt_files(Path(folder_or_archive)), subject)
     table = pd.DataFrame(
-        {
-            "user": pd.Categorical.from_codes(user, pd.Index(list(fixes.users))),
-            "latitude": latitude,
-            "longitude": longitude,
-            "local_time": local_times(pd.DatetimeIndex(utc), options["time_zone"]),
-            "utc_time": utc,
-        },
+        fixes | {"local_time": local_times(pd.DatetimeIndex(fixes["utc_time"]), options["time_zone"])},
         copy=False,  # there may be tens of millions
     )
-    return discretize(table, subject=subject, findings=Findings(notes=fixes.notes()), **options)
+    return discretize(table, subject=subject, findings=Findings(notes=notes), **options)
 
 
 DATA_SETS.register(
@@ -167,8 +156,7 @@ def _plt_files(path: Path) -> Iterator[_PltFile]:
     if not path.exists():
         raise InputError(str(path), [Problem("a folder or an archive to read", "no such file")])
     try:
-        members = _in_folder(path) if path.is_dir() else _in_zip(path) if zipfile.is_zipfile(path) else _in_tar(path)
-        for name, content in members:
+        for name, content in _members(path):
             user, _, file = name.split("/")[-3:]
             yield _PltFile(f"{user}/{file}", user, content)
     except UNREADABLE as error:
@@ -178,120 +166,100 @@ def _plt_files(path: Path) -> Iterator[_PltFile]:
         raise InputError(str(path), [Problem(expected, str(error) or type(error).__name__)]) from error
 
 
-def _is_plt(name: str) -> bool:
-    """Whether a file is <user>/Trajectory/<start>.plt; archives made on a Mac have a hidden one beside each."""
-    parts = name.split("/")[-3:]
-    in_place = len(parts) == 3 and parts[1] == "Trajectory"
-    return in_place and parts[2].lower().endswith(".plt") and not parts[2].startswith(".")
-
-
-def _in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
-    for file in sorted(path.absolute().rglob("*")):
-        if _is_plt(file.as_posix()) and file.is_file():
-            yield file.as_posix(), file.read_bytes()
-
-
-def _in_tar(path: Path) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path, "r|*") as archive:
-        for member in archive:
-            stream = archive.extractfile(member) if _is_plt(member.name) else None
-            if stream is not None:
-                yield member.name, stream.read()
-
-
-def _in_zip(path: Path) -> Iterator[tuple[str, bytes]]:
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            if _is_plt(name):
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Names and contents of the PLT files; archives made on a Mac have a hidden file beside each."""
+    if path.is_dir():
+        for file in sorted(path.absolute().rglob("*")):
+            if PLT_NAME.fullmatch(file.as_posix()) and file.is_file():
+                yield file.as_posix(), file.read_bytes()
+    elif zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for name in filter(PLT_NAME.fullmatch, archive.namelist()):
                 yield name, archive.read(name)
+    else:
+        with tarfile.open(path, "r|*") as archive:
+            for member in archive:
+                stream = archive.extractfile(member) if PLT_NAME.fullmatch(member.name) else None
+                if stream is not None:
+                    yield member.name, stream.read()
 
 
-@dataclass
-class _Fixes:
-    """What was read so far, in parts (user, latitude, longitude, seconds), and what was wrong with it."""
+def _batches(files: Iterable[_PltFile]) -> Iterator[list[_PltFile]]:
+    """Files to parse together: they are small, and parsing each of them alone would be slow."""
+    batch, n_bytes = [], 0
+    for file in files:
+        batch.append(file)
+        n_bytes += len(file.content)
+        if n_bytes > BYTES_AT_A_TIME:
+            yield batch
+            batch, n_bytes = [], 0
+    yield batch
 
-    n_files: int = 0
-    users: dict[str, int] = field(default_factory=dict)
-    parts: list[tuple[np.ndarray, ...]] = field(default_factory=list)
-    headless: list[str] = field(default_factory=list)
-    damaged: dict[str, tuple[int, str]] = field(default_factory=dict)
-    nowhere: dict[str, int] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, files: Iterable[_PltFile]) -> _Fixes:
-        found, waiting, n_bytes = cls(), [], 0
-        for file in files:
-            found.n_files += 1
-            header, lines = _split_header(file.content)
-            if not header.startswith(FIRST_LINE):
-                found.headless.append(file.name)
-                continue
-            waiting.append(file._replace(content=lines))
-            n_bytes += len(lines)
-            if n_bytes > BYTES_AT_A_TIME:
-                found.add(waiting)
-                waiting, n_bytes = [], 0
-        found.add(waiting)
-        return found
+def _read_fixes(files: Iterable[_PltFile], subject: str) -> tuple[dict[str, Any], list[str]]:
+    """User, latitude, longitude and utc_time of all fixes on the globe, and a note on those that are not.
 
-    def add(self, files: list[_PltFile]) -> None:
-        """Parse some files together."""
-        n_lines = np.array([file.content.count(b"\n") for file in files], np.int64)
-        content = b"".join(file.content for file in files)
-        fixes = _parse(content, int(n_lines.sum()))
-        file_of = np.repeat(np.arange(len(files)), n_lines)
+    An `InputError` tells of files without a header, of lines that are no fixes, and that there are no fixes.
+    """
+    names: list[str] = []
+    users: list[str] = []
+    headless: list[str] = []
+    damaged, parts = [], []
+    for batch in _batches(files):
+        contents = []
+        for file in batch:
+            *header, lines = file.content.split(b"\n", N_HEADER_LINES)
+            is_headed = len(header) == N_HEADER_LINES and header[0].removeprefix(BOM_UTF8).startswith(FIRST_LINE)
+            headless += [] if is_headed else [file.name]
+            contents.append(lines.rstrip() + b"\n" if is_headed and lines.strip() else b"")
+        content, n_lines = b"".join(contents), [each.count(b"\n") for each in contents]
+        file_of = np.repeat(np.arange(len(names), len(names) + len(batch), dtype=np.int32), n_lines)
+        names += [file.name for file in batch]
+        users += [file.user for file in batch]
+        fixes = _parse(content, len(file_of))
         if fixes is None:
-            fixes, is_fix, is_blank = _parse_with_damage(content)
-            self._note_damage(files, file_of, ~is_fix & ~is_blank, content)
-            fixes, file_of = tuple(column[is_fix] for column in fixes), file_of[is_fix]
-        latitude, longitude, utc_s = fixes
-        nowhere = (np.abs(latitude) > 90) | (np.abs(longitude) > 180)
-        for file, n in zip(*np.unique(file_of[nowhere], return_counts=True), strict=True):
-            self.nowhere[files[file].name] = int(n)
-        code = np.array([self.users.setdefault(file.user, len(self.users)) for file in files], np.int32)
-        self.parts.append(tuple(column[~nowhere] for column in (code[file_of], latitude, longitude, utc_s)))
-
-    def _note_damage(self, files: list[_PltFile], file_of: np.ndarray, bad: np.ndarray, content: bytes) -> None:
-        lines = content.split(b"\n")
-        first_of_file = np.searchsorted(file_of, np.arange(len(files)))
-        for file in np.unique(file_of[bad]).tolist():
-            rows = np.flatnonzero(bad & (file_of == file))
-            number = rows[0] - first_of_file[file] + 1 + N_HEADER_LINES
-            text = lines[rows[0]].decode("latin-1").strip()[:80]
-            self.damaged[files[file].name] = len(rows), f"line {number} {text!r}"
-
-    def problems(self) -> list[Problem]:
-        """Files without a header, and lines that are no fixes."""
-        problems = []
-        if self.headless:
-            expected = f"{N_HEADER_LINES} header lines in every PLT file, the first '{FIRST_LINE.decode()}'"
-            others = f"others in {len(self.headless)} of {self.n_files} files"
-            problems.append(Problem(expected, others, examples=tuple(self.headless[:N_EXAMPLES])))
-        if self.damaged:
-            worst = sorted(self.damaged.items(), key=lambda item: -item[1][0])[:N_EXAMPLES]
-            examples = tuple(f"{name} has {n} ({example})" for name, (n, example) in worst)
-            expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
-            others, n_lines = f"others in {len(self.damaged)} files", sum(n for n, _ in self.damaged.values())
-            way_out = "Take these lines out, or get the files again"
-            problems.append(Problem(expected, others, n_lines, examples, way_out))
-        return problems
-
-    def notes(self) -> list[str]:
-        """A note on fixes that are nowhere on the globe."""
-        if not self.nowhere:
-            return []
-        where = ", ".join(f"{n} in {name}" for name, n in list(self.nowhere.items())[:N_EXAMPLES])
-        more = ", ..." if len(self.nowhere) > N_EXAMPLES else ""
-        return [f"fixes left out that are nowhere on the globe: {sum(self.nowhere.values()):,} ({where}{more})"]
+            fixes, lines = _parse_with_damage(content)
+            is_fix = np.isfinite(fixes[0])
+            lines = lines.to_frame("text").assign(file=file_of, number=rank_in_run(file_of) + 1 + N_HEADER_LINES)
+            damaged.append(lines[~is_fix & (lines["text"] != "")])
+            file_of, *fixes = (column[is_fix] for column in (file_of, *fixes))
+        parts.append((file_of, *fixes))
+    file, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*parts, strict=True))
+    problems = _problems(names, headless, pd.concat(damaged) if damaged else None)
+    if not names:
+        problems = [Problem("files <user>/Trajectory/<start>.plt in a folder or an archive", "none")]
+    elif not problems and not len(file):
+        problems = [Problem("at least one fix", f"none in {len(names)} files")]
+    if problems:
+        raise InputError(subject, problems)
+    nowhere, notes = (np.abs(latitude) > 90) | (np.abs(longitude) > 180), []
+    if nowhere.any():
+        lost, n_lost = np.unique(file[nowhere], return_counts=True)
+        where = ", ".join(f"{n} in {names[k]}" for k, n in list(zip(lost, n_lost, strict=True))[:N_EXAMPLES])
+        more = ", ..." if len(lost) > N_EXAMPLES else ""
+        notes = [f"fixes left out that are nowhere on the globe: {nowhere.sum():,} ({where}{more})"]
+        file, latitude, longitude, seconds = (column[~nowhere] for column in (file, latitude, longitude, seconds))
+    user_of_file, user_ids = pd.factorize(np.array(users, object))
+    user = pd.Categorical.from_codes(user_of_file[file], pd.Index(user_ids))
+    utc = seconds.view("datetime64[s]")
+    return {"user": user, "latitude": latitude, "longitude": longitude, "utc_time": utc}, notes
 
 
-def _split_header(content: bytes) -> tuple[bytes, bytes]:
-    """The header of a PLT file, empty where it is too short, and the other lines, each with an end."""
-    *header, rest = content.split(b"\n", N_HEADER_LINES)
-    if len(header) < N_HEADER_LINES:
-        return b"", b""
-    rest = rest.rstrip()
-    return header[0].removeprefix(b"\xef\xbb\xbf"), rest + b"\n" if rest else b""
+def _problems(names: list[str], headless: list[str], damaged: pd.DataFrame | None) -> list[Problem]:
+    """Files without a header, and lines that are no fixes: text, file and number of each."""
+    problems = []
+    if headless:
+        expected = f"{N_HEADER_LINES} header lines in every PLT file, the first '{FIRST_LINE.decode()}'"
+        others = f"others in {len(headless)} of {len(names)} files"
+        problems.append(Problem(expected, others, examples=tuple(headless[:N_EXAMPLES])))
+    if damaged is not None and len(damaged):
+        by_file = damaged.groupby("file").agg(n=("text", "size"), number=("number", "first"), text=("text", "first"))
+        worst = by_file.sort_values("n", ascending=False, kind="stable")[:N_EXAMPLES].itertuples()
+        examples = tuple(f"{names[k]} has {n} (line {number} {text[:80]!r})" for k, n, number, text in worst)
+        expected = "fixes of 7 fields: latitude, longitude, 0, altitude, days, date, time as 02:53:04"
+        way_out = "Take these lines out, or get the files again"
+        problems.append(Problem(expected, f"others in {len(by_file)} files", len(damaged), examples, way_out))
+    return problems
 
 
 def _parse(content: bytes, n_lines: int) -> tuple[np.ndarray, ...] | None:
@@ -316,8 +284,11 @@ def _parse(content: bytes, n_lines: int) -> tuple[np.ndarray, ...] | None:
     return (latitude, longitude, seconds) if good else None
 
 
-def _parse_with_damage(content: bytes) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
-    """As `_parse` of lines that may be anything; which of them are fixes, and which are blank."""
+def _parse_with_damage(content: bytes) -> tuple[tuple[np.ndarray, ...], pd.Series]:
+    """As `_parse` of lines that may be anything, with a latitude that is not a number where a line is no fix.
+
+    Also gives the lines themselves.
+    """
     line = pd.Series(content.decode("latin-1").split("\n")[:-1], dtype=object).str.strip()
     whole = (line.str.count(",") == len(FIELDS) - 1).to_numpy(bool)
     fields = line.where(whole, "," * (len(FIELDS) - 1)).str.split(",", expand=True).set_axis(FIELDS, axis=1)
@@ -326,4 +297,4 @@ def _parse_with_damage(content: bytes) -> tuple[tuple[np.ndarray, ...], np.ndarr
     parsed = pd.to_datetime(time.where(time.str.len() == TIME_LENGTH), format=TIME_FORMAT, errors="coerce")
     is_fix = whole & np.isfinite(latitude) & np.isfinite(longitude) & parsed.notna().to_numpy()
     seconds = parsed.to_numpy("datetime64[s]").astype(np.int64)
-    return (latitude, longitude, seconds), is_fix, (line == "").to_numpy(bool)
+    return (np.where(is_fix, latitude, np.nan), longitude, seconds), line
