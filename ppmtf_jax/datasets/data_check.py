@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ppmtf_jax.datasets.registry import Imported
@@ -18,9 +16,8 @@ MIN_TRANSITIONS_PER_PLACE = 5
 MIN_EVENTS_PER_USER = 5
 
 
-@dataclass(frozen=True, eq=False)
 class DataCheck:
-    """What an import would give; `print` it.
+    """What an import would give, training and test users together; `print` it.
 
     `events_of_hour` has the events in each hour of the day, `n_visited` counts places with an event, `n_transitions`
     pairs of events at consecutive instants of one trace, `n_in_traces` events that follow another one in their trace.
@@ -28,19 +25,23 @@ class DataCheck:
     medians. `refusal` says why the data cannot be imported, or is empty; `losses` say why many rows were left out.
     """
 
-    report: str
-    events_of_hour: np.ndarray
-    n_users: int
-    n_places: int
-    n_visited: int
-    n_events: int
-    n_transitions: int
-    events_per_user: float
-    gap_s: float
-    step_s: int
-    n_in_traces: int
-    refusal: str = ""
-    losses: tuple[str, ...] = ()
+    def __init__(self, imported: Imported):
+        sets = list(imported.sets.values())
+        grid = sets[0].time_grid
+        start_s = np.datetime64(grid.start, "s").astype(np.int64)
+        instant = np.concatenate([traces.instant for traces in sets]).astype(np.int64)
+        per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
+        gaps = np.concatenate([traces.gaps() for traces in sets])
+        self.report, self.losses = imported.report, imported.losses
+        self.refusal = "" if imported.refusal is None else str(imported.refusal).rstrip(".")
+        self.events_of_hour = np.bincount((start_s + instant * grid.step_s) // HOUR_S % 24, minlength=24)
+        self.n_users, self.n_events = len(per_user), int(per_user.sum())
+        self.n_places = sets[0].n_places
+        self.n_visited = len(np.unique(np.concatenate([traces.place for traces in sets])))
+        self.n_in_traces, self.n_transitions = len(gaps), int((gaps == 1).sum())
+        self.events_per_user = float(np.median(per_user))
+        self.gap_s = float(np.median(gaps)) * grid.step_s if len(gaps) else np.nan
+        self.step_s = grid.step_s
 
     def warnings(self) -> list[str]:
         """What will make synthesis hard or impossible, each with a way out."""
@@ -85,28 +86,3 @@ class DataCheck:
         warnings = self.warnings()
         lines += ["", "For synthesis:" if warnings else "For synthesis: nothing looks amiss."]
         return Message.of_lines(lines + [Message("  ", warning, ".") for warning in warnings])
-
-
-def check_imported(imported: Imported) -> DataCheck:
-    """See what an import gave, training and test users together."""
-    sets = list(imported.sets.values())
-    grid = sets[0].time_grid
-    start_s = np.datetime64(grid.start, "s").astype(np.int64)
-    instant = np.concatenate([traces.instant for traces in sets]).astype(np.int64)
-    per_user = np.concatenate([np.bincount(traces.user, minlength=traces.n_users) for traces in sets])
-    gaps = np.concatenate([traces.gaps() for traces in sets])
-    return DataCheck(
-        report=imported.report,
-        events_of_hour=np.bincount((start_s + instant * grid.step_s) // HOUR_S % 24, minlength=24),
-        n_users=len(per_user),
-        n_places=sets[0].n_places,
-        n_visited=len(np.unique(np.concatenate([traces.place for traces in sets]))),
-        n_events=int(per_user.sum()),
-        n_transitions=int((gaps == 1).sum()),
-        events_per_user=float(np.median(per_user)),
-        gap_s=float(np.median(gaps)) * grid.step_s if len(gaps) else np.nan,
-        step_s=grid.step_s,
-        n_in_traces=len(gaps),
-        refusal="" if imported.refusal is None else str(imported.refusal).rstrip("."),
-        losses=imported.losses,
-    )

@@ -210,7 +210,8 @@ def _read_fixes(files: Iterable[_PltFile], subject: str) -> tuple[dict[str, Any]
         for file in batch:
             *header, lines = file.content.split(b"\n", N_HEADER_LINES)
             is_headed = len(header) == N_HEADER_LINES and header[0].removeprefix(BOM_UTF8).startswith(FIRST_LINE)
-            headless += [] if is_headed else [file.name]
+            if not is_headed:
+                headless.append(file.name)
             contents.append(lines.rstrip() + b"\n" if is_headed and lines.strip() else b"")
         content, n_lines = b"".join(contents), [each.count(b"\n") for each in contents]
         file_of = np.repeat(np.arange(len(names), len(names) + len(batch), dtype=np.int32), n_lines)
@@ -218,10 +219,10 @@ def _read_fixes(files: Iterable[_PltFile], subject: str) -> tuple[dict[str, Any]
         users += [file.user for file in batch]
         fixes = _parse(content, len(file_of))
         if fixes is None:
-            fixes, lines = _parse_with_damage(content)
+            fixes, text = _parse_with_damage(content)
             is_fix = np.isfinite(fixes[0])
-            lines = lines.to_frame("text").assign(file=file_of, number=rank_in_run(file_of) + 1 + N_HEADER_LINES)
-            damaged.append(lines[~is_fix & (lines["text"] != "")])
+            number = rank_in_run(file_of) + 1 + N_HEADER_LINES
+            damaged.append(pd.DataFrame({"file": file_of, "number": number, "text": text})[~is_fix & (text != "")])
             file_of, *fixes = (column[is_fix] for column in (file_of, *fixes))
         parts.append((file_of, *fixes))
     file, latitude, longitude, seconds = (np.concatenate(column) for column in zip(*parts, strict=True))

@@ -140,10 +140,10 @@ def read_lbsn2vec(
     """
     settings, options = reader_settings(Lbsn2vecSettings, city_file, settings, named, discretization)
     subject = str(city_file)
-    problems = _setting_problems(options["discretization"])
+    problems = _step_problems(options["discretization"].step_s)
     if isinstance(options["discretization"].places, GridPlaces):
-        found = "a grid, which needs coordinates"
-        problems.append(Problem("the most visited places, for a file without coordinates", found))
+        expected = "the most visited places, for a file without coordinates"
+        problems.append(Problem(expected, "a grid, which needs coordinates"))
     if problems:
         raise InputError(subject, problems)
     checkins, friendships, venue_ids = _read_city(city_file, f"friendship_{settings.graph}")
@@ -152,7 +152,8 @@ def read_lbsn2vec(
     if len(index) != len(venue_ids):
         found = f"{len(venue_ids)} ids for {len(index)} venues"
         raise InputError(subject, [Problem("an id of each venue", found)])
-    week = _weeks_of_rows(user, hour)
+    # A user's next week begins where the hour of the week goes back from one row to the next.
+    week = (pd.Series(hour).groupby(user).diff() < 0).groupby(user).cumsum().to_numpy(np.int64)
     table = pd.DataFrame(
         {
             "user": user,
@@ -230,32 +231,28 @@ def read_lbsn2vec_table(
     numbers = {}
     for name, low, high in (("hour_of_week", 1, HOURS_OF_WEEK), ("week", 0, 1000), ("week_verified", 0, 1)):
         expected = f"{name} in whole numbers from {low} to {high}"
-        numbers[name], found = whole_numbers(raw[name], expected, low, high)
+        numbers[name], found = whole_numbers(raw.pop(name), expected, low, high)
         problems += found
-    problems += _setting_problems(options["discretization"])
+    problems += _step_problems(options["discretization"].step_s)
     if problems:
         raise InputError(subject, problems)
-    time = _time_of(numbers["hour_of_week"], numbers["week"])
-    table = pd.DataFrame(
-        {
-            "user": raw["user"],
-            "place": raw["venue_id"],
-            "category": _named(raw["category_index"], category_names_file or settings.category_names),
-            "latitude": raw["lat"],
-            "longitude": raw["lon"],
-            "local_time": time,
-            "utc_time": time,
-        }
+    table = raw.rename(
+        columns={"venue_id": "place", "category_index": "category", "lat": "latitude", "lon": "longitude"}
     )
-    verified, located = numbers["week_verified"] == 1, (raw["lat"].notna() & raw["lon"].notna()).to_numpy()
+    table["category"] = _named(table["category"], category_names_file or settings.category_names)
+    table["local_time"] = table["utc_time"] = _time_of(numbers["hour_of_week"], numbers["week"])
+    located = table[["latitude", "longitude"]].notna().all(axis=1).to_numpy()
+    verified = numbers["week_verified"] == 1
     keep = located & (verified | (not settings.verified_only))
-    notes = [f"{(~located).sum():,} check-ins left out: their venues have no coordinates"]
     what = "left out" if settings.verified_only else "kept"
-    notes.append(f"{(located & ~verified).sum():,} check-ins {what} whose week is a guess, their hour of it is not")
+    notes = [
+        f"{(~located).sum():,} check-ins left out: their venues have no coordinates",
+        f"{(located & ~verified).sum():,} check-ins {what} whose week is a guess, their hour of it is not",
+    ]
     if not keep.any():
         raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])
-    kept = table[keep].reset_index(drop=True)
-    traces, report = discretize(kept, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
+    table = table[keep].reset_index(drop=True)
+    traces, report = discretize(table, friendships=friends, subject=subject, findings=Findings(notes=notes), **options)
     return traces, replace(report, n_rows=len(raw))
 
 
@@ -317,12 +314,6 @@ def _read_city(file: PathLike, graph: str) -> tuple[np.ndarray, np.ndarray, np.n
     return checkins, friendships, np.array(ids, object)
 
 
-def _weeks_of_rows(user: np.ndarray, hour: np.ndarray) -> np.ndarray:
-    """How often the hour of the week went back among a user's rows so far, in the order of the rows."""
-    went_back = pd.Series(hour).groupby(user).diff() < 0
-    return went_back.groupby(user).cumsum().to_numpy(np.int64)
-
-
 def _time_of(hour: np.ndarray, week: np.ndarray | int = 0) -> np.ndarray:
     """Local time of an hour of the week, counted from 1, datetime64[s]."""
     hours = HOURS_OF_WEEK * np.asarray(week, np.int64) + np.asarray(hour, np.int64) - 1
@@ -338,11 +329,9 @@ def _named(category: pd.Series, names_file: PathLike | None) -> pd.Series:
     names, problems, *_ = read_columns(names_file, columns, subject=str(names_file))
     if problems:
         raise InputError(str(names_file), problems)
-    of_index = pd.Series(names["name"].astype(object).array, index=names["category"].astype("str"))
-    return index.map(of_index[~of_index.index.duplicated()]).fillna(index)
+    name_of = dict(zip(names["category"].astype("str")[::-1], names["name"].astype(object)[::-1], strict=True))
+    return index.map(name_of).fillna(index)
 
 
-def _setting_problems(discretization: Discretization) -> list[Problem]:
-    if discretization.step_s % HOUR_S == 0:
-        return []
-    return [Problem("a step of whole hours, as the data has", f"{discretization.step_s} s")]
+def _step_problems(step_s: int) -> list[Problem]:
+    return [Problem("a step of whole hours, as the data has", f"{step_s} s")] if step_s % HOUR_S else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
 from dataclasses import dataclass
@@ -61,10 +62,11 @@ def read_people_flow(folder: str | os.PathLike[str]) -> tuple[Traces, Traces]:
     points = _read_table(files["POI"], ("poi_id", "y", "x"))
     index = _read_table(files["POIindex"], ("poi_id", "poi_index", "category"))
     joined = index.merge(points[["poi_id", "y", "x"]], on="poi_id", how="left").sort_values("poi_index")
-    table = joined[["poi_index", "y", "x"]].set_axis(["place", "latitude", "longitude"], axis=1)
-    if (joined["category"] != "-").any():
-        table["category"] = joined["category"]
-    places = PlaceTable.from_frame(table.reset_index(drop=True))
+    table = joined[["poi_index", "y", "x", "category"]].reset_index(drop=True)
+    table = table.set_axis(["place", "latitude", "longitude", "category"], axis=1)
+    if (table["category"] == "-").all():
+        table = table.drop(columns="category")
+    places = PlaceTable.from_frame(table)
     grid = TimeGrid.each_instant(START, STEP_S, N_INSTANTS, TIME_ZONE)
     return _read_traces(files["traintraces"], places, grid), _read_traces(files["testtraces"], places, grid)
 
@@ -90,17 +92,11 @@ def read_synthetic(file: str | os.PathLike[str], like: Traces) -> Traces:
         found = f"{grid.n_instants} instants in {grid.n_slots} slots"
         raise InputError(str(file), [Problem("a time grid with equally many instants in every slot", found)])
     table = _read_table(Path(file), ("user", "trace_no", ("time_slot", "time_period"), "time_instant", "poi_index"))
-    slot = table["time_slot" if "time_slot" in table else "time_period"]
-    _check_whole_numbers(file, {"time slot": slot, "time_instant": table["time_instant"]})
-    frame = pd.DataFrame(
-        {
-            "user": table["user"],
-            "trace": table["trace_no"],
-            "instant": slot * (grid.n_instants // grid.n_slots) + table["time_instant"],
-            "place": table["poi_index"],
-        }
-    )
-    return Traces.from_frame(frame, like.places, grid, subject=str(file))
+    names = {"time_slot": "time slot", "time_period": "time slot", "trace_no": "trace", "poi_index": "place"}
+    table = table.rename(columns=names)
+    _check_whole_numbers(file, table[["time slot", "time_instant"]])
+    table["instant"] = table["time slot"] * (grid.n_instants // grid.n_slots) + table["time_instant"]
+    return Traces.from_frame(table[["user", "trace", "instant", "place"]], like.places, grid, subject=str(file))
 
 
 def read_official_factors(folder: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -225,14 +221,13 @@ def _read_table(path: Path, needed: tuple[str | tuple[str, str], ...]) -> pd.Dat
 
 def _read_traces(path: Path, places: PlaceTable, grid: TimeGrid) -> Traces:
     table = _read_table(path, ("user_index", "poi_index", "hour", "min"))
-    _check_whole_numbers(path, {"hour": table["hour"], "min": table["min"]})
+    _check_whole_numbers(path, table[["hour", "min"]])
     minutes = (table["hour"] - FIRST_HOUR) * 60 + table["min"]
     frame = pd.DataFrame({"user": table["user_index"], "place": table["poi_index"], "instant": minutes * 60 // STEP_S})
     return Traces.from_frame(frame, places, grid, subject=str(path))
 
 
-def _check_whole_numbers(path: str | os.PathLike[str], columns: dict[str, pd.Series]) -> None:
-    found = [whole_numbers(column, f"whole numbers in '{name}'")[1] for name, column in columns.items()]
-    problems = [problem for each in found for problem in each]
-    if problems:
-        raise InputError(str(path), problems)
+def _check_whole_numbers(path: str | os.PathLike[str], table: pd.DataFrame) -> None:
+    found = [whole_numbers(column, f"whole numbers in '{name}'")[1] for name, column in table.items()]
+    if any(found):
+        raise InputError(str(path), itertools.chain(*found))

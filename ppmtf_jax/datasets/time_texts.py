@@ -54,30 +54,24 @@ _WHOLE = [
 ]
 
 
-class Shapes(NamedTuple):
-    """A column of texts: all bytes, where each text begins, the number of its shape (-1: missing), and the shapes."""
+class Shapes:
+    """A column of any values as texts: all bytes, where each text begins, and the number of its shape in `shapes`.
 
-    data: np.ndarray
-    start: np.ndarray
-    code: np.ndarray
-    shapes: list[bytes]
+    The number is -1 where a value is missing.
+    """
 
-    @classmethod
-    def of(cls, column: pd.Series) -> Shapes:
-        """The shapes of a column of any values, as text."""
+    def __init__(self, column: pd.Series):
         text = pa.array(column.astype("str"), type=pa.large_string(), from_pandas=True)
         text = text.combine_chunks() if isinstance(text, pa.ChunkedArray) else text
         valid, offsets, content = text.buffers()
-        data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
-        is_digit = (data - ord("0")) < 10  # uint8 wraps: bytes below "0" become large
-        blank = pa.py_buffer(np.where(is_digit, np.uint8(ord("9")), data))
-        like = pa.LargeBinaryArray.from_buffers(
-            pa.large_binary(), len(text), [valid, offsets, blank], offset=text.offset
-        )
+        self.data = np.frombuffer(content, np.uint8) if content is not None else np.zeros(0, np.uint8)
+        is_digit = (self.data - ord("0")) < 10  # uint8 wraps: bytes below "0" become large
+        buffers = [valid, offsets, pa.py_buffer(np.where(is_digit, np.uint8(ord("9")), self.data))]
+        like = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(text), buffers, offset=text.offset)
         encoded = like.dictionary_encode()
-        start = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text)]
-        code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return cls(data, start, code, encoded.dictionary.to_pylist())
+        self.start = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text)]
+        self.code = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        self.shapes: list[bytes] = encoded.dictionary.to_pylist()
 
     def counts(self) -> np.ndarray:
         """Rows of each shape."""

@@ -113,7 +113,7 @@ def _written(column: pd.Series, time_format: str | None) -> Written:
     if time_format is not None and time_format not in (*DAY_ORDERS, *COUNTS) and not is_number:
         return _by_format(column, time_format)
     if not is_number and time_format not in COUNTS:
-        shapes = Shapes.of(column)
+        shapes = Shapes(column)
         counts = shapes.counts()
         counted = [bool(NUMBER.fullmatch(shape)) and shape.strip() not in COMPACT for shape in shapes.shapes]
         if not len(counts) or counts[np.array(counted)].sum() <= counts.sum() / 2:

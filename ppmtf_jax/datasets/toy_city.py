@@ -278,12 +278,12 @@ DATA_SETS.register(
 
 
 def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int) -> Iterator[ToyCity]:
-    city = _City.build(n_places, np.random.default_rng([seed, PLACE_STREAM]))
+    city = _City(n_places, np.random.default_rng([seed, PLACE_STREAM]))
     time_grid = TimeGrid.cyclic(START, 3600, 24 * n_days, slot_s=7200)
     for block in range(-(-n_users // BLOCK_USERS)):
         first = block * BLOCK_USERS
         n_block = min(BLOCK_USERS, n_users - first)
-        people = _People.draw(n_block, city, np.random.default_rng([seed, PEOPLE_STREAM, block]))
+        people = _People(n_block, city, np.random.default_rng([seed, PEOPLE_STREAM, block]))
         place = np.empty((n_block, n_days, 24), np.int32)
         present = np.empty((n_block, n_days, 24), bool)
         for day in range(n_days):
@@ -309,69 +309,55 @@ def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int)
         yield ToyCity(traces, people.cluster, CLUSTER_NAMES, people.home, people.work)
 
 
-class _Categorical(NamedTuple):
+class _Categorical:
     """Categorical distributions, one for each row of weights; a draw is one binary search."""
 
-    edges: np.ndarray
-    n_columns: int
-
-    @classmethod
-    def build(cls, weights: np.ndarray) -> _Categorical:
+    def __init__(self, weights: np.ndarray):
         cumulative = np.cumsum(weights, axis=1)
         cumulative /= cumulative[:, -1:]
         # Row i takes the interval [i, i + 1], so that all rows together are one sorted array.
-        return cls((cumulative + np.arange(len(weights))[:, None]).ravel(), weights.shape[1])
+        self.edges = (cumulative + np.arange(len(weights))[:, None]).ravel()
+        self.n_columns = weights.shape[1]
 
     def draw(self, row: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         found = np.searchsorted(self.edges, row + rng.random(len(row)), side="right")
         return np.minimum(found - row * self.n_columns, self.n_columns - 1)
 
 
-class _City(NamedTuple):
+class _City:
     """The map, and how places attract people."""
 
-    places: PlaceTable
-    position_km: np.ndarray
-    members: dict[str, np.ndarray]
-    homes: _Categorical
-    work: dict[str, _Categorical]
-    leisure: dict[str, _Categorical]
-    nearest_station: np.ndarray
-
-    @classmethod
-    def build(cls, n_places: int, rng: np.random.Generator) -> _City:
-        counts = _category_counts(n_places)
+    def __init__(self, n_places: int, rng: np.random.Generator):
+        # One place of each category, the others by share, largest remainders first.
+        ideal = (n_places - len(CATEGORIES)) * np.array(list(CATEGORY_SHARE.values()))
+        n_of = 1 + ideal.astype(int)
+        n_of[np.argsort(-(ideal % 1), kind="stable")[: n_places - n_of.sum()]] += 1
+        counts = dict(zip(CATEGORIES, n_of.tolist(), strict=True))
         position_km = np.concatenate([_scatter(name, count, rng) for name, count in counts.items()])
-        category = np.repeat(np.array(CATEGORIES, object), list(counts.values()))
+        category = np.repeat(np.array(CATEGORIES, object), n_of)
         members = {name: np.flatnonzero(category == name) for name in CATEGORIES}
         distance_km = _distances(position_km, position_km)
         popularity = np.concatenate([np.arange(1, count + 1.0) ** -POPULARITY_EXPONENT for count in counts.values()])
 
         def gravity(name: str, decay_km: float) -> _Categorical:
             there = members[name]
-            return _Categorical.build(popularity[there] * np.exp(-distance_km[:, there] / decay_km))
+            return _Categorical(popularity[there] * np.exp(-distance_km[:, there] / decay_km))
 
         latitude = CENTRE_LATITUDE + position_km[:, 1] / KM_PER_DEGREE
         longitude_km = KM_PER_DEGREE * np.cos(np.radians(CENTRE_LATITUDE))
         ids = np.array([f"{name}_{i}" for name, count in counts.items() for i in range(count)], object)
-        longitude = CENTRE_LONGITUDE + position_km[:, 0] / longitude_km
-        return cls(
-            PlaceTable(ids, latitude, longitude, category),
-            position_km,
-            members,
-            _Categorical.build(_home_weights(position_km[members["home"]])),
-            {c.work_category: gravity(c.work_category, WORK_DECAY_KM) for c in CLUSTERS if c.work_category},
-            {name: gravity(name, LEISURE_DECAY_KM) for name in CATEGORIES},
-            members["station"][distance_km[:, members["station"]].argmin(axis=1)],
-        )
-
-
-def _category_counts(n_places: int) -> dict[str, int]:
-    """One place of each category, the others by share, largest remainders first."""
-    ideal = (n_places - len(CATEGORIES)) * np.array(list(CATEGORY_SHARE.values()))
-    counts = 1 + ideal.astype(int)
-    counts[np.argsort(-(ideal % 1), kind="stable")[: n_places - counts.sum()]] += 1
-    return dict(zip(CATEGORIES, counts.tolist(), strict=True))
+        self.places = PlaceTable(ids, latitude, CENTRE_LONGITUDE + position_km[:, 0] / longitude_km, category)
+        self.members = members
+        self.work = {c.work_category: gravity(c.work_category, WORK_DECAY_KM) for c in CLUSTERS if c.work_category}
+        self.leisure = {name: gravity(name, LEISURE_DECAY_KM) for name in CATEGORIES}
+        self.nearest_station = members["station"][distance_km[:, members["station"]].argmin(axis=1)]
+        self.between_homes_km = distance_km[np.ix_(members["home"], members["home"])]
+        # How much the people of each cluster like to live in each home area, shape (clusters, homes).
+        nearest_km = [
+            _distances(position_km[members["home"]], np.array([QUARTERS[name] for name in kind.quarters])).min(axis=1)
+            for kind in CLUSTERS
+        ]
+        self.homes = _Categorical(np.exp(-0.5 * (np.array(nearest_km) / 1.2) ** 2) + 0.01)
 
 
 def _scatter(category: str, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -407,43 +393,25 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.sqrt(((a[:, None] - b[None]) ** 2).sum(axis=-1))
 
 
-def _home_weights(homes_km: np.ndarray) -> np.ndarray:
-    """How much the people of each cluster like to live in each home area, shape (clusters, homes)."""
-    weights = []
-    for kind in CLUSTERS:
-        quarters = np.array([QUARTERS[name] for name in kind.quarters])
-        nearest_km = _distances(homes_km, quarters).min(axis=1)
-        weights.append(np.exp(-0.5 * (nearest_km / 1.2) ** 2) + 0.01)
-    return np.array(weights)
-
-
-class _People(NamedTuple):
+class _People:
     """What does not change from day to day, one entry for each person of a block."""
 
-    cluster: np.ndarray
-    home: np.ndarray
-    work: np.ndarray
-    work_start: np.ndarray
-    work_end: np.ndarray
-    favourite: dict[str, np.ndarray]
-
-    @classmethod
-    def draw(cls, n: int, city: _City, rng: np.random.Generator) -> _People:
-        cluster = rng.choice(len(CLUSTERS), size=n, p=[kind.share for kind in CLUSTERS])
-        home = city.members["home"][city.homes.draw(cluster, rng)]
-        work = np.full(n, -1)
-        hours = np.zeros((2, n), int)
+    def __init__(self, n: int, city: _City, rng: np.random.Generator):
+        self.cluster = rng.choice(len(CLUSTERS), size=n, p=[kind.share for kind in CLUSTERS])
+        self.home = city.members["home"][city.homes.draw(self.cluster, rng)]
+        self.work = np.full(n, -1)
+        self.work_start, self.work_end = np.zeros((2, n), int)
         for number, kind in enumerate(CLUSTERS):
-            who = np.flatnonzero(cluster == number)
+            who = np.flatnonzero(self.cluster == number)
             if kind.work_category:
-                chosen = city.work[kind.work_category].draw(home[who], rng)
-                work[who] = city.members[kind.work_category][chosen]
-            for row, (low, high) in zip(hours, (kind.work_start, kind.work_end), strict=True):
-                row[who] = rng.integers(low, high + 1, size=len(who))
-        favourite = {name: city.members[name][city.leisure[name].draw(home, rng)] for name in CATEGORIES}
+                chosen = city.work[kind.work_category].draw(self.home[who], rng)
+                self.work[who] = city.members[kind.work_category][chosen]
+            for hours, (low, high) in ((self.work_start, kind.work_start), (self.work_end, kind.work_end)):
+                hours[who] = rng.integers(low, high + 1, size=len(who))
+        self.favourite = {name: city.members[name][city.leisure[name].draw(self.home, rng)] for name in CATEGORIES}
         # Students study where they are enrolled, at weekends too.
-        favourite["university"] = np.where(cluster == CLUSTER_NAMES.index("students"), work, favourite["university"])
-        return cls(cluster, home, work, hours[0], hours[1], favourite)
+        is_student = self.cluster == CLUSTER_NAMES.index("students")
+        self.favourite["university"] = np.where(is_student, self.work, self.favourite["university"])
 
 
 def _simulate_day(city: _City, people: _People, weekday: int, rng: np.random.Generator) -> np.ndarray:
@@ -511,9 +479,8 @@ def _draw_friendships(city: _City, people: _People, rng: np.random.Generator) ->
     by_group = np.argsort(group, kind="stable")
     size = np.bincount(group, minlength=n_clusters * len(homes)).reshape(n_clusters, len(homes))
     first = np.concatenate([[0], np.cumsum(size.ravel())])
-    closeness = np.exp(-_distances(city.position_km[homes], city.position_km[homes]) / FRIEND_DECAY_KM)
-    attraction = size[:, None, :] * closeness[None]
-    home_choice = _Categorical.build(attraction.reshape(-1, len(homes)) + 1e-300)
+    attraction = size[:, None, :] * np.exp(-city.between_homes_km / FRIEND_DECAY_KM)[None]
+    home_choice = _Categorical(attraction.reshape(-1, len(homes)) + 1e-300)
     home = home_choice.draw(cluster * len(homes) + home_of[user], rng)
     chosen_group = cluster * len(homes) + home
     n_there = size.ravel()[chosen_group]

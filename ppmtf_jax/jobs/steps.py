@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
-from ppmtf_jax.datasets.data_check import DataCheck, check_imported
+from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate
@@ -101,7 +101,7 @@ def import_data(
 
 def check_data(source: str, settings: Any, *, seed: AnySeed = None, progress: bool = False) -> DataCheck:
     """Read a data set and report what an import would give; writes nothing."""
-    return check_imported(DATA_SETS[source].read(settings, draw_seed(seed).value, progress))
+    return DataCheck(DATA_SETS[source].read(settings, draw_seed(seed).value, progress))
 
 
 def fit_model(

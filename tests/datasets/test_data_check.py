@@ -9,7 +9,7 @@ import pytest
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.data_check import check_imported
+from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.jobs.steps import check_data, import_data
@@ -25,7 +25,7 @@ def traces(rows: list[tuple], step_s: int = 1800) -> Traces:
 def test_sets_are_counted_together():
     train = traces([(1, 0, 0, 0), (1, 0, 1, 1), (1, 0, 49, 0), (1, 1, 50, 0)])
     test = traces([(2, 0, 3, 5)])
-    check = check_imported(Imported({"train": train, "test": test}, "a report"))
+    check = DataCheck(Imported({"train": train, "test": test}, "a report"))
     assert (check.n_users, check.n_events, check.n_places, check.n_visited) == (2, 5, 9, 3)
     # Half hours 0, 1 and 49 are at hours 0 and 0 again of the next day; 50 at 1; 3 at 1.
     assert check.events_of_hour.tolist() == [3, 2] + [0] * 22
@@ -35,7 +35,7 @@ def test_sets_are_counted_together():
 
 
 def test_what_makes_synthesis_hard_is_told():
-    lonely = check_imported(Imported({"train": traces([(1, 0, 0, 0)])}, "a report"))
+    lonely = DataCheck(Imported({"train": traces([(1, 0, 0, 0)])}, "a report"))
     assert "no trace has two" in str(lonely)
     assert [warning.split(":")[0] for warning in lonely.warnings()] == [
         "few consecutive events",
@@ -43,7 +43,7 @@ def test_what_makes_synthesis_hard_is_told():
         "few events per user",
     ]
     awake = [(1, 0, instant, 0) for instant in range(48) if instant // 2 != 12]
-    assert check_imported(Imported({"train": traces(awake)}, "")).warnings() == [
+    assert DataCheck(Imported({"train": traces(awake)}, "")).warnings() == [
         "fewest events at 12 h: people sleep at night, so the time zone may be wrong"
     ]
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.datasets.checkins import read_checkins
-from ppmtf_jax.datasets.data_check import check_imported
+from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import GridPlaces, MostVisited
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported, split_users
@@ -87,7 +87,7 @@ def test_the_dry_run_and_the_data_tell_it_too(file, tmp_path):
     assert "nothing looks amiss" not in dry
     CliRunner().invoke(app, [*words, "--out", str(tmp_path / "private" / "data")], catch_exceptions=False)
     losses = read_marker(tmp_path / "private" / "data").about["losses"]
-    assert losses == list(check_imported(imported(file, n_places=3)).losses)
+    assert losses == list(DataCheck(imported(file, n_places=3)).losses)
     assert len(losses) == 2
 
 
