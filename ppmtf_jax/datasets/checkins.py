@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_datetime64_any_dtype, is_numeric_dtype
 
 from ppmtf_jax.data.time_grid import DAY_S, zone_problems
 from ppmtf_jax.data.traces import Traces
@@ -21,7 +22,7 @@ from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.datasets.report import ImportReport
 from ppmtf_jax.datasets.stay_points import StayPoints
 from ppmtf_jax.datasets.tables import Source, codes_of, paths_of, read_columns, row_problems
-from ppmtf_jax.datasets.times import Times, parse_times
+from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
@@ -156,15 +157,33 @@ def read_checkins(
     if stations is not None:
         table, unknown = _with_stations(table, stations)
         skipped = [*skipped, *unknown]
-    written = _with_date(table, names, notes)
-    times_in = settings.times_in
-    if times_in is None and _is_utc_by_name(written, names.get("time", "")):
-        times_in, notes = "UTC", [*notes, f"times of column {names['time']!r} are taken as UTC, as its name says"]
+    written, times_in, name = _with_date(table, names, notes), settings.times_in, names.get("time", "")
+    # The name of a column of times without an offset may say that they are UTC.
+    may_be_utc = re.search("utc|gmt", name, re.IGNORECASE) and not is_numeric_dtype(written.dtype)
+    if times_in is None and may_be_utc and not parse_times(written.dropna().iloc[:1], "UTC", times_in="UTC").problems:
+        times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
     times = parse_times(written, settings.time_zone, times_in=times_in, time_format=settings.time_format)
     table["local_time"], table["utc_time"] = times.local, times.utc
-    problems = [*times.problems, *_date_problems(times, options["discretization"].resolution_s)]
-    problems += _gps_problems(times, names.get("time", ""), settings.time_format)
     options["time_zone"] = settings.time_zone or times_in or "UTC"
+    problems = [*times.problems]
+    resolution_s = options["discretization"].resolution_s
+    if times.dates_only and resolution_s < DAY_S:
+        way_out = Message(
+            "Name the column of the time of day beside that of the date, such as ",
+            Setting("columns", {"date": "day", "time": "clock"}),
+            "; or count in days, with ",
+            Setting("step_s", DAY_S),
+            " and ",
+            Setting("slot_s", DAY_S),
+        )
+        expected, found = f"times of day, for instants {resolution_s} s apart", "dates alone, or midnight everywhere"
+        problems.append(Problem(expected, found, len(table), way_out=way_out))
+    # GPS time looks like counts since 1970, ten years too early.
+    if times.is_count and settings.time_format is None and re.search("gps", name, re.IGNORECASE):
+        gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
+        way_out = Message("Tell which it is: ", gps, " counts from 6 January 1980, ", unix, " from 1970")
+        found = f"numbers in the column {name!r}, which may be GPS time"
+        problems.append(Problem("times since 1970", found, way_out=way_out))
     findings = Findings(problems, [*notes, *times.notes], skipped, times.unparsed)
     return discretize(table, subject=subject, findings=findings, **options)
 
@@ -215,19 +234,18 @@ def _with_ends(
 ) -> tuple[pd.DataFrame, list[str]]:
     """A table of trips with a row for each start and each end; other tables as they are."""
     ends = [name for name in END_COLUMNS if name in table]
-    needed = ["end_time", "end_place"] if has_stations else ["end_time", "end_latitude", "end_longitude"]
-    if "place" in table and "end_place" not in ends and ends:
-        needed.append("end_place")
-    missing = [name for name in needed if name not in ends]
-    if ends and missing:
-        if any(name in told for name in ends):
-            raise InputError("columns", [Problem(f"{', '.join(needed)} for the ends of trips", f"no {missing[0]}")])
-        return table.drop(columns=ends), [note for note in notes if " is taken for end_" not in note]
     if not ends:
         return table, notes
-    own = [name.removeprefix("end_") for name in ends]
     start = table.drop(columns=ends)
-    end = table.drop(columns=[name for name in own if name in table]).rename(columns=dict(zip(ends, own, strict=True)))
+    needed = ["end_time", *([] if has_stations else ["end_latitude", "end_longitude"])]
+    needed += ["end_place"] if has_stations or "place" in table else []
+    missing = [name for name in needed if name not in ends]
+    if missing and any(name in told for name in ends):
+        raise InputError("columns", [Problem(f"{', '.join(needed)} for the ends of trips", f"no {missing[0]}")])
+    if missing:
+        return start, [note for note in notes if " is taken for end_" not in note]
+    own = {name: name.removeprefix("end_") for name in ends}
+    end = table.drop(columns=list(own.values()), errors="ignore").rename(columns=own)
     both = pd.concat([start, end[list(start.columns)]])
     return both, [*notes, "each row is a trip: its start and its end are two check-ins"]
 
@@ -267,37 +285,6 @@ def _with_date(table: pd.DataFrame, names: Mapping[str, str], notes: list[str]) 
     if not first.str.match(TIME_OF_DAY, case=False).all():
         notes.append(f"column {names.get('date', 'date')!r} is not used: the times have a date")
         return time
-    if pd.api.types.is_datetime64_any_dtype(date.dtype):
+    if is_datetime64_any_dtype(date.dtype):
         date = date.dt.strftime("%Y-%m-%d")
     return date.astype("str").str.strip() + " " + text.str.strip()
-
-
-def _is_utc_by_name(time: pd.Series, name: str) -> bool:
-    """Whether the name of a column of times without an offset says that they are UTC."""
-    if not re.search("utc|gmt", name, re.IGNORECASE) or pd.api.types.is_numeric_dtype(time.dtype):
-        return False
-    return not parse_times(time.dropna().iloc[:1], "UTC", times_in="UTC").problems
-
-
-def _gps_problems(times: Times, name: str, time_format: str | None) -> list[Problem]:
-    """Numbers that may be GPS time, which looks like counts since 1970, ten years too early."""
-    if not times.is_count or time_format is not None or not re.search("gps", name, re.IGNORECASE):
-        return []
-    gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
-    way_out = Message("Tell which it is: ", gps, " counts from 6 January 1980, ", unix, " from 1970")
-    return [Problem("times since 1970", f"numbers in the column {name!r}, which may be GPS time", way_out=way_out)]
-
-
-def _date_problems(times: Times, resolution_s: int) -> list[Problem]:
-    if not times.dates_only or resolution_s >= DAY_S:
-        return []
-    way_out = Message(
-        "Name the column of the time of day beside that of the date, such as ",
-        Setting("columns", {"date": "day", "time": "clock"}),
-        "; or count in days, with ",
-        Setting("step_s", DAY_S),
-        " and ",
-        Setting("slot_s", DAY_S),
-    )
-    expected, found = f"times of day, for instants {resolution_s} s apart", "dates alone, or midnight everywhere"
-    return [Problem(expected, found, len(times.local), way_out=way_out)]

@@ -166,8 +166,9 @@ def paths_of(source: Files) -> list[Path]:
         raise InputError("check-ins", [Problem("at least one file", "none")])
     paths = []
     for path in given:
-        inside = sorted(file for file in path.iterdir() if file.is_file()) if path.is_dir() else [path]
-        inside = [file for file in inside if not file.name.startswith((".", "_"))] if path.is_dir() else inside
+        inside = [path]
+        if path.is_dir():
+            inside = sorted(f for f in path.iterdir() if f.is_file() and not f.name.startswith((".", "_")))
         if not inside:
             raise InputError(str(path), [Problem("a file, or a folder of files", "a folder without files")])
         paths += inside
@@ -177,13 +178,10 @@ def paths_of(source: Files) -> list[Path]:
 def codes_of(column: pd.Series) -> tuple[np.ndarray, np.ndarray]:
     """Code of each value (-1 where missing) and the distinct values, integers as such and others as objects."""
     if isinstance(column.dtype, pd.CategoricalDtype):
-        codes, values = column.cat.codes.to_numpy(np.int32), pd.Series(column.cat.categories)
-        used = np.flatnonzero(np.bincount(codes + 1, minlength=len(values) + 1)[1:])
-        if len(used) < len(values):
+        if not np.bincount(column.cat.codes + 1, minlength=len(column.cat.categories) + 1)[1:].all():
             # Categories without rows, left over from filtering, are neither users nor places.
-            renamed = np.full(len(values) + 1, -1, np.int32)
-            renamed[used] = np.arange(len(used), dtype=np.int32)
-            codes, values = renamed[codes], values.iloc[used]
+            column = column.cat.remove_unused_categories()
+        codes, values = column.cat.codes.to_numpy(), pd.Series(column.cat.categories)
     else:
         codes, distinct = pd.factorize(column)
         values = pd.Series(distinct)
