@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.places import MostVisited
 from ppmtf_jax.errors import InputError
 from tests.support import every_place
 
@@ -100,10 +99,4 @@ def test_new_york(foursquare_nyc):
     # 3 April 2012 to 15 February 2013: 319 days
     assert traces.time_grid.n_instants == 319 * 24
     assert report.quietest_hour in range(2, 6)
-
-
-def test_all_of_new_york_with_a_largest_gap(foursquare_nyc):
-    settings = every_place(MostVisited(5_135), max_gap_s=3600)
-    traces, report = read_foursquare(foursquare_nyc, discretization=settings)
-    assert (report.n_other_places, report.n_users) == (0, 1_083)
     assert "Café" in traces.places.category

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -147,16 +146,14 @@ def test_fixes_without_a_grid_are_refused():
 
 
 def test_full_trajectories_of_four_users(geolife_data):
-    archive = geolife_data / "geolife13_full_4users.tar.gz"
-    traces, report = read_geolife(archive)
-    with tarfile.open(archive) as files:
-        streams = [files.extractfile(member) for member in files if member.name.endswith(".plt")]
-        n_lines = sum(len(stream.readlines()) - 6 for stream in streams if stream is not None)
-    assert (report.n_rows, report.n_users_read) == (n_lines, 4) == (304_656, 4)
+    traces, report = read_geolife(geolife_data / "geolife13_full_4users.tar.gz")
+    # Counted with the standard library: lines of all PLT files but their headers.
+    assert (report.n_rows, report.n_users_read) == (304_656, 4)
     assert traces.user_ids.tolist() == ["006", "008", "012", "019"]
     assert report.quietest_hour in range(1, 6)
 
 
+@pytest.mark.slow
 def test_beijing(geolife_data):
     traces, report = read_geolife(geolife_data / "geolife13_thin60s.tar.gz", discretization=SpacedTraces(BOX))
     assert (report.n_rows, report.n_users_read) == (1_206_788, 182)

@@ -98,6 +98,7 @@ def test_help_tells_the_number_of_places():
     assert "n_places=none" in told["geolife"]
 
 
+@pytest.mark.slow
 def test_new_york_by_default(foursquare_nyc):
     data_set = DATA_SETS["foursquare"]
     found = data_set.read(data_set.settings(foursquare_nyc), 0, False)
