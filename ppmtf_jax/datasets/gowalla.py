@@ -118,12 +118,8 @@ DATA_SETS.register(
 
 def _user_problems(table: pd.DataFrame, file: str | os.PathLike[str]) -> list[Problem]:
     """User ids that are no whole numbers: from a header line, or not a file of SNAP."""
-    way_out = "Remove a header line, if the file has one"
-    return [
-        problem
-        for name in EDGE_COLUMNS
-        if name in table
-        for problem in whole_numbers(
-            table[name], f"whole numbers in the column '{name}' of {Path(file).name}", way_out=way_out
-        )[1]
-    ]
+    problems, way_out = [], "Remove a header line, if the file has one"
+    for name in [name for name in EDGE_COLUMNS if name in table]:
+        expected = f"whole numbers in the column '{name}' of {Path(file).name}"
+        problems += whole_numbers(table[name], expected, way_out=way_out)[1]
+    return problems

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import keep_shared_places
 from ppmtf_jax.datasets.report import ImportReport
@@ -72,25 +70,21 @@ def split_users(
     says how many that is and what happens to events elsewhere; without one it is `min_users_per_place`, and they are
     moved to the nearest place that is kept.
     """
-    options: dict[str, Any] = {"min_users": min_users_per_place, "other_places": "nearest", "keep_table": True}
+    min_users, other_places, keep_table = min_users_per_place, "nearest", True
     if isinstance(report, ImportReport):
-        options = {"min_users": report.min_users_per_place, "other_places": report.other_places}
-        options["keep_table"] = report.on_grid
+        min_users, other_places, keep_table = report.min_users_per_place, report.other_places, report.on_grid
     sets, refusal = {"all": traces}, None
     try:
         split = traces.split_users(train_fraction, seed)
-        train, test = keep_shared_places(*split, **options)
+        train, test = keep_shared_places(*split, min_users=min_users, other_places=other_places, keep_table=keep_table)
     except InputError as error:
         refusal = error
     else:
         sets = {"train": train, "test": test}
         if isinstance(report, ImportReport):
-            moved = zip(split, (train, test), strict=True) if report.other_places == "nearest" else ()
-            report = report.after_split(train, test, sum(int((_ids(was) != _ids(now)).sum()) for was, now in moved))
+            ids = [[each.places.ids[each.place] for each in pair] for pair in (split, (train, test))]
+            moved = zip(*ids, strict=True) if other_places == "nearest" else ()
+            report = report.after_split(train, test, sum(int((was != now).sum()) for was, now in moved))
     if isinstance(report, str):
         return Imported(sets, report, refusal)
     return Imported(sets, report.text(), refusal, tuple(report.losses()))
-
-
-def _ids(traces: Traces) -> np.ndarray:
-    return traces.places.ids[traces.place]

@@ -77,8 +77,7 @@ class ImportReport:
         """The report on training and test users, after the training users alone decided which places are kept."""
         counts = counts_of([train, test])
         n_few, n_moved = self.n_few_users + self.n_events - counts["n_events"], self.n_moved + n_moved
-        least = least_users(train)
-        return replace(self, **counts, n_few_users=n_few, n_moved=n_moved, least_users=least, counted="training users")
+        return replace(self, **counts, n_few_users=n_few, n_moved=n_moved, counted="training users")
 
     def left_out(self) -> dict[str, int]:
         """How many rows were left out, by reason, without the reasons that left out none."""
@@ -137,17 +136,13 @@ class ImportReport:
 
 
 def counts_of(sets: Sequence[Traces]) -> dict[str, int]:
-    """What an `ImportReport` counts of traces, all sets together."""
+    """What an `ImportReport` counts of traces, all sets together; the users of each place in the first set alone."""
+    n_users_of_place = sets[0].users_per_place()
     return {
         "n_users": sum(traces.n_users for traces in sets),
         "n_places": sets[0].n_places,
         "n_traces": sum(len(traces.trace_table()[0]) for traces in sets),
         "n_events": sum(traces.n_events for traces in sets),
         "n_transitions": sum(len(traces.transitions().event) for traces in sets),
+        "least_users": int(n_users_of_place[n_users_of_place > 0].min()),
     }
-
-
-def least_users(traces: Traces) -> int:
-    """The smallest number of users at any place that was visited."""
-    n_users = traces.users_per_place()
-    return int(n_users[n_users > 0].min())

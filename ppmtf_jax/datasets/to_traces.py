@@ -10,7 +10,7 @@ from ppmtf_jax.datasets.checks import suspicions
 from ppmtf_jax.datasets.coded_checkins import Findings, code_checkins
 from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.places import BEYOND, FEW, OUTSIDE, GridPlaces, assign_places, keep_shared_places
-from ppmtf_jax.datasets.report import ImportReport, counts_of, least_users
+from ppmtf_jax.datasets.report import ImportReport, counts_of
 from ppmtf_jax.datasets.spaced_traces import SpacedTraces
 from ppmtf_jax.datasets.stay_points import StayPoints, stays_as_checkins
 from ppmtf_jax.errors import Message, Problem, Setting
@@ -90,6 +90,7 @@ def discretize(
         way_out = Message("Choose a grid with ", Setting("grid"))
         problem = Problem("a grid, since stay points have no place ids", "most visited places", way_out=way_out)
         findings = findings._replace(problems=[*findings.problems, problem])
+    # Check and code the rows.
     how = {"needs_places": not on_grid, "drop_bad_rows": drop_bad_rows}
     coded = code_checkins(checkins, time_zone, subject=subject, findings=findings, **how)
     user_ids, notes = coded.ids["user"], [*findings.notes, *coded.notes]
@@ -102,6 +103,7 @@ def discretize(
     if drop_repeated:
         coded = coded._replace(rows=coded.rows.drop_duplicates())
     n_duplicates = n_good - len(coded.rows)
+    # Assign places.
     min_users, others = discretization.min_users_per_place, discretization.other_places
     assigned = assign_places(coded, discretization.places, min_users, others)
     notes += suspicions(coded.rows, discretization.places, assigned, time_zone, subject)
@@ -110,6 +112,7 @@ def discretize(
     placed = coded.rows[["user", "trace", "local", "utc_s"]].assign(place=assigned.place)[~is_out]
     places, n_for_most = assigned.places, assigned.n_for_most
     del coded, assigned, is_out  # there may be tens of millions of rows
+    # Assign instants and traces.
     events = discretization.events_of(placed, time_zone)
     local, kept = placed["local"].to_numpy(), events.checkins
     first, last = local.min(), local.max()
@@ -143,7 +146,6 @@ def discretize(
         n_same_instant=events.n_same_instant,
         n_moved=len(moved_km),
         **counts_of([traces]),
-        least_users=least_users(traces),
         first_time=str(first),
         last_time=str(last),
         quietest_hour=int(np.bincount(hour, minlength=24).argmin()),
