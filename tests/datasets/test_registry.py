@@ -132,47 +132,51 @@ def test_a_data_set_of_ones_own():
 # What is read
 
 
-def test_foursquare():
-    path = SAMPLES / "foursquare"
-    assert_split_of(
-        imported("foursquare", 3, **EVERY_PLACE, path=str(path), train_fraction=0.5), *read_foursquare(path), 3, 0.5
-    )
+CHECKINS, GEOLIFE, GOWALLA, LBSN2VEC = (SAMPLES / name for name in ("checkins", "geolife", "gowalla", "lbsn2vec"))
+GOWALLA_FILES = [GOWALLA / f"loc-gowalla_{name}.txt" for name in ("totalCheckins", "edges")]
+LBSN2VEC_FILES = [LBSN2VEC / name for name in ("checkins.csv", "friendships.csv")]
+PARIS = {"columns": COLUMNS, "time_zone": "Europe/Paris"}
+TIMES = {"step_s": 600, "slot_s": 1200, "max_gap_s": 7200.0}
+BOX = (48.8, 48.9, 2.3, 2.4, 4, 5)
+# Settings of an import, and the reader's call that gives the same.
+READ = {
+    "foursquare": ({"path": str(SAMPLES / "foursquare")}, lambda: read_foursquare(SAMPLES / "foursquare")),
+    "geolife": (
+        {"path": GEOLIFE, "time_zone": "UTC"} | TIMES,
+        lambda: read_geolife(
+            GEOLIFE, time_zone="UTC", discretization=every_place(GridPlaces(39.7, 40.2, 116.1, 116.7, 16, 16), **TIMES)
+        ),
+    ),
+    "gowalla": (
+        {"path": GOWALLA_FILES[0], "edges": str(GOWALLA_FILES[1]), "time_zone": "America/Chicago"},
+        lambda: read_gowalla(*GOWALLA_FILES, time_zone="America/Chicago"),
+    ),
+    "lbsn2vec-table": (
+        {"path": LBSN2VEC_FILES[0], "friendships": str(LBSN2VEC_FILES[1])},
+        lambda: read_lbsn2vec_table(*LBSN2VEC_FILES),
+    ),
+    "checkins": (
+        {"path": CHECKINS / "checkins.csv", "grid": list(BOX)} | TIMES | PARIS,
+        lambda: read_checkins(
+            CHECKINS / "checkins.csv", **PARIS, discretization=every_place(GridPlaces(*BOX), **TIMES)
+        ),
+    ),
+}
 
 
-def test_geolife():
-    path, times = SAMPLES / "geolife", {"step_s": 600, "slot_s": 1200, "max_gap_s": 7200.0}
-    box = GridPlaces(39.7, 40.2, 116.1, 116.7, 16, 16)
-    found = imported("geolife", 1, **EVERY_PLACE, path=path, train_fraction=0.5, time_zone="UTC", **times)
-    assert_split_of(found, *read_geolife(path, time_zone="UTC", discretization=every_place(box, **times)), 1, 0.5)
-    coarse = imported("geolife", **EVERY_PLACE, path=path, grid=[39.7, 40.2, 116.1, 116.7, 2, 3], train_fraction=0.5)
+@pytest.mark.parametrize("name", READ)
+def test_an_import_splits_what_its_reader_gives(name):
+    settings, read = READ[name]
+    traces, report = read()
+    assert_split_of(imported(name, 1, **EVERY_PLACE, **settings, train_fraction=0.5), traces, report, 1, 0.5)
+    assert (traces.friendships is not None) == (name in ("gowalla", "lbsn2vec-table"))
+
+
+def test_places_of_geolife_are_the_cells_of_a_grid():
+    coarse = imported("geolife", **EVERY_PLACE, path=GEOLIFE, grid=[39.7, 40.2, 116.1, 116.7, 2, 3], train_fraction=0.5)
     assert coarse.sets["train"].n_places == 2 * 3
     for name, value in {"grid": None, "n_places": 500}.items():
-        assert "expected a grid, since GPS fixes have no place ids" in refusal("geolife", path=path, **{name: value})[0]
-
-
-def test_gowalla_with_friendships():
-    checkins, edges = (SAMPLES / "gowalla" / f"loc-gowalla_{name}.txt" for name in ("totalCheckins", "edges"))
-    found = imported(
-        "gowalla", 0, **EVERY_PLACE, path=checkins, edges=str(edges), time_zone="America/Chicago", train_fraction=0.5
-    )
-    assert_split_of(found, *read_gowalla(checkins, edges, time_zone="America/Chicago"), 0, 0.5)
-    assert found.sets["train"].friendships is not None
-
-
-def test_lbsn2vec_table_with_friendships():
-    checkins, friends = (SAMPLES / "lbsn2vec" / name for name in ("checkins.csv", "friendships.csv"))
-    found = imported("lbsn2vec-table", 0, **EVERY_PLACE, path=checkins, friendships=str(friends), train_fraction=0.5)
-    assert_split_of(found, *read_lbsn2vec_table(checkins, friends), 0, 0.5)
-
-
-def test_checkins_with_columns_and_a_grid():
-    path, box = SAMPLES / "checkins" / "checkins.csv", [48.8, 48.9, 2.3, 2.4, 4, 5]
-    times = {"step_s": 1800, "slot_s": 3600, "max_gap_s": 7200.0}
-    how = {"columns": COLUMNS, "time_zone": "Europe/Paris"}
-    found = imported("checkins", 1, **EVERY_PLACE, path=path, grid=box, train_fraction=0.5, **times, **how)
-    expected = read_checkins(path, **how, discretization=every_place(GridPlaces(*box), **times))
-    assert_split_of(found, *expected, 1, 0.5)
-    assert (found.sets["train"].n_places, found.sets["train"].time_grid.step_s) == (4 * 5, 1800)
+        assert "expected a grid, since GPS fixes have no place ids" in refusal("geolife", path="x", **{name: value})[0]
 
 
 def test_people_flow_with_synthetic_traces():

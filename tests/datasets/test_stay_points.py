@@ -130,6 +130,10 @@ def test_long_stays_are_found_whole():
     assert (minutes(stays["arrival"]), minutes(stays["departure"])) == ([0], [999])
 
 
+def test_a_stay_may_last_just_as_long_as_is_asked_for():
+    assert len(find_stay_points(fixes([(1, 0, 0), (1, 20, 0), (1, 21, 50)]), StayPoints(200, 1200))) == 1
+
+
 def test_a_gap_in_the_recording_is_no_stay():
     assert not len(find_stay_points(fixes([(1, 0, 0), (1, 600, 50), (1, 601, 100)])))
     stays = find_stay_points(fixes([(1, 0, 0)]).iloc[:0])
