@@ -26,7 +26,6 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
-from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.evaluation.report import (
     SECTIONS,
     Report,
@@ -47,6 +46,7 @@ from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, s
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.jobs import report as jobs_report
 from ppmtf_jax.jobs.report import load_report_data, report_run
 from ppmtf_jax.jobs.steps import run_privacy_test
@@ -468,8 +468,8 @@ def test_directions_and_floor():
     assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
     with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
     assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
-    assert with_floor.floor == "1.0000"
-    assert gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).floor == ""
+    assert with_floor.numbers == {"Floor": "1.0000", "Synthetic": "2.0000", "Uniform": "4.0000"}
+    assert "Training" in gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).numbers
 
 
 def test_numbers_that_say_little_decide_nothing():
