@@ -85,6 +85,13 @@ def page(written) -> str:
     return written[0].read_text(encoding="utf-8")
 
 
+@pytest.fixture
+def one_attack(monkeypatch) -> None:
+    """One attack on membership stands for all: the page has all of them."""
+    title = membership.ATTACKS["likelihood_ratio"]
+    monkeypatch.setattr(membership, "ATTACKS", {"likelihood_ratio": title})
+
+
 def made(name: str, material: ReportData) -> Section:
     """A section of the page, with a sentence where it cannot be made."""
     return compose_section(SECTIONS[name], material)
@@ -282,6 +289,7 @@ def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
     assert found.evaluation.columns[0] == found.column == "all"
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_without_a_key_nobody_is_found(job, tmp_path):
     found = load_report_data(without(job, tmp_path, "private/key"), QUICK)
     assert not found.users_known
@@ -617,6 +625,7 @@ def test_share_at_top_places():
     assert np.isnan(share_at_top_places(traces, np.array([1]))[2])
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_copies_of_real_traces_are_poor(material):
     """The training traces as if they were synthetic: every light of leaks that can tell must not be good."""
     copied = replace(material, synthetic=material.train, column="training")
@@ -625,6 +634,7 @@ def test_copies_of_real_traces_are_poor(material):
     assert all(light.status is Status.GOOD for light in made("population", copied).findings)
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     job, written, material, tmp_path, monkeypatch
 ):
@@ -708,10 +718,10 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
         "nobody": (scores_of(rng.normal(size=1000), others), Status.GOOD),
         "of four": (few_others, Status.UNKNOWN),
     }
-    for name, (scores, status) in cases.items():
-        summary = scores.summary()
-        assert membership.membership_finding({name: summary}, with_shadows=True).status is status, (name, summary)
-    light = membership.membership_finding({"nobody": cases["nobody"][0].summary()}, with_shadows=False)
+    summaries = {name: scores.summary() for name, (scores, _) in cases.items()}
+    for name, (_, status) in cases.items():
+        assert membership.membership_finding({name: summaries[name]}, with_shadows=True).status is status, name
+    light = membership.membership_finding({"nobody": summaries["nobody"]}, with_shadows=False)
     assert (light.status, "shadow models" in light.answer) == (Status.FAIR, True)
     assert cases["exposed"][0].roc.auc < 0.56
 
@@ -722,6 +732,7 @@ def test_two_targets_are_not_enough_to_be_good(material):
     assert made("identity", two).findings[0].status in (Status.UNKNOWN, Status.POOR)
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_a_sample_is_attacked_and_said(material):
     few = replace(material, settings=ReportSettings(n_users=9, estimators=("ml",)))
     released, train, test, note = few.attacked
