@@ -71,7 +71,12 @@ def evaluate(
     True
     """
     sets = {"synthetic": synthetic} if isinstance(synthetic, Traces) else dict(synthetic)
-    _check_columns(sets)
+    taken = [name for name in sets if name in RESERVED]
+    if taken:
+        problem = Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken))
+        raise InputError("synthetic traces", [problem])
+    if not sets:
+        raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
     check_comparable(**sets, train=train, test=test)
     n_instants = next(iter(sets.values())).time_grid.one_period().n_instants
     real = Comparison(train, train, test, n_instants, pool_traces=True)
@@ -138,15 +143,6 @@ def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMea
         for by_number in (True, False)
         if (chosen := [each for each in of_column if each.measurement.per_trace_number == by_number])
     ]
-
-
-def _check_columns(sets: dict[str, Traces]) -> None:
-    taken = [name for name in sets if name in RESERVED]
-    problems = [] if sets else [Problem("at least one synthetic trace set", "none")]
-    if taken:
-        problems.append(Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken)))
-    if problems:
-        raise InputError("synthetic traces", problems)
 
 
 def _rows_of(

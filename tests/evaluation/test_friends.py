@@ -347,7 +347,7 @@ def test_few_meetings_and_friendships_are_told(halves) -> None:
 
 def test_traces_made_from_friends_one_by_one_are_measured_too() -> None:
     """Real friendships beside traces that know nothing of them; several traces of each user."""
-    train, test = toy_city(n_users=200, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    train, test = toy_city(n_users=100, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
     made = synthesize(fit(train, "sgd", seed=0), traces_per_user=2, seed=0)
     evaluation = evaluate(replace(made, friendships=train.friendships), train, test, NO_ATTACKS)
     assert not np.isnan([evaluation[name] for name in NAMES]).any()
@@ -356,7 +356,7 @@ def test_traces_made_from_friends_one_by_one_are_measured_too() -> None:
 
 
 def test_synthetic_friends_are_measured_and_nobody_is_looked_for() -> None:
-    train, test = toy_city(n_users=200, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    train, test = toy_city(n_users=100, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
     # Numbers from 0 on, as one might have given the synthetic users.
     train = replace(train, user_ids=np.arange(train.n_users))
     test = replace(test, user_ids=np.arange(1000, 1000 + test.n_users))
