@@ -34,14 +34,13 @@ from ppmtf_jax.evaluation.report import (
     ReportData,
     ReportSettings,
     compose_report,
-    composing,
     render,
 )
+from ppmtf_jax.evaluation.report import registry as report_registry
 from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text
-from ppmtf_jax.evaluation.report.composing import compose_section
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
 from ppmtf_jax.evaluation.report.inputs import Unavailable
-from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker
+from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections import deniability, membership
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
@@ -447,7 +446,7 @@ def test_a_section_is_added_by_registering_it(monkeypatch):
     for entry in SECTIONS.values():
         registry.register(replace(entry, make=lambda _: []))
     registry.register(SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: [Text(("Boots.",))]))
-    monkeypatch.setattr(composing, "SECTIONS", registry)
+    monkeypatch.setattr(report_registry, "SECTIONS", registry)
     report = compose_report(lonely(2))
     page = render(report)
     assert 'id="shoes"' in page
