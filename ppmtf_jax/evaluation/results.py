@@ -20,8 +20,9 @@ REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
 RESERVED = (TRAINING, UNIFORM, "train", "test")
 """Names that no column of synthetic traces may have."""
 JSON_KIND = "evaluation"
-ABOUT = ("direction", "unit", "meaning", "title", "good_value", "undefined")
-TABLE_COLUMNS = ("metric", "column", "value", *ABOUT, "kind", "references", "caveat", "alarm")
+INFO_COLUMNS = ("direction", "unit", "meaning", "title", "good_value", "undefined")
+"""What `MetricInfo` says of a metric, beside its name."""
+TABLE_COLUMNS = ("metric", "column", "value", *INFO_COLUMNS, "kind", "references", "caveat", "alarm")
 RENAMED = {"group_fidelity": "group_tv", "stay_share": "stay_difference"}
 """Metrics that evaluations of earlier versions call by another name."""
 ALARMED = (
@@ -125,7 +126,7 @@ class Evaluation:
         for name, rows in self.table.groupby("metric", sort=False):
             first = rows.iloc[0]
             reading = Interpretation(first["references"], first["caveat"], float(first["alarm"]))
-            quantity = MetricInfo(str(name), **first[list(ABOUT)])
+            quantity = MetricInfo(str(name), **first[list(INFO_COLUMNS)])
             found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
         return found
 
