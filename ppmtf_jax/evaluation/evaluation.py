@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,26 +71,33 @@ def evaluate(
     True
     """
     sets = {"synthetic": synthetic} if isinstance(synthetic, Traces) else dict(synthetic)
-    _check_columns(sets)
+    taken = [name for name in sets if name in RESERVED]
+    if taken:
+        problem = Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken))
+        raise InputError("synthetic traces", [problem])
+    if not sets:
+        raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
     check_comparable(**sets, train=train, test=test)
     n_instants = next(iter(sets.values())).time_grid.one_period().n_instants
     real = Comparison(train, train, test, n_instants, pool_traces=True)
     wanted = [each for each in settings.measurements() if any(each.applies(real.of(set_)) for set_ in sets.values())]
     tasks = _tasks(sets, real, wanted)
-    for comparison, of_set in tasks.values():
-        for each in of_set:
+    for task in tasks:
+        for each in task.measurements:
             if each.measurement.check is not None:
-                each.measurement.check(comparison)
-    values = {}
-    n_steps = 1 + sum(_n_steps(*task) for task in tasks.values())
-    with progress_bar("evaluating", n_steps, show=progress, waits_for="") as advance:
-        exact = {name: value for each in wanted for name, value in each.uniform(real).items()}
-        readings = {name: reading for each in wanted for name, reading in each.readings(real).items()}
+                each.measurement.check(task.comparison)
+    values: dict[str, dict[str, float]] = {name: {} for name in (*sets, TRAINING, UNIFORM)}
+    readings: dict[str, Interpretation] = {}
+    with progress_bar("evaluating", 1 + sum(task.n_steps for task in tasks), show=progress, waits_for="") as advance:
+        for each in wanted:
+            exact = each.by_name(each.measurement.uniform, real)
+            values[UNIFORM] |= {name: float(value) for name, value in exact.items()}
+            readings |= each.by_name(each.measurement.reading, real)
         advance(1)
-        for name in list(tasks):
+        while tasks:
             # Popped, so that the statistics of a synthetic set are freed once it has been measured.
-            values[name] = _measured(*tasks.pop(name), advance)
-    values[UNIFORM] |= exact
+            task = tasks.pop(0)
+            values[task.column] |= task.measured(advance)
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
     lineage |= {column_of(name): traces.digest for name, traces in sets.items()}
     return Evaluation.of_rows(list(values), _rows_of(wanted, values, readings), lineage)
@@ -101,50 +109,40 @@ def uniform_places(traces: Traces) -> Traces:
     return replace(traces, place=place)
 
 
-_Task = tuple[Comparison, list[ConfiguredMeasurement]]
-"""A trace set with the real sets, and the measurements to make of it."""
+class _Task(NamedTuple):
+    """Measurements of a column, all of the traces of each trace number (`by_number`) or all of the whole set."""
+
+    column: str
+    comparison: Comparison
+    measurements: list[ConfiguredMeasurement]
+    by_number: bool
+
+    @property
+    def n_steps(self) -> int:
+        return self.comparison.n_parts if self.by_number else 1
+
+    def measured(self, advance: Callable[[int], None]) -> dict[str, float]:
+        """The numbers by name; those of trace numbers are averaged."""
+        found: list[dict[str, float]] = []
+        for part in self.comparison.parts() if self.by_number else (self.comparison,):
+            numbers = [each.by_name(each.measurement.measure, part) for each in self.measurements]
+            found.append({name: value for each in numbers for name, value in each.items()})
+            advance(1)
+        return {name: float(np.mean([each[name] for each in found])) for name in found[0]}
 
 
-def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMeasurement]) -> dict[str, _Task]:
-    tasks = {name: (real.of(traces), wanted) for name, traces in sets.items()} | {TRAINING: (real, wanted)}
+def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMeasurement]) -> list[_Task]:
     sampled = [each for each in wanted if each.measurement.uniform is None]
     most = max(sets.values(), key=lambda traces: len(traces.trace_table()[0]))
+    columns = {name: (real.of(traces), wanted) for name, traces in sets.items()} | {TRAINING: (real, wanted)}
     # Where all numbers are known exactly, nothing is measured of uniform traces.
-    return tasks | {UNIFORM: (real.of(uniform_places(most) if sampled else most), sampled)}
-
-
-def _by_number(wanted: list[ConfiguredMeasurement], by_number: bool) -> list[ConfiguredMeasurement]:
-    """Measurements of the traces of each trace number, or of a whole set."""
-    return [each for each in wanted if each.measurement.per_trace_number == by_number]
-
-
-def _n_steps(comparison: Comparison, wanted: list[ConfiguredMeasurement]) -> int:
-    return bool(_by_number(wanted, True)) * comparison.n_parts + bool(_by_number(wanted, False))
-
-
-def _measured(
-    comparison: Comparison, wanted: list[ConfiguredMeasurement], advance: Callable[[int], None]
-) -> dict[str, float]:
-    """All numbers of a set by name; those of trace numbers are averaged."""
-    of_numbers, of_whole = (_by_number(wanted, by_number) for by_number in (True, False))
-    found: list[dict[str, float]] = []
-    for part in comparison.parts() if of_numbers else ():
-        found.append({name: value for each in of_numbers for name, value in each.measured(part).items()})
-        advance(1)
-    values = {name: float(np.mean([each[name] for each in found])) for name in (found[0] if found else ())}
-    if of_whole:
-        values |= {name: value for each in of_whole for name, value in each.measured(comparison).items()}
-        advance(1)
-    return values
-
-
-def _check_columns(sets: dict[str, Traces]) -> None:
-    taken = [name for name in sets if name in RESERVED]
-    problems = [] if sets else [Problem("at least one synthetic trace set", "none")]
-    if taken:
-        problems.append(Problem(f"names of synthetic sets other than {', '.join(RESERVED)}", ", ".join(taken)))
-    if problems:
-        raise InputError("synthetic traces", problems)
+    columns[UNIFORM] = (real.of(uniform_places(most) if sampled else most), sampled)
+    return [
+        _Task(column, comparison, chosen, by_number)
+        for column, (comparison, of_column) in columns.items()
+        for by_number in (True, False)
+        if (chosen := [each for each in of_column if each.measurement.per_trace_number == by_number])
+    ]
 
 
 def _rows_of(
@@ -154,7 +152,7 @@ def _rows_of(
     rows = []
     for kind, quantity in ((each.measurement.kind, quantity) for each in wanted for quantity in each.quantities):
         found = {column: of_column[quantity.name] for column, of_column in values.items()}
-        reading = readings[quantity.name]
+        reading = readings.get(quantity.name, Interpretation())
         references = {name: float(value) for name, value in reading.references.items() if math.isfinite(value)}
         reasons = reading.caveat.splitlines()
         if kind == "utility" and quantity.prefers(found[UNIFORM], found[TRAINING]):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ppmtf_jax.data.measurement import NEAR_TRAINING, Measurement, MetricInfo
+from ppmtf_jax.data.measurement import NEAR_TRAINING, Comparison, Interpretation, Measurement, MetricInfo
 from ppmtf_jax.registry import Registry
 
 PUBLISHED = ("tp_tv", "tm_emd", "vf_tv")
@@ -50,6 +53,24 @@ def difference_quantity(name: str, title: str, meaning: str, unit: str, undefine
     return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined)
 
 
+class Undefined(Exception):
+    """Raised by a function of `register_utility` if none of its numbers is defined on the sets."""
+
+
 def register_utility(*quantities: MetricInfo, name: str = "", **options: Any) -> None:
-    """Register a metric of utility, with the name of its first quantity unless another is given."""
+    """Register a metric of utility, with the name of its first quantity unless another is given.
+
+    The options are those of `Measurement`. Where `measure` or `uniform` raises `Undefined`, all numbers are NaN; where
+    `reading` does, nothing is said of them.
+    """
+    otherwise = {"measure": math.nan, "uniform": math.nan, "reading": Interpretation()}
+    for option in otherwise.keys() & options.keys():
+        options[option] = partial(_where_defined, options[option], [otherwise[option]] * len(quantities))
     METRICS.register(Measurement(name or quantities[0].name, "utility", quantities, **options))
+
+
+def _where_defined(function: Callable[..., Any], otherwise: Any, comparison: Comparison, settings: Any) -> Any:
+    try:
+        return function(comparison, settings)
+    except Undefined:
+        return otherwise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -15,25 +15,14 @@ from ppmtf_jax.data.measurement import Interpretation, MetricInfo
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.lineage import Lineage
 
-TRAINING, UNIFORM = "training", "uniform"
+REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
+"""Trace sets of a comparison; "real" are the test users, whom no synthesizer saw."""
 RESERVED = (TRAINING, UNIFORM, "train", "test")
 """Names that no column of synthetic traces may have."""
 JSON_KIND = "evaluation"
-TABLE_COLUMNS = (
-    "metric",
-    "column",
-    "value",
-    "direction",
-    "unit",
-    "meaning",
-    "title",
-    "good_value",
-    "undefined",
-    "kind",
-    "references",
-    "caveat",
-    "alarm",
-)
+INFO_COLUMNS = ("direction", "unit", "meaning", "title", "good_value", "undefined")
+"""What `MetricInfo` says of a metric, beside its name."""
+TABLE_COLUMNS = ("metric", "column", "value", *INFO_COLUMNS, "kind", "references", "caveat", "alarm")
 RENAMED = {"group_fidelity": "group_tv", "stay_share": "stay_difference"}
 """Metrics that evaluations of earlier versions call by another name."""
 ALARMED = (
@@ -136,8 +125,8 @@ class Evaluation:
         found = []
         for name, rows in self.table.groupby("metric", sort=False):
             first = rows.iloc[0]
-            quantity = MetricInfo(str(name), **{each.name: first[each.name] for each in fields(MetricInfo)[1:]})
             reading = Interpretation(first["references"], first["caveat"], float(first["alarm"]))
+            quantity = MetricInfo(str(name), **first[list(INFO_COLUMNS)])
             found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
         return found
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ppmtf_jax.attacks.registry import ATTACKS
-from ppmtf_jax.data.measurement import Comparison, Interpretation, Measurement, MetricInfo
+from ppmtf_jax.data.measurement import Comparison, Measurement, MetricInfo
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.settings import Settings, build_settings
@@ -20,33 +21,16 @@ class ConfiguredMeasurement(NamedTuple):
     settings: Any
     quantities: list[MetricInfo]
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the quantities."""
-        return [each.name for each in self.quantities]
-
     def applies(self, comparison: Comparison) -> bool:
         """Whether the sets have the measured data, such as friendships."""
-        applies = self.measurement.applies
-        return applies is None or applies(comparison)
+        return self.measurement.applies is None or self.measurement.applies(comparison)
 
-    def measured(self, comparison: Comparison) -> dict[str, float]:
-        """The numbers of a trace set, by name."""
-        return self._by_name(self.measurement.measure(comparison, self.settings))
-
-    def uniform(self, comparison: Comparison) -> dict[str, float]:
-        """The exact numbers of uniform traces; empty where they are not known."""
-        uniform = self.measurement.uniform
-        return self._by_name(uniform(comparison, self.settings)) if uniform else {}
-
-    def readings(self, comparison: Comparison) -> dict[str, Interpretation]:
-        """How to read the numbers, by name, from the comparison of the training set."""
-        reading = self.measurement.reading
-        found = reading(comparison, self.settings) if reading else [Interpretation()] * len(self.quantities)
-        return dict(zip(self.names, found, strict=True))
-
-    def _by_name(self, values: Sequence[float]) -> dict[str, float]:
-        return {name: float(value) for name, value in zip(self.names, values, strict=True)}
+    def by_name(self, function: Callable[[Comparison, Any], Sequence[Any]] | None, comparison: Comparison) -> dict:
+        """What a function of the measurement gives for each quantity, by its name; empty without the function."""
+        if function is None:
+            return {}
+        names = [each.name for each in self.quantities]
+        return dict(zip(names, function(comparison, self.settings), strict=True))
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,11 @@ class EvaluationSettings(Settings, subject="evaluation"):
             elif not isinstance(values, Mapping):
                 problems.append(Problem(f"{name} as a table of settings", repr(values)))
             else:
-                problems += _refused(METRICS[name] if name in METRICS else ATTACKS[name], values)
+                measurement = METRICS[name] if name in METRICS else ATTACKS[name]
+                try:
+                    build_settings(measurement.settings, values, name)
+                except InputError as error:
+                    problems += [f"{name}: {problem}" for problem in error.problems]
         return problems
 
     def measurements(self) -> list[ConfiguredMeasurement]:
@@ -93,8 +81,8 @@ class EvaluationSettings(Settings, subject="evaluation"):
         for measurement in [*METRICS.values(), *(ATTACKS.values() if self.attacks else ())]:
             settings = build_settings(measurement.settings, self.settings.get(measurement.name, {}), measurement.name)
             found.append(ConfiguredMeasurement(measurement, settings, measurement.described(settings)))
-        names = [name for each in found for name in each.names]
-        repeated = sorted({name for name in names if names.count(name) > 1})
+        n_uses = Counter(quantity.name for each in found for quantity in each.quantities)
+        repeated = sorted(name for name, n in n_uses.items() if n > 1)
         if repeated:
             problem = Problem("quantities of different names", f"{', '.join(repeated)} more than once")
             raise InputError("metrics and attacks", [problem])
@@ -103,11 +91,3 @@ class EvaluationSettings(Settings, subject="evaluation"):
     def quantities(self) -> dict[str, MetricInfo]:
         """The quantities that `evaluate` can give, by name, in order; some need sets with friendships or categories."""
         return {quantity.name: quantity for each in self.measurements() for quantity in each.quantities}
-
-
-def _refused(measurement: Measurement, values: Mapping[str, Any]) -> list[str]:
-    try:
-        build_settings(measurement.settings, values, measurement.name)
-    except InputError as error:
-        return [f"{measurement.name}: {problem}" for problem in error.problems]
-    return []

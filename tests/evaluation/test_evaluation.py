@@ -50,25 +50,30 @@ def random_traces(seed: int, users: range, *, n_traces: int = 1, n_periods: int 
     return support.random_traces(seed, users, PLACES, grid, n_traces=n_traces, keep=0.75, n_visited=4)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def train() -> Traces:
     return random_traces(0, range(5), n_periods=3)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def test_set() -> Traces:
     return random_traces(1, range(5, 9), n_traces=2, n_periods=3)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def synthetic() -> Traces:
     return random_traces(2, range(5), n_traces=3)
 
 
+@pytest.fixture(scope="module")
+def evaluated(synthetic: Traces, train: Traces, test_set: Traces) -> Evaluation:
+    return evaluate(synthetic, train, test_set, SMALL_GROUPS)
+
+
 def test_averages_over_trace_numbers_and_takes_real_sets_whole(
-    synthetic: Traces, train: Traces, test_set: Traces
+    evaluated: Evaluation, synthetic: Traces, train: Traces, test_set: Traces
 ) -> None:
-    metrics = evaluate(synthetic, train, test_set)
+    metrics = evaluated
     parts = [synthetic.select_traces(synthetic.trace_table()[1] == number) for number in range(3)]
     assert metrics["tp_tv"] == pytest.approx(np.mean([tp_tv(part, test_set) for part in parts]))
     assert metrics["tp_tv_top50"] == pytest.approx(np.mean([tp_tv_top50(part, test_set) for part in parts]))
@@ -84,30 +89,33 @@ def test_averages_over_trace_numbers_and_takes_real_sets_whole(
     assert metrics.value("mia_advantage", "training") == mia_advantage(train, train, test_set, pool_traces=True)
     assert metrics.metrics == ALL
     assert metrics.columns == ["synthetic", "training", "uniform"]
-    pd.testing.assert_frame_equal(metrics.table, evaluate(synthetic, train, test_set).table)
+    pd.testing.assert_frame_equal(metrics.table, evaluate(synthetic, train, test_set, SMALL_GROUPS).table)
 
 
 def test_visit_fractions_have_as_many_bins_as_a_synthetic_trace_has_instants(train: Traces, test_set: Traces) -> None:
     long_trace = random_traces(2, range(5), n_periods=2)
     expected = vf_tv(long_trace, train, test_set, n_bins=4)
-    assert evaluate(long_trace, train, test_set)["vf_tv"] == expected == vf_tv(long_trace, train, test_set)
+    assert evaluate(long_trace, train, test_set, NO_ATTACKS)["vf_tv"] == expected == vf_tv(long_trace, train, test_set)
 
 
-def test_uniform_is_attacked_with_random_places(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    evaluation = evaluate(synthetic, train, test_set)
+def test_uniform_is_attacked_with_random_places(
+    evaluated: Evaluation, synthetic: Traces, train: Traces, test_set: Traces
+) -> None:
     place = np.random.default_rng(0).integers(6, size=synthetic.n_events, dtype=np.int32)
     uniform = replace(synthetic, place=place)
-    assert evaluation.value("reid_rate", "uniform") == reid_rate(uniform, train)
-    assert evaluation.value("mia_advantage", "uniform") == mia_advantage(uniform, train, test_set)
+    assert evaluated.value("reid_rate", "uniform") == reid_rate(uniform, train)
+    assert evaluated.value("mia_advantage", "uniform") == mia_advantage(uniform, train, test_set)
 
 
-def test_several_synthetic_sets_stand_side_by_side(synthetic: Traces, train: Traces, test_set: Traces) -> None:
+def test_several_synthetic_sets_stand_side_by_side(
+    evaluated: Evaluation, synthetic: Traces, train: Traces, test_set: Traces
+) -> None:
     """Each as if it were alone, but for uniform places: those are of the set with the most traces."""
     few = synthetic.select_traces(synthetic.trace_table()[1] != 1)
     sets = {"released": few, "all": synthetic}
     both = evaluate(sets, train, test_set, SMALL_GROUPS)
     assert both.columns == ["released", "all", "training", "uniform"]
-    alone = {name: evaluate(each, train, test_set, SMALL_GROUPS) for name, each in sets.items()}
+    alone = {"released": evaluate(few, train, test_set, SMALL_GROUPS), "all": evaluated}
     for metric in ALL:
         for name, evaluation in alone.items():
             assert both.value(metric, name) == evaluation[metric]
@@ -218,8 +226,8 @@ def test_settings_are_checked_at_once() -> None:
 # The table and the file
 
 
-def test_the_table_is_tidy(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    evaluation = evaluate(synthetic, train, test_set)
+def test_the_table_is_tidy(evaluated: Evaluation) -> None:
+    evaluation = evaluated
     assert tuple(evaluation.table.columns) == TABLE_COLUMNS
     assert len(evaluation.table) == len(ALL) * 3
     assert evaluation.table.groupby("kind", sort=False)["metric"].unique().map(list).to_dict() == {
@@ -231,10 +239,9 @@ def test_the_table_is_tidy(synthetic: Traces, train: Traces, test_set: Traces) -
     assert not (evaluation.table["direction"] == "higher").any()
 
 
-def test_unknown_names_are_refused(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    evaluation = evaluate(synthetic, train, test_set, NO_ATTACKS)
-    with pytest.raises(InputError, match=r"(?s)metric among tp_tv.*'reid_rate'.*column among synthetic.*'released'"):
-        evaluation.value("reid_rate", "released")
+def test_unknown_names_are_refused(evaluated: Evaluation) -> None:
+    with pytest.raises(InputError, match=r"(?s)metric among tp_tv.*'reid_rates'.*column among synthetic.*'released'"):
+        evaluated.value("reid_rates", "released")
 
 
 def test_json_brings_back_everything_undefined_numbers_included(train: Traces) -> None:
@@ -260,11 +267,10 @@ def test_what_is_no_evaluation_is_refused(text: str) -> None:
         Evaluation.from_json(text, subject="metrics.json")
 
 
-def test_it_is_printed_as_a_short_table(synthetic: Traces, train: Traces, test_set: Traces) -> None:
-    evaluation = evaluate(synthetic, train, test_set)
-    lines = str(evaluation).splitlines()
+def test_it_is_printed_as_a_short_table(evaluated: Evaluation) -> None:
+    lines = str(evaluated).splitlines()
     assert lines[0].split() == ["synthetic", "training", "uniform"]
-    assert len(lines) == 1 + len(ALL) + len(evaluation.caveats())
+    assert len(lines) == 1 + len(ALL) + len(evaluated.caveats())
     assert lines[1].startswith("TP-TV ")
     (attacked,) = [line for line in lines if line.startswith("Traces attacked ")]
     assert attacked.split()[2:] == ["15", "5", "15"]
@@ -353,8 +359,8 @@ PLANTED = {
 }
 
 
-@pytest.fixture
-def planted() -> Iterator[list[Comparison]]:
+@pytest.fixture(scope="module")
+def planted(synthetic: Traces, train: Traces, test_set: Traces) -> tuple[Evaluation, list[Comparison]]:
     """Metrics of which is known whether Uniform is better than Training; with what their reading was asked for."""
     asked = []
 
@@ -379,15 +385,17 @@ def planted() -> Iterator[list[Comparison]]:
     )
     METRICS.register(metric)
     ATTACKS.register(attack)
-    yield asked
-    METRICS.remove("planted")
-    ATTACKS.remove("leak")
+    try:
+        return evaluate({"released": synthetic, "all": synthetic}, train, test_set), asked
+    finally:
+        METRICS.remove("planted")
+        ATTACKS.remove("leak")
 
 
 def test_where_uniform_is_better_than_training_the_number_is_marked(
-    planted: list[Comparison], synthetic: Traces, train: Traces, test_set: Traces
+    planted: tuple[Evaluation, list[Comparison]],
 ) -> None:
-    rows = {row.quantity.name: row for row in evaluate(synthetic, train, test_set).rows()}
+    rows = {row.quantity.name: row for row in planted[0].rows()}
     marked = {name for name in PLANTED if UNIFORM_IS_BETTER in rows[name].reading.caveat}
     assert marked == {name for name, about in PLANTED.items() if about[3]}
     # Of an attack it is what one hopes for.
@@ -395,10 +403,9 @@ def test_where_uniform_is_better_than_training_the_number_is_marked(
 
 
 def test_the_reading_is_asked_for_once_and_carried_everywhere(
-    planted: list[Comparison], synthetic: Traces, train: Traces, test_set: Traces
+    planted: tuple[Evaluation, list[Comparison]], train: Traces
 ) -> None:
-    evaluation = evaluate({"released": synthetic, "all": synthetic}, train, test_set)
-    (asked,) = planted
+    evaluation, (asked,) = planted
     assert asked.traces is train
     assert (asked.n_instants, asked.pool_traces) == (4, True)
     row = next(row for row in evaluation.rows() if row.quantity.name == "lower_fails")
@@ -416,15 +423,12 @@ def test_the_reading_is_asked_for_once_and_carried_everywhere(
     pd.testing.assert_frame_equal(Evaluation.from_json(evaluation.to_json()).table, stored, check_exact=True)
 
 
-def test_json_of_an_earlier_version_has_neither_references_nor_caveats(
-    synthetic: Traces, train: Traces, test_set: Traces
-) -> None:
-    evaluation = evaluate(synthetic, train, test_set, SMALL_GROUPS)
-    content = json.loads(evaluation.to_json())
+def test_json_of_an_earlier_version_has_neither_references_nor_caveats(evaluated: Evaluation) -> None:
+    content = json.loads(evaluated.to_json())
     for metric in content["metrics"]:
         del metric["references"], metric["caveat"], metric["alarm"]
     earlier = Evaluation.from_json(json.dumps(content))
-    assert [row.values for row in earlier.rows()] == [row.values for row in evaluation.rows()]
+    assert [row.values for row in earlier.rows()] == [row.values for row in evaluated.rows()]
     assert {row.reading.caveat for row in earlier.rows()} == {""}
     assert not earlier.caveats()
     assert not earlier.alarms()

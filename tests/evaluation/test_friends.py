@@ -6,12 +6,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from ppmtf_jax.colocation.friend_graph import FriendGraph
 from ppmtf_jax.colocation.metrics import degree_distribution
 from ppmtf_jax.colocation.random_graphs import sample_erdos_renyi
-from ppmtf_jax.colocation.synthesizer import synthesize_colocations
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
@@ -19,7 +19,6 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate, format_table
 from ppmtf_jax.evaluation.metrics.friends import APART, Encounters
 from ppmtf_jax.evaluation.registry import FRIENDS, METRICS
-from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests import support
 
 PERIOD = 4
@@ -342,26 +341,30 @@ def test_few_meetings_and_friendships_are_told(halves) -> None:
     assert not any(caveats(halves[1]).values())
 
 
-# What synthesizers make
+# Synthetic traces beside friendships
 
 
-def test_traces_made_from_friends_one_by_one_are_measured_too() -> None:
-    """Real friendships beside traces that know nothing of them; several traces of each user."""
-    train, test = toy_city(n_users=200, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
-    made = synthesize(fit(train, "sgd", seed=0), traces_per_user=2, seed=0)
-    evaluation = evaluate(replace(made, friendships=train.friendships), train, test, NO_ATTACKS)
+def at_places_of_chance(traces: Traces, n_traces: int) -> Traces:
+    """Several traces of each user, at random places: they know nothing of friends."""
+    rng, frame = np.random.default_rng(0), traces.to_frame()
+    frames = [frame.assign(trace=number, place=rng.permutation(frame["place"])) for number in range(n_traces)]
+    return Traces.from_frame(pd.concat(frames), traces.places, traces.time_grid, traces.friendship_frame())
+
+
+def test_traces_made_from_friends_one_by_one_are_measured_too(halves) -> None:
+    train, test = halves
+    evaluation = evaluate(at_places_of_chance(train, 2), train, test, NO_ATTACKS)
     assert not np.isnan([evaluation[name] for name in NAMES]).any()
     assert evaluation["friend_rate"] < evaluation.value("friend_rate", "training") - 0.1
     assert evaluation["clustering"] == evaluation.value("clustering", "training")
 
 
 def test_synthetic_friends_are_measured_and_nobody_is_looked_for() -> None:
-    train, test = toy_city(n_users=200, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
+    train, test = toy_city(n_users=100, n_places=20, n_days=1, seed=0).traces.split_users(0.5, seed=0)
     # Numbers from 0 on, as one might have given the synthetic users.
     train = replace(train, user_ids=np.arange(train.n_users))
     test = replace(test, user_ids=np.arange(1000, 1000 + test.n_users))
-    made = synthesize_colocations(train, epsilon_friendship=20.0, n_colocations=100, seed=0)
-    evaluation = evaluate(made.traces, train, test)
+    evaluation = evaluate(replace(at_places_of_chance(train, 1), of_nobody=True), train, test)
     undefined = [name for name in evaluation.metrics if math.isnan(evaluation[name])]
     assert undefined == ["group_tv", "reid_rate"]
     assert set(NAMES) < set(evaluation.metrics)

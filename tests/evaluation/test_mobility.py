@@ -15,6 +15,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.distributions import variation_of_samples
 from ppmtf_jax.evaluation.metrics import places_seen, stays, trips
 from ppmtf_jax.evaluation.metrics.trips import FlowSettings, JumpSettings
 from ppmtf_jax.evaluation.registry import METRICS
@@ -91,19 +92,18 @@ def test_flows_are_those_of_cells() -> None:
     # Kilometres 0, 1.5, 3.8, 10 of 10 in 8 cells: cells 0, 1, 3, 7 (of one column).
     assert (PLACES.grid_cell(8) // 8).tolist() == [0, 1, 3, 7]
     to_second = days_of([0, 1, None, None], [0, 1, None, None], [0, 2, None, None])
-    windows, other = Windows.of(to_second), Windows.of(days_of([0, 1, None, None], [0, 3, 3, None]))
-    assert trips.flow_variation(windows, other) == pytest.approx(1 - 1 / 2)
+    windows = Windows.of(to_second), Windows.of(days_of([0, 1, None, None], [0, 3, 3, None]))
     # In 2 cells 0, 1 and 2 are one.
-    assert trips.flow_variation(windows, other, n_cells=2) == pytest.approx(1 / 2)
-    assert trips.flow_variation(windows, other, n_cells=1) == 0
+    for n_cells, expected in ((8, 1 - 1 / 2), (2, 1 / 2), (1, 0)):
+        flows = (trips.cell_flows(each, n_cells) for each in windows)
+        assert variation_of_samples(*flows) == pytest.approx(expected)
 
 
 def test_jump_lengths_are_in_bins_of_kilometres() -> None:
     windows = Windows.of(days_of([0, 1, 2, 3]))
     assert trips.jump_lengths_km(windows) == pytest.approx([1.5, 2.3, 6.2], rel=1e-6)
-    short, long = Windows.of(days_of([0, 1, None, None])), Windows.of(days_of([1, 2, None, None]))
-    assert trips.jump_variation(short, long) == 1
-    assert trips.jump_variation(short, long, bin_km=2.5) == 0
+    assert trips.jump_length_bins(windows, 1.0).tolist() == [1, 2, 6]
+    assert trips.jump_length_bins(windows, 2.5).tolist() == [0, 0, 2]
 
 
 def test_time_between_moves_is_as_far_as_it_is_seen() -> None:

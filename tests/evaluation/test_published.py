@@ -146,12 +146,15 @@ def test_published_membership_advantage(official: tuple[str, Traces, pd.Series],
 def _log_likelihoods(traces: Traces, train: Traces) -> np.ndarray:
     """Of each trace for each user, step by step; shape (traces, users)."""
     estimates = ml_transitions(train)
-    log_probability = np.full((train.n_users, train.n_places**2), math.log(1e-8))
-    log_probability[estimates.user, estimates.pair] = np.log(estimates.probability)
+    pairs, known = np.unique(estimates.pair, return_inverse=True)
+    # The last row is of the pairs that no user has.
+    log_probability = np.full((len(pairs) + 1, train.n_users), math.log(1e-8))
+    log_probability[known, estimates.user] = np.log(estimates.probability)
     place = traces.place.reshape(-1, 30).astype(np.int64)
     total = np.zeros((len(place), train.n_users))
     for instant in range(1, 30):
-        total += log_probability[:, place[:, instant - 1] * train.n_places + place[:, instant]].T
+        pair = place[:, instant - 1] * train.n_places + place[:, instant]
+        total += log_probability[np.where(np.isin(pair, pairs), np.searchsorted(pairs, pair), -1)]
     return total
 
 

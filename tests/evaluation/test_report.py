@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -17,6 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ppmtf_jax.attacks import roc
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
@@ -26,27 +28,26 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.evaluation.distributions import wasserstein
 from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
-from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.evaluation.report import (
     SECTIONS,
     Report,
     ReportData,
     ReportSettings,
     compose_report,
-    composing,
     render,
 )
+from ppmtf_jax.evaluation.report import registry as report_registry
 from ppmtf_jax.evaluation.report.blocks import Details, Finding, Gauges, Picture, Section, Status, Table, Text
-from ppmtf_jax.evaluation.report.composing import compose_section
 from ppmtf_jax.evaluation.report.gauges import gauge, utility_finding
 from ppmtf_jax.evaluation.report.inputs import Unavailable
-from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker
+from ppmtf_jax.evaluation.report.registry import NUMBERS, PARTS, SectionMaker, compose_section
 from ppmtf_jax.evaluation.report.rendering import tally
 from ppmtf_jax.evaluation.report.sections import deniability, membership
 from ppmtf_jax.evaluation.report.sections.clusters import share_at_top_places, strongest_clusters
 from ppmtf_jax.evaluation.report.sections.places import rank_correlation
 from ppmtf_jax.evaluation.report.sections.population import distance_by_slot
 from ppmtf_jax.evaluation.report.sections.range_queries import Queries, answer, mean_error, random_queries
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 from ppmtf_jax.jobs import report as jobs_report
 from ppmtf_jax.jobs.report import load_report_data, report_run
 from ppmtf_jax.jobs.steps import run_privacy_test
@@ -60,6 +61,14 @@ from tests.support import minutes, places_in_line, to_traces
 
 QUICK = ReportSettings(estimators=("ml",), fast=True)
 FAR = MetricInfo("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_resamples() -> Iterator[None]:
+    """Most of the time of a report goes into the resamples of its intervals."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(roc, "N_RESAMPLES", 40)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +92,13 @@ def written(job, material) -> tuple[Path, Report]:
 @pytest.fixture(scope="module")
 def page(written) -> str:
     return written[0].read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def one_attack(monkeypatch) -> None:
+    """One attack on membership stands for all: the page has all of them."""
+    title = membership.ATTACKS["likelihood_ratio"]
+    monkeypatch.setattr(membership, "ATTACKS", {"likelihood_ratio": title})
 
 
 def made(name: str, material: ReportData) -> Section:
@@ -282,6 +298,7 @@ def test_without_a_release_traces_are_not_to_be_handed_out(job, tmp_path):
     assert found.evaluation.columns[0] == found.column == "all"
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_without_a_key_nobody_is_found(job, tmp_path):
     found = load_report_data(without(job, tmp_path, "private/key"), QUICK)
     assert not found.users_known
@@ -429,7 +446,7 @@ def test_a_section_is_added_by_registering_it(monkeypatch):
     for entry in SECTIONS.values():
         registry.register(replace(entry, make=lambda _: []))
     registry.register(SectionMaker("shoes", PARTS[1], "Shoes", "What people wear.", lambda _: [Text(("Boots.",))]))
-    monkeypatch.setattr(composing, "SECTIONS", registry)
+    monkeypatch.setattr(report_registry, "SECTIONS", registry)
     report = compose_report(lonely(2))
     page = render(report)
     assert 'id="shoes"' in page
@@ -468,8 +485,8 @@ def test_directions_and_floor():
     assert gauge(more, 0.6, 0.8, 0.0, title="").position == pytest.approx((0.8 - 0.6) / 0.8)
     with_floor = gauge(FAR, 2.0, 0.0, 4.0, title="", reading=Interpretation({"floor": 1.0, "all alike": 3.0}))
     assert with_floor.position == pytest.approx((2 - 1) / (4 - 1))
-    assert with_floor.floor == "1.0000"
-    assert gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).floor == ""
+    assert with_floor.numbers == {"Floor": "1.0000", "Synthetic": "2.0000", "Uniform": "4.0000"}
+    assert "Training" in gauge(FAR, 2.0, 1.5, 4.0, title="", reading=Interpretation({"floor": 1.0})).numbers
 
 
 def test_numbers_that_say_little_decide_nothing():
@@ -617,6 +634,7 @@ def test_share_at_top_places():
     assert np.isnan(share_at_top_places(traces, np.array([1]))[2])
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_copies_of_real_traces_are_poor(material):
     """The training traces as if they were synthetic: every light of leaks that can tell must not be good."""
     copied = replace(material, synthetic=material.train, column="training")
@@ -625,6 +643,7 @@ def test_copies_of_real_traces_are_poor(material):
     assert all(light.status is Status.GOOD for light in made("population", copied).findings)
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_shadow_models_are_among_the_attacks_of_a_report_unless_it_is_fast(
     job, written, material, tmp_path, monkeypatch
 ):
@@ -708,10 +727,10 @@ def test_an_average_that_hides_those_who_are_exposed_is_poor():
         "nobody": (scores_of(rng.normal(size=1000), others), Status.GOOD),
         "of four": (few_others, Status.UNKNOWN),
     }
-    for name, (scores, status) in cases.items():
-        summary = scores.summary()
-        assert membership.membership_finding({name: summary}, with_shadows=True).status is status, (name, summary)
-    light = membership.membership_finding({"nobody": cases["nobody"][0].summary()}, with_shadows=False)
+    summaries = {name: scores.summary() for name, (scores, _) in cases.items()}
+    for name, (_, status) in cases.items():
+        assert membership.membership_finding({name: summaries[name]}, with_shadows=True).status is status, name
+    light = membership.membership_finding({"nobody": summaries["nobody"]}, with_shadows=False)
     assert (light.status, "shadow models" in light.answer) == (Status.FAIR, True)
     assert cases["exposed"][0].roc.auc < 0.56
 
@@ -722,6 +741,7 @@ def test_two_targets_are_not_enough_to_be_good(material):
     assert made("identity", two).findings[0].status in (Status.UNKNOWN, Status.POOR)
 
 
+@pytest.mark.usefixtures("one_attack")
 def test_a_sample_is_attacked_and_said(material):
     few = replace(material, settings=ReportSettings(n_users=9, estimators=("ml",)))
     released, train, test, note = few.attacked

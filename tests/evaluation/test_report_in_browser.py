@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ppmtf_jax.evaluation.report import ReportSettings, render
-from ppmtf_jax.evaluation.report.composing import compose_report
+from ppmtf_jax.evaluation.report.registry import compose_report
 from ppmtf_jax.jobs.report import load_report_data
 from tests.evaluation.report_run import run_small_job
 

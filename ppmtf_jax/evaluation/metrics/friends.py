@@ -16,7 +16,8 @@ has.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from scipy.stats import binom
@@ -35,10 +36,11 @@ from ppmtf_jax.data.measurement import Comparison, Interpretation, NoSettings
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.evaluation.distributions import total_variation, variation_of_counts, variation_of_samples
-from ppmtf_jax.evaluation.registry import difference_quantity, register_utility, variation_quantity
+from ppmtf_jax.evaluation.distributions import pair_counts, variation, variation_of_counts, variation_of_samples
+from ppmtf_jax.evaluation.registry import Undefined, difference_quantity, register_utility, variation_quantity
 from ppmtf_jax.streams import Stage, numpy_stream
 
+Result = TypeVar("Result")
 SEED = 0
 # Random-stream number; groups.py uses 1 and 2.
 WINDOWS = 3
@@ -89,11 +91,6 @@ class Encounters(NamedTuple):
         )
         return cls(friends, *(each.astype(np.int64) for each in strangers))
 
-    @property
-    def n_meetings(self) -> int:
-        """Number of meetings of friends."""
-        return int((self.friends.place != APART).sum())
-
     def friends_seen(self) -> np.ndarray:
         """Number of pairs of friends who are seen at each instant of a period, shape (instants of a period,)."""
         return np.bincount(self.friends.phase, minlength=self.friends.time_grid.n_instants)
@@ -102,8 +99,7 @@ class Encounters(NamedTuple):
         """Number of meetings of friends by instant of a period and place, shape (instants of a period, places)."""
         met = self.friends.place != APART
         shape = self.friends.time_grid.n_instants, len(self.friends.places)
-        cell = self.friends.phase[met].astype(np.int64) * shape[1] + self.friends.place[met]
-        return np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+        return pair_counts(self.friends.phase[met], self.friends.place[met], shape).toarray()
 
     def meetings_per_window(self) -> np.ndarray:
         """Meetings of two friends within a period in which both are seen at the same time, shape (windows,)."""
@@ -117,10 +113,9 @@ class Encounters(NamedTuple):
 
 
 class _Meetings(NamedTuple):
-    """What is compared: rates of meetings, and meetings by slot and by place."""
+    """What is compared: the rates of friends and of strangers, their ratio, and meetings by slot and by place."""
 
-    friends: float
-    strangers: float
+    rates: np.ndarray
     by_slot: np.ndarray
     by_place: np.ndarray
 
@@ -134,21 +129,22 @@ class _Meetings(NamedTuple):
             strangers_weight = _over(like.strangers_seen, strangers_seen)
         met = encounters.friends_met() * weight[:, None]
         return cls(
-            _ratio(met.sum(), weight @ seen),
-            _ratio(strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
+            _rates(
+                _ratio(met.sum(), weight @ seen),
+                _ratio(strangers_weight @ encounters.strangers_met, strangers_weight @ strangers_seen),
+            ),
             np.bincount(encounters.friends.time_grid.slot_of_instant, met.sum(axis=1)),
             met.sum(axis=0),
         )
 
-    @property
-    def lift(self) -> float:
-        """How many times as often friends meet as strangers do, in doublings."""
-        return math.log2(self.friends / self.strangers) if self.friends > 0 and self.strangers > 0 else math.nan
-
     def distances(self, test: _Meetings) -> list[float]:
-        """Differences of the rates and the lift from the test users, and the total variation of slots."""
-        differences = [getattr(self, name) - getattr(test, name) for name in ("friends", "strangers", "lift")]
-        return [*differences, variation_of_counts(self.by_slot, test.by_slot)]
+        """Differences of the rates from those of the test users, and the total variation of slots."""
+        return [*(self.rates - test.rates).tolist(), variation_of_counts(self.by_slot, test.by_slot)]
+
+
+def _rates(friends: float, strangers: float) -> np.ndarray:
+    """How often friends and strangers meet, and how many times as often friends do, in doublings."""
+    return np.array([friends, strangers, math.log2(friends / strangers) if min(friends, strangers) > 0 else math.nan])
 
 
 def _categories(places: PlaceTable) -> np.ndarray:
@@ -173,23 +169,26 @@ def _applies(comparison: Comparison) -> bool:
     return all(traces.friendships is not None and len(traces.friendships) > 0 for traces in sets)
 
 
-def _has_categories(comparison: Comparison) -> bool:
-    return _applies(comparison) and bool(_categories(comparison.test.places).any())
+def _statistics(function: Callable[[Traces], Result], comparison: Comparison) -> tuple[Result, Result]:
+    """A statistic of the friendships of the measured and of the test users."""
+    if not _applies(comparison):
+        raise Undefined
+    made, test = (comparison.statistic(function, traces) for traces in (comparison.traces, comparison.test))
+    return made, test
 
 
-def _seen(comparison: Comparison) -> tuple[Encounters, Encounters] | None:
-    """Encounters of the measured and of the test users; None where they cannot be compared."""
-    if not (_applies(comparison) and same_period(comparison.traces.time_grid, comparison.test.time_grid)):
-        return None
-    made, test = (comparison.statistic(Encounters.of, traces) for traces in (comparison.traces, comparison.test))
-    return (made, test) if made.friends.n_windows and test.friends.n_windows else None
+def _encounters(comparison: Comparison) -> tuple[Encounters, Encounters]:
+    """Encounters of the measured and of the test users."""
+    if not same_period(comparison.traces.time_grid, comparison.test.time_grid):
+        raise Undefined
+    made, test = _statistics(Encounters.of, comparison)
+    if not (made.friends.n_windows and test.friends.n_windows):
+        raise Undefined
+    return made, test
 
 
 def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
-    seen = _seen(comparison)
-    if seen is None:
-        return [math.nan] * len(MEETINGS)
-    made, test = seen
+    made, test = _encounters(comparison)
     like = None if comparison.pool_traces else test
     compared = made if like is None else made.thinned(like)
     of_pairs = variation_of_samples(compared.meetings_per_window(), test.meetings_per_window())
@@ -197,29 +196,23 @@ def _measure_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
 
 
 def _measure_places(comparison: Comparison, settings: NoSettings) -> list[float]:
-    seen = _seen(comparison)
-    if seen is None:
-        return [math.nan]
-    made, test = seen
+    made, test = _encounters(comparison)
     category = _categories(test.friends.places)
     meetings = (_Meetings.of(made, None if comparison.pool_traces else test), _Meetings.of(test))
     return [variation_of_counts(*(np.bincount(category, each.by_place) for each in meetings))]
 
 
 def _measure_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
-    if not _applies(comparison):
-        return [math.nan] * len(GRAPH)
-    made, test = (comparison.statistic(FriendGraph.of, traces) for traces in (comparison.traces, comparison.test))
+    made, test = _statistics(FriendGraph.of, comparison)
     n_users = min(made.n_users, test.n_users)
-    degrees = _padded(degrees_in_part(made, n_users), degrees_in_part(test, n_users))
-    return [total_variation(*degrees), clustering_coefficient(made) - clustering_coefficient(test)]
+    degrees = (degrees_in_part(graph, n_users) for graph in (made, test))
+    return [_degree_variation(*degrees), clustering_coefficient(made) - clustering_coefficient(test)]
 
 
-def _padded(shares: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Both as rows of the same length, shape (2, 1, degrees)."""
-    rows = np.zeros((2, 1, max(len(shares), len(other))))
-    rows[0, 0, : len(shares)], rows[1, 0, : len(other)] = shares, other
-    return rows
+def _degree_variation(shares: np.ndarray, other: np.ndarray) -> float:
+    """Total variation between shares of 0, 1, ... friends; shares of more friends than an array has are 0."""
+    length = max(len(shares), len(other))
+    return float(variation(*(np.pad(each, (0, length - len(each))) for each in (shares, other))))
 
 
 # Uniform traces, of people who are all as likely to be friends
@@ -228,10 +221,10 @@ def _padded(shares: np.ndarray, other: np.ndarray) -> np.ndarray:
 def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
     encounters, places = comparison.statistic(Encounters.of, comparison.test), comparison.test.places
     if not encounters.friends.n_windows:
-        return [math.nan] * len(MEETINGS)
+        raise Undefined
     chance = 1 / len(places)
     by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
-    everywhere = _Meetings(chance, chance, by_slot, np.ones(len(places)))
+    everywhere = _Meetings(_rates(chance, chance), by_slot, np.ones(len(places)))
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
     probability = binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
     met = np.bincount(encounters.meetings_per_window(), minlength=len(probability))
@@ -248,17 +241,14 @@ def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
     graph = comparison.statistic(FriendGraph.of, comparison.test)
     probability = friendship_probability(graph)
     shares = binom.pmf(np.arange(graph.n_users), graph.n_users - 1, probability)
-    return [
-        total_variation(*_padded(shares, degree_distribution(graph))),
-        probability - clustering_coefficient(graph),
-    ]
+    return [_degree_variation(shares, degree_distribution(graph)), probability - clustering_coefficient(graph)]
 
 
 # How to read them
 
 
 def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
-    n_meetings = comparison.statistic(Encounters.of, comparison.test).n_meetings
+    n_meetings = comparison.statistic(Encounters.of, comparison.test).meetings_per_window().sum()
     few = Interpretation(caveat=f"Test friends meet {n_meetings} times only" if n_meetings < MIN_COUNTED else "")
     return [Interpretation() if each.name == "stranger_rate" else few for each in MEETINGS]
 
@@ -349,7 +339,7 @@ register_utility(
     uniform=_uniform_places,
     per_trace_number=True,
     reading=lambda comparison, settings: _read_meetings(comparison, settings)[-1:],
-    applies=_has_categories,
+    applies=lambda comparison: _applies(comparison) and bool(_categories(comparison.test.places).any()),
 )
 register_utility(
     *GRAPH,

@@ -9,7 +9,6 @@ people check in at some hours more than at others and complete traces do not.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -22,9 +21,15 @@ from scipy import sparse
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.evaluation.distributions import pair_counts, row_shares, row_variation, row_variation_from
+from ppmtf_jax.evaluation.distributions import (
+    pair_counts,
+    row_shares,
+    row_variation,
+    row_variation_from,
+    weighted_mean,
+)
 from ppmtf_jax.evaluation.metrics.windows import read_places
-from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
 
@@ -91,9 +96,15 @@ class Groups:
         thinned to the instants at which members of the group have events.
         """
         if is_synthetic:
-            windows = windows.thinned(self.windows, self._drawn(group[windows.user]))
+            of_window = self.of_user[self.windows.user]
+            by_group = np.argsort(of_window, kind="stable")
+            wanted = group[windows.user]
+            first, after = (np.searchsorted(of_window[by_group], wanted, side=side) for side in ("left", "right"))
+            # For group -1, any window will do.
+            drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(first, np.maximum(after, first + 1))
+            windows = windows.thinned(self.windows, by_group[drawn])
         counts = _counts(windows, group, len(self.n_users), self.n_cells)
-        return self._mean(row_variation(row_shares(counts), self.shares))
+        return weighted_mean(row_variation(row_shares(counts), self.shares), self.n_users)
 
     def floor(self) -> float:
         """Distance between half of a group's users and all of them: the mean over some random halves.
@@ -109,12 +120,12 @@ class Groups:
             group = self.of_user[shuffled]
             is_first_half = rank - np.searchsorted(group, group) < self.n_users[group] // 2
             halves.append(row_variation(self._shares_of(shuffled[is_first_half]), self.shares))
-        return self._mean(np.mean(halves, axis=0))
+        return weighted_mean(np.mean(halves, axis=0), self.n_users)
 
     def alike(self) -> float:
         """Distance between each group and all training users: the value if a synthesizer makes all alike."""
         everybody = np.asarray(self.user_counts.sum(axis=0)) / self.user_counts.sum()
-        return self._mean(row_variation_from(everybody[self.shares.tocoo().coords[1]], self.shares))
+        return weighted_mean(row_variation_from(everybody[self.shares.tocoo().coords[1]], self.shares), self.n_users)
 
     def uniform(self) -> float:
         """Distance between each group and people at random places at the same hours."""
@@ -124,7 +135,7 @@ class Groups:
         at_quarter = np.bincount(group_quarter, self.shares.data)[group_quarter]
         in_cell = np.bincount(self.windows.places.grid_cell(self.n_cells), minlength=self.n_cells**2)
         in_cell = in_cell / len(self.windows.places)
-        return self._mean(row_variation_from(at_quarter * in_cell[cell], self.shares))
+        return weighted_mean(row_variation_from(at_quarter * in_cell[cell], self.shares), self.n_users)
 
     def _shares_of(self, users: np.ndarray) -> sparse.csr_array:
         """Where and when some users of each group are, shape (groups, quarters * cells)."""
@@ -132,16 +143,6 @@ class Groups:
         shape = (len(self.n_users), len(self.of_user))
         members = sparse.csr_array((np.ones(len(users)), (self.of_user[users], users)), shape=shape)
         return row_shares(members @ self.user_counts)
-
-    def _drawn(self, group: np.ndarray) -> np.ndarray:
-        """A random window of a member of each group; any window for group -1."""
-        of_window = self.of_user[self.windows.user]
-        by_group = np.argsort(of_window, kind="stable")
-        first, after = (np.searchsorted(of_window[by_group], group, side=side) for side in ("left", "right"))
-        return by_group[numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(first, np.maximum(after, first + 1))]
-
-    def _mean(self, of_group: np.ndarray) -> float:
-        return float(of_group @ self.n_users / self.n_users.sum())
 
 
 def most_visited_place(traces: Traces) -> np.ndarray:
@@ -163,27 +164,29 @@ def _counts(windows: Windows, row_of_user: np.ndarray, n_rows: int, n_cells: int
 
 
 def _groups(comparison: Comparison, settings: GroupSettings) -> Groups:
-    return comparison.statistic(Groups.of, comparison.train, settings)
+    groups = comparison.statistic(Groups.of, comparison.train, settings)
+    if not len(groups.n_users):
+        raise Undefined
+    return groups
 
 
 def _measure(comparison: Comparison, settings: GroupSettings) -> list[float]:
     groups, traces, train = _groups(comparison, settings), comparison.traces, comparison.train
     user = pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids))
-    is_known = (user >= 0).all() and not traces.of_nobody
-    if not (len(groups.n_users) and is_known and same_period(traces.time_grid, train.time_grid)):
-        return [math.nan]
+    if traces.of_nobody or (user < 0).any() or not same_period(traces.time_grid, train.time_grid):
+        raise Undefined
     windows = comparison.statistic(Windows.of, traces)
     return [groups.variation(windows, groups.of_user[user], is_synthetic=not comparison.pool_traces)]
 
 
 def _uniform(comparison: Comparison, settings: GroupSettings) -> list[float]:
-    groups = _groups(comparison, settings)
-    return [groups.uniform() if len(groups.n_users) else math.nan]
+    return [_groups(comparison, settings).uniform()]
 
 
 def _reading(comparison: Comparison, settings: GroupSettings) -> list[Interpretation]:
-    groups = _groups(comparison, settings)
-    if not len(groups.n_users):
+    try:
+        groups = _groups(comparison, settings)
+    except Undefined:
         return [Interpretation(caveat=NO_GROUP)]
     references = {"floor": groups.floor(), "all alike": groups.alike()}
     return [Interpretation(references, read_places(comparison, settings)[0].caveat)]

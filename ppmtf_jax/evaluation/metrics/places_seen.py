@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from scipy import sparse
 
@@ -14,8 +12,8 @@ from ppmtf_jax.evaluation.metrics.windows import (
     MIN_WINDOW_EVENTS,
     NO_WINDOWS,
     compared_windows,
+    distance_from_test,
     real_windows,
-    wasserstein_from_test,
 )
 from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 
@@ -59,11 +57,8 @@ def share_variation(windows: Windows, train: Windows, test: Windows) -> float:
 
 
 def _measure_shares(comparison: Comparison, settings: NoSettings) -> list[float]:
-    windows = compared_windows(comparison)
-    if windows is None:
-        return [math.nan]
     real = (real_windows(comparison, each) for each in (comparison.train, comparison.test))
-    return [share_variation(windows, *real)]
+    return [share_variation(compared_windows(comparison), *real)]
 
 
 def _read_shares(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
@@ -80,7 +75,7 @@ register_utility(
         "places",
         undefined=NO_WINDOWS,
     ),
-    measure=wasserstein_from_test(distinct_places),
+    measure=distance_from_test(distinct_places),
 )
 register_utility(
     MetricInfo(
@@ -91,7 +86,7 @@ register_utility(
         "share of events",
         undefined=NO_WINDOWS,
     ),
-    measure=wasserstein_from_test(top_place_share),
+    measure=distance_from_test(top_place_share),
 )
 register_utility(
     variation_quantity(

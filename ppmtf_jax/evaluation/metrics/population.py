@@ -9,7 +9,7 @@ import numpy as np
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.distributions import total_variation
+from ppmtf_jax.evaluation.distributions import pair_counts, total_variation
 from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
@@ -31,11 +31,9 @@ class PopulationSettings(Settings, subject="TP-TV"):
 
 def population_by_slot(traces: Traces) -> np.ndarray:
     """Distribution of the events of each slot over places, shape (slots, places); uniform for a slot without events."""
-    n_slots, n_places = traces.time_grid.n_slots, traces.n_places
-    cell = traces.slot.astype(np.int64) * n_places + traces.place
-    count = np.bincount(cell, minlength=n_slots * n_places).reshape(n_slots, n_places).astype(np.float64)
+    count = pair_counts(traces.slot, traces.place, (traces.time_grid.n_slots, traces.n_places)).toarray()
     total = count.sum(axis=1, keepdims=True)
-    return np.where(total > 0, count / np.maximum(total, 1), 1 / n_places)
+    return np.where(total > 0, count / np.maximum(total, 1), 1 / traces.n_places)
 
 
 def tp_tv(traces: Traces, test: Traces) -> float:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from operator import sub
 
 import numpy as np
 
 from ppmtf_jax.data.measurement import Comparison, MetricInfo, NoSettings
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.evaluation.metrics.windows import NO_STEPS, distance_from_test, real_windows, wasserstein_from_test
+from ppmtf_jax.evaluation.metrics.windows import NO_STEPS, distance_from_test, real_windows
 from ppmtf_jax.evaluation.registry import difference_quantity, register_utility
 
 
@@ -45,7 +46,7 @@ register_utility(
         "share of steps, -1 to 1",
         NO_STEPS,
     ),
-    measure=distance_from_test(lambda windows, test: share_of_stays(windows) - share_of_stays(test)),
+    measure=distance_from_test(share_of_stays, sub),
     uniform=_uniform_stays,
 )
 register_utility(
@@ -57,5 +58,5 @@ register_utility(
         "hours",
         undefined=NO_STEPS,
     ),
-    measure=wasserstein_from_test(move_intervals_h),
+    measure=distance_from_test(move_intervals_h),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,13 +11,13 @@ from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo
 from ppmtf_jax.data.places import PlaceTable, longitude_near
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
-from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts
-from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility
+from ppmtf_jax.evaluation.distributions import earth_movers_distance, pair_counts, row_shares
+from ppmtf_jax.evaluation.registry import LARGE_PART, Undefined, register_utility
 from ppmtf_jax.settings import Count, Settings
 
 N_BINS = 20
 NO_TEST_TRANSITIONS = "no transition in the test traces"
-_Axes = tuple[np.ndarray, np.ndarray]
+_Axes = list[np.ndarray]
 """An array for latitude and one for longitude."""
 
 
@@ -58,52 +57,44 @@ def transition_counts(traces: Traces) -> sparse.csr_array:
 def transition_matrix(traces: Traces) -> sparse.csr_array:
     """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity."""
     counts = transition_counts(traces)
-    total = counts.sum(axis=1)
-    return (
-        sparse.diags_array(1 / np.maximum(total, 1)) @ counts + sparse.diags_array((total == 0).astype(np.float64))
-    ).tocsr()
+    never_left = sparse.diags_array((counts.sum(axis=1) == 0).astype(np.float64))
+    return (row_shares(counts) + never_left).tocsr()
 
 
 def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
     """The bins of latitude and of longitude that each place is in: 0-1 matrices of shape (places, bins)."""
     south, north, west, east = settings.box or places.bounding_box()
-    return (
-        _bin_indicator(places.latitude, south, north, settings.n_bins),
-        _bin_indicator(longitude_near(places.longitude, (west + east) / 2), west, east, settings.n_bins),
-    )
+
+    def indicator(value: np.ndarray, low: float, high: float) -> np.ndarray:
+        # All places may be on one line; the greatest value belongs to the last bin.
+        width = (high - low) / settings.n_bins or 1.0
+        which = np.clip(np.floor((value - low) / width), 0, settings.n_bins - 1).astype(np.int64)
+        return np.eye(settings.n_bins)[which]
+
+    longitude = longitude_near(places.longitude, (west + east) / 2)
+    return [indicator(places.latitude, south, north), indicator(longitude, west, east)]
 
 
-def _bin_indicator(value: np.ndarray, low: float, high: float, n_bins: int) -> np.ndarray:
-    # All places may be on one line; the greatest value belongs to the last bin.
-    width = (high - low) / n_bins or 1.0
-    which = np.clip(np.floor((value - low) / width), 0, n_bins - 1).astype(np.int64)
-    return np.eye(n_bins)[which]
-
-
-def _onward(matrix: sparse.csr_array, axes: _Axes) -> _Axes:
-    """Probability of the next bin of latitude, and of longitude, from each place; each of shape (places, bins)."""
-    y, x = (np.asarray(matrix @ axis) for axis in axes)
-    return y, x
-
-
-def _measure(comparison: Comparison, settings: TransitionSettings) -> tuple[float, float]:
+def _measure(comparison: Comparison, settings: TransitionSettings) -> list[float]:
     axes = _axes(comparison.test.places, settings)
-    return _from_test(_onward(comparison.statistic(transition_matrix, comparison.traces), axes), axes, comparison)
+    matrix = comparison.statistic(transition_matrix, comparison.traces)
+    return _from_test([matrix @ axis for axis in axes], axes, comparison)
 
 
-def _uniform(comparison: Comparison, settings: TransitionSettings) -> tuple[float, float]:
+def _uniform(comparison: Comparison, settings: TransitionSettings) -> list[float]:
     axes = _axes(comparison.test.places, settings)
-    y, x = (np.tile(axis.mean(axis=0), (len(axis), 1)) for axis in axes)
-    return _from_test((y, x), axes, comparison)
+    return _from_test([np.tile(axis.mean(axis=0), (len(axis), 1)) for axis in axes], axes, comparison)
 
 
-def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> tuple[float, float]:
-    """Earth mover's distances from the test users on both axes; NaN if no test user has a transition."""
+def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> list[float]:
+    """Earth mover's distances on both axes between where people go next and where the test users do.
+
+    `onward` has the probability of each bin of the next place, from each place.
+    """
     if not comparison.statistic(Traces.has_transitions, comparison.test):
-        return math.nan, math.nan
-    expected = _onward(comparison.statistic(transition_matrix, comparison.test), axes)
-    y, x = (earth_movers_distance(*each) for each in zip(onward, expected, strict=True))
-    return y, x
+        raise Undefined
+    matrix = comparison.statistic(transition_matrix, comparison.test)
+    return [earth_movers_distance(next_bin, matrix @ axis) for next_bin, axis in zip(onward, axes, strict=True)]
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:
@@ -114,9 +105,7 @@ def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Inter
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
     caveat = f"{empty:.0%} of the places have no test step and count as stayed at, so traces that stay score well there"
-    # Where nobody moves at all, the metric is undefined and says why.
-    caveat = caveat if LARGE_PART < empty < 1 else ""
-    return [Interpretation({"never moving": value}, caveat) for value in never_moving]
+    return [Interpretation({"never moving": value}, caveat if empty > LARGE_PART else "") for value in never_moving]
 
 
 register_utility(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +24,8 @@ from ppmtf_jax.evaluation.metrics.windows import (
     distance_from_test,
     read_places,
     real_windows,
-    wasserstein_from_test,
 )
-from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Positive, Settings
 
 BIN_KM = 1.0
@@ -75,6 +73,11 @@ def jump_lengths_km(windows: Windows) -> np.ndarray:
     return np.linalg.norm(position_km[next_place] - position_km[place], axis=1)
 
 
+def jump_length_bins(windows: Windows, bin_km: float) -> np.ndarray:
+    """Number of the bin that has the length of each move, shape (moves,)."""
+    return np.floor(jump_lengths_km(windows) / bin_km).astype(np.int64)
+
+
 def radius_of_gyration_km(windows: Windows) -> np.ndarray:
     """Root mean square distance of each window's events from their centre, shape (windows,) (González et al. 2008)."""
     position_km, n_events = windows.places.position_km(), windows.events_per_window()
@@ -93,36 +96,21 @@ def step_counts(windows: Windows) -> sparse.csr_array:
 
 
 def cell_flows(windows: Windows, n_cells: int) -> np.ndarray:
-    """Cell of each move times the number of cells, plus the next cell, shape (moves,)."""
+    """Cell of each move times the number of cells, plus the next cell, which may be the same, shape (moves,)."""
     cell = windows.places.grid_cell(n_cells)
     place, next_place = moves(windows)
     return cell[place] * n_cells**2 + cell[next_place]
 
 
-def jump_variation(windows: Windows, test: Windows, *, bin_km: float = BIN_KM) -> float:
-    """Total variation between the lengths of moves, in bins; NaN where nobody moves in one of the sets."""
-    length_bin = (np.floor(jump_lengths_km(each) / bin_km) for each in (windows, test))
-    return variation_of_samples(*length_bin)
+def _row_variation(counts: sparse.csr_array, expected: sparse.csr_array) -> float:
+    """Total variation between the next places from a place, averaged over the expected steps; NaN where there is none.
 
-
-def flow_variation(windows: Windows, test: Windows, *, n_cells: int = N_CELLS) -> float:
-    """Total variation between the flows of moves from cell to cell; NaN where nobody moves in one of the sets.
-
-    A move to another place of the same cell counts too.
+    A place that nobody leaves counts as 1.
     """
-    return variation_of_samples(*(cell_flows(each, n_cells) for each in (windows, test)))
-
-
-def row_variation_of_steps(windows: Windows, test: Windows) -> float:
-    """Total variation between the next places from a place, averaged over the steps of the test users.
-
-    A place that nobody leaves in `windows` counts as 1. NaN where the test users have no step.
-    """
-    counts, expected = step_counts(windows), step_counts(test)
     return weighted_mean(row_variation(row_shares(counts), row_shares(expected)), expected.sum(axis=1))
 
 
-_measure_rows = distance_from_test(row_variation_of_steps)
+_measure_rows = distance_from_test(step_counts, _row_variation)
 
 
 def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float]:
@@ -130,7 +118,7 @@ def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float
     test, n_cells = comparison.test, settings.n_cells
     flow, count = np.unique(cell_flows(real_windows(comparison, test), n_cells), return_counts=True)
     if not len(flow):
-        return [math.nan]
+        raise Undefined
     cell, next_cell = np.divmod(flow, n_cells**2)
     n_in_cell = np.bincount(test.places.grid_cell(n_cells), minlength=n_cells**2)
     n_pairs = n_in_cell[cell] * (n_in_cell[next_cell] - (cell == next_cell))
@@ -145,9 +133,8 @@ def _uniform_rows(comparison: Comparison, settings: NoSettings) -> list[float]:
 
 def _read_rows(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     (training,) = _measure_rows(comparison, settings)
-    if not training >= SPARSE_ROWS:
-        return [Interpretation()]
-    return [Interpretation(caveat=f"The test rows are too sparse to compare: Training itself is at {training:.2f}")]
+    caveat = f"The test rows are too sparse to compare: Training itself is at {training:.2f}"
+    return [Interpretation(caveat=caveat if training >= SPARSE_ROWS else "")]
 
 
 register_utility(
@@ -157,7 +144,7 @@ register_utility(
         "Total variation between the lengths of the synthetic and of the test users' moves, in bins of {bin_km:g} km.",
         NO_MOVES,
     ),
-    measure=distance_from_test(jump_variation),
+    measure=distance_from_test(jump_length_bins, variation_of_samples),
     settings=JumpSettings,
     reading=read_places,
 )
@@ -170,7 +157,7 @@ register_utility(
         "km",
         undefined=NO_WINDOWS,
     ),
-    measure=wasserstein_from_test(radius_of_gyration_km),
+    measure=distance_from_test(radius_of_gyration_km),
     reading=read_places,
 )
 register_utility(
@@ -181,7 +168,7 @@ register_utility(
         "a grid of {n_cells} x {n_cells}.",
         NO_MOVES,
     ),
-    measure=distance_from_test(flow_variation),
+    measure=distance_from_test(cell_flows, variation_of_samples),
     uniform=_uniform_flows,
     settings=FlowSettings,
     reading=read_places,

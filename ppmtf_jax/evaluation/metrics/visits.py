@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import counts_to_shares, total_variation
-from ppmtf_jax.evaluation.registry import LARGE_PART, register_utility, variation_quantity
+from ppmtf_jax.evaluation.registry import LARGE_PART, Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 
 MIN_USER_EVENTS = 5
@@ -46,8 +45,8 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
     return histogram.reshape(traces.n_places, n_bins)
 
 
-def _from_real(released: np.ndarray, comparison: Comparison) -> float:
-    """Mean over the places that have a histogram in both real sets; NaN if there is no such place.
+def _from_real(released: np.ndarray, comparison: Comparison) -> list[float]:
+    """Mean over the places that have a histogram in both real sets.
 
     A place without a synthetic histogram counts as if all users were in the lowest bin (Murakami et al. 2021, 4.3).
     """
@@ -55,15 +54,15 @@ def _from_real(released: np.ndarray, comparison: Comparison) -> float:
     train, test = (comparison.statistic(visit_fractions, traces, n_bins) for traces in real)
     known = (train.sum(axis=1) > 0) & (test.sum(axis=1) > 0)
     if not known.any():
-        return math.nan
+        raise Undefined
     released = released[known]
     released[released.sum(axis=1) == 0, 0] = 1
-    return total_variation(counts_to_shares(released), counts_to_shares(test[known]))
+    return [total_variation(counts_to_shares(released), counts_to_shares(test[known]))]
 
 
 def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
     n_bins = settings.n_bins or comparison.n_instants
-    return [_from_real(comparison.statistic(visit_fractions, comparison.traces, n_bins), comparison)]
+    return _from_real(comparison.statistic(visit_fractions, comparison.traces, n_bins), comparison)
 
 
 def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
@@ -71,7 +70,7 @@ def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
     n_places, n_bins = comparison.test.n_places, settings.n_bins or comparison.n_instants
     fractions = np.zeros((n_places, n_bins), np.int64)
     fractions[:, -(-n_bins // n_places) - 1] = 1
-    return [_from_real(fractions, comparison)]
+    return _from_real(fractions, comparison)
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:

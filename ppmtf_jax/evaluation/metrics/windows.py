@@ -8,7 +8,6 @@ same hours and the same gaps. A step is from one instant to the next within a wi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +17,7 @@ from ppmtf_jax.data.measurement import Comparison, Interpretation
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.evaluation.distributions import wasserstein
+from ppmtf_jax.evaluation.registry import Undefined
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MIN_WINDOW_EVENTS = 2
@@ -27,44 +27,38 @@ NO_STEPS = "no two events at consecutive instants of a window in one of the sets
 NO_MOVES = "no move in one of the sets, or periods of their grids that differ"
 ONE_POINT = "All places are at one point: this says nothing"
 
-Measure = Callable[[Comparison, Any], list[float]]
-
 
 def real_windows(comparison: Comparison, traces: Traces) -> Windows:
     """The windows of real traces, as they are."""
     return comparison.statistic(_windows, traces)
 
 
-def compared_windows(comparison: Comparison) -> Windows | None:
-    """The windows to compare with the test users, synthetic ones thinned; None where there are none to compare."""
+def compared_windows(comparison: Comparison) -> Windows:
+    """The windows to compare with the test users, synthetic ones thinned; raises `Undefined` where there are none."""
+    traces, grid = comparison.traces, comparison.test.time_grid
     test = real_windows(comparison, comparison.test)
-    same_periods = all(
-        same_period(each.time_grid, comparison.test.time_grid) for each in (comparison.traces, comparison.train)
-    )
-    if not (test.n_windows and same_periods):
-        return None
-    if comparison.pool_traces:
-        windows = real_windows(comparison, comparison.traces)
-    else:
-        windows = comparison.statistic(_thinned, comparison.traces, test)
-    return windows if windows.n_windows else None
+    same_periods = all(same_period(each.time_grid, grid) for each in (traces, comparison.train))
+    if test.n_windows and same_periods:
+        pooled = comparison.pool_traces
+        windows = real_windows(comparison, traces) if pooled else comparison.statistic(_thinned, traces, test)
+        if windows.n_windows:
+            return windows
+    raise Undefined
 
 
-def distance_from_test(distance: Callable[..., float]) -> Measure:
-    """Measure `distance(windows, test_windows, **settings)`; NaN where there are no windows to compare."""
+def distance_from_test(
+    statistic: Callable[..., Any], distance: Callable[[Any, Any], float] = wasserstein
+) -> Callable[[Comparison, Any], list[float]]:
+    """Measure the distance between a statistic of the windows and that of the windows of the test users.
+
+    The settings of the metric are keyword arguments of the statistic.
+    """
 
     def measure(comparison: Comparison, settings: Any) -> list[float]:
-        windows = compared_windows(comparison)
-        if windows is None:
-            return [math.nan]
-        return [distance(windows, real_windows(comparison, comparison.test), **vars(settings))]
+        windows, test = compared_windows(comparison), real_windows(comparison, comparison.test)
+        return [distance(statistic(windows, **vars(settings)), statistic(test, **vars(settings)))]
 
     return measure
-
-
-def wasserstein_from_test(statistic: Callable[[Windows], np.ndarray]) -> Measure:
-    """Measure the Wasserstein distance between a statistic of the windows and that of the test users."""
-    return distance_from_test(lambda windows, test: wasserstein(statistic(windows), statistic(test)))
 
 
 def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:

@@ -1,8 +1,8 @@
 """Pictures of trace sets and of their measured numbers: maps, matrices, flows, distributions, clusters, curves.
 
 Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
-`save_figure`, or let `save_pictures` write them all. Functions named `draw_` fill given axes instead. Matplotlib is
-imported only when a picture is made.
+`save_figure`, or let `save_pictures` write them all. Functions named `draw_` fill given axes instead. This package
+imports Matplotlib, which takes half a second: import it only where a picture is made.
 """
 
 from ppmtf_jax.evaluation.plots.attacks import roc_curves

@@ -7,22 +7,20 @@ and has the colour of the name without the star.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.evaluation.plots.style import DIM, LINE_COLOURS, panels
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
 
 GUESS = {"color": DIM, "linewidth": 1, "linestyle": (0, (1, 2)), "label": "a guess"}
 LEAST_PERCENT = 0.01
 
 
-def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> matplotlib.figure.Figure:
+def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> Figure:
     """True against false positive rate, a line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
 
     Parameters
@@ -40,7 +38,7 @@ def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = Fal
     ['ML', 'a guess']
     """
 
-    def draw(ax: matplotlib.axes.Axes) -> None:
+    def draw(ax: Axes) -> None:
         rates = {name: (roc.false_positive_rate, roc.true_positive_rate) for name, roc in curves.items()}
         draw_roc(ax, rates, logarithmic=logarithmic)
         ax.legend(frameon=False, loc="upper left" if logarithmic else "lower right")
@@ -48,9 +46,7 @@ def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = Fal
     return panels([draw], size=(4.4, 4.6), title=title)
 
 
-def draw_roc(
-    ax: matplotlib.axes.Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, logarithmic: bool = False
-) -> matplotlib.axes.Axes:
+def draw_roc(ax: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, logarithmic: bool = False) -> Axes:
     """Draw `roc_curves` into an axis, from false and true positive rates (0 to 1, rising) of each name."""
     least = LEAST_PERCENT if logarithmic else 0.0
     for name, look in _looks(curves).items():
@@ -68,13 +64,13 @@ def draw_roc(
 
 
 def draw_auc(
-    ax: matplotlib.axes.Axes,
+    ax: Axes,
     along: np.ndarray,
     lines: Mapping[str, np.ndarray],
     *,
     label: str,
     errors: Mapping[str, np.ndarray] | None = None,
-) -> matplotlib.axes.Axes:
+) -> Axes:
     """Area under the curve against a number, such as that of deleted places, a line for each name: Figs. 11, 12, 17.
 
     `along` is what changes, numbers or names of groups, and `label` describes it. `lines` are areas from 0 to 1, NaN if

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 
 from ppmtf_jax.errors import InputError, Problem
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-
 Lines = Sequence[np.ndarray]
-LINE_DEPTH = {"LineString": 1, "MultiLineString": 2, "Polygon": 2, "MultiPolygon": 3}
+NESTING = {"LineString": 0, "MultiLineString": 1, "Polygon": 1, "MultiPolygon": 2}
+"""How deep the lines of a geometry are nested in lists."""
 COLOUR = "#9A9A9A"
 
 
@@ -59,10 +60,8 @@ def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
     return lines
 
 
-def draw_background(ax: matplotlib.axes.Axes, lines: Lines, *, above: bool) -> None:
+def draw_background(ax: Axes, lines: Lines, *, above: bool) -> None:
     """Draw thin grey lines, within what the axes show; `above` the cells of a grid, which leave nothing free."""
-    from matplotlib.collections import LineCollection
-
     if lines:
         segments = LineCollection([line[:, ::-1] for line in lines], colors=COLOUR, linewidths=0.4)
         segments.set_zorder(3 if above else 0.5)
@@ -81,15 +80,10 @@ def _lines(content: dict[str, Any]) -> Iterator[Any]:
     elif kind == "GeometryCollection":
         for geometry in content["geometries"]:
             yield from _lines(geometry)
-    elif kind in LINE_DEPTH:
-        yield from _flat(content["coordinates"], LINE_DEPTH[kind] - 1)
+    elif kind in NESTING:
+        lines: Iterable[Any] = [content["coordinates"]]
+        for _ in range(NESTING[kind]):
+            lines = chain.from_iterable(lines)
+        yield from lines
     elif kind not in ("Point", "MultiPoint"):
         raise ValueError(f"type {kind!r}")
-
-
-def _flat(nested: list[Any], depth: int) -> Iterator[Any]:
-    if depth == 0:
-        yield nested
-        return
-    for each in nested:
-        yield from _flat(each, depth - 1)

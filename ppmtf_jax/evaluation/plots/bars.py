@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import cycle
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from ppmtf_jax.evaluation.plots.style import (
     DIM,
@@ -23,16 +25,12 @@ from ppmtf_jax.evaluation.plots.style import (
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Evaluation, Row
 from ppmtf_jax.evaluation.tables import references_text
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
 N_COLUMNS = 4
 LABEL_LENGTH, LINE_LENGTH = 30, 145
 """Characters that fit beside a panel, and in a line below all panels."""
 
 
-def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
+def utility_bars(evaluation: Evaluation) -> Figure:
     """Each number of utility of an evaluation for the synthetic traces, beside the training data and uniform traces.
 
     Undefined numbers are marked as such. References on these data are dashed lines. Metrics that say little on these
@@ -50,15 +48,13 @@ def utility_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
     return _bars(evaluation, "utility")
 
 
-def privacy_bars(evaluation: Evaluation) -> matplotlib.figure.Figure:
+def privacy_bars(evaluation: Evaluation) -> Figure:
     """The same for the numbers of privacy; above a line "alarms above" a number is poor."""
     return _bars(evaluation, "privacy")
 
 
 @styled
-def _bars(evaluation: Evaluation, kind: str) -> matplotlib.figure.Figure:
-    from matplotlib.patches import Patch
-
+def _bars(evaluation: Evaluation, kind: str) -> Figure:
     of_kind = Evaluation(evaluation.table[evaluation.table["kind"] == kind])
     own = cycle(SYNTHETIC_COLOURS)
     real = {TRAINING: ("training data", REAL_COLOUR), UNIFORM: ("uniform", UNIFORM_COLOUR)}
@@ -76,27 +72,16 @@ def _bars(evaluation: Evaluation, kind: str) -> matplotlib.figure.Figure:
     return figure
 
 
-def _draw_panel(ax: matplotlib.axes.Axes, row: Row, colours: Sequence[str]) -> None:
-    quantity, references = row.quantity, row.reading.held_against()
-    _draw_bars(ax, row.values, colours, references.values(), pale=bool(row.reading.caveat))
-    for value in references.values():
-        ax.axhline(value, color=DIM, lw=0.8, ls="--")
-    ax.set_title(f"{row.title}\n{quantity.better} is better")
-    ax.set_ylabel("\n".join(wrap(quantity.unit, LABEL_LENGTH)))
-    below = [f"good: {quantity.good_value}"] + ([f"dashed: {references_text(row.reading)}"] if references else [])
-    ax.set_xlabel("\n".join(line for text in below for line in wrap(text, LABEL_LENGTH)), fontsize=8, color=DIM)
-
-
-def _draw_bars(
-    ax: matplotlib.axes.Axes, values: Sequence[float], colours: Sequence[str], shown: Collection[float], *, pale: bool
-) -> None:
-    """A bar with its number for each value, "n/a" for an undefined one, on an axis that also shows other values."""
-    finite = [value for value in values if np.isfinite(value)]
-    low, high = min([0.0, *finite, *shown]), max([0.0, *finite, *shown])
+def _draw_panel(ax: Axes, row: Row, colours: Sequence[str]) -> None:
+    """A bar with its number for each value, "n/a" for an undefined one, and dashed lines at the references."""
+    quantity, references, pale = row.quantity, row.reading.held_against(), bool(row.reading.caveat)
+    finite = [value for value in row.values if np.isfinite(value)]
+    shown = [0.0, *finite, *references.values()]
+    low, high = min(shown), max(shown)
     if low == high:
         high = 1.0
     gap = 0.02 * (high - low)
-    for position, (value, colour) in enumerate(zip(values, colours, strict=True)):
+    for position, (value, colour) in enumerate(zip(row.values, colours, strict=True)):
         known = np.isfinite(value)
         if known:
             ax.bar(position, value, color=colour, width=0.75, alpha=0.35 if pale else None)
@@ -106,8 +91,13 @@ def _draw_bars(
         end, side = (end - gap, "top") if end < 0 else (end + gap, "bottom")
         ax.text(position, end, text, ha="center", va=side, fontsize=7, color=DIM if pale else shade)
     room = 0.2 * (high - low)
-    ax.set(xticks=[], xlim=(-0.6, len(values) - 0.4), ylim=(low - room * (low < 0), high + room))
+    ax.set(xticks=[], xlim=(-0.6, len(row.values) - 0.4), ylim=(low - room * (low < 0), high + room))
     ax.axhline(0, color="black", lw=0.8)
     ax.locator_params(axis="y", nbins=4)
     if not finite:
         ax.set_yticks([])
+    for value in references.values():
+        ax.axhline(value, color=DIM, lw=0.8, ls="--")
+    below = [f"good: {quantity.good_value}"] + ([f"dashed: {references_text(row.reading)}"] if references else [])
+    ax.set(title=f"{row.title}\n{quantity.better} is better", ylabel="\n".join(wrap(quantity.unit, LABEL_LENGTH)))
+    ax.set_xlabel("\n".join(line for text in below for line in wrap(text, LABEL_LENGTH)), fontsize=8, color=DIM)

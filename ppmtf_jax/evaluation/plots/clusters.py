@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.traces import Traces
@@ -13,10 +15,6 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation.distributions import counts_to_shares, variation
 from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, round_ticks, share_scale
 from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, label_slots, styled
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
 
 TOP_USER_SHARE = 0.1
 
@@ -32,9 +30,7 @@ class Factors(Protocol):
 
 
 @styled
-def user_clusters(
-    factors: Factors, synthetic: Traces, train: Traces, *, n_clusters: int = 3
-) -> matplotlib.figure.Figure:
+def user_clusters(factors: Factors, synthetic: Traces, train: Traces, *, n_clusters: int = 3) -> Figure:
     """The most distinct user clusters that the factors found, as Figs. 8 and 12 of Murakami et al. 2021.
 
     A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster
@@ -51,30 +47,28 @@ def user_clusters(
     InputError
         The shapes of the factors do not fit `train`.
     """
-    from matplotlib.figure import Figure
-
     check_comparable(training=train, synthetic=synthetic)
     user, place, slot = oriented_factors(factors.user, factors.place, factors.slot, train)
     members = [top_users(column) for column in user.T]
     strength = cluster_strength(members, train)
     chosen = np.argsort(-strength, kind="stable")[:n_clusters]
     maps = []
-    for cluster in chosen:
-        top = members[cluster]
+    for top in (members[cluster] for cluster in chosen):
         again = np.flatnonzero(np.isin(synthetic.user_ids, train.user_ids[top]))
-        maps.append((len(top), 100 * population_of(train, top), 100 * population_of(synthetic, again)))
-    scale = share_scale(np.array([pair for _, *pair in maps]))
+        maps.append([100 * population_of(train, top), 100 * population_of(synthetic, again)])
+    scale = share_scale(np.array(maps))
     factor_scale = share_scale(place[:, chosen].T)
 
     width, height = panel_inches(train.places, 2.2)
     figure = Figure(figsize=(3 * width + 3.6, height * len(chosen) + 1.3), layout="constrained")
     axes = figure.subplots(len(chosen), 4, squeeze=False, width_ratios=[1, 1, 1, 0.9])
-    for row, (cluster, (n_top, training, synthesized)) in enumerate(zip(chosen, maps, strict=True)):
-        population = draw_map(axes[row, 0], train.places, training, scale)
-        draw_map(axes[row, 1], train.places, synthesized, scale)
-        loading = draw_map(axes[row, 2], train.places, place[:, cluster], factor_scale)
-        draw_slot_factor(axes[row, 3], slot[:, cluster], train.time_grid.slot_labels())
-        axes[row, 0].set_ylabel(f"cluster {cluster + 1}, {n_top} users\n{strength[cluster]:.2f} from everybody (TV)")
+    for row, cluster, (training, synthesized) in zip(axes, chosen, maps, strict=True):
+        population = draw_map(row[0], train.places, training, scale)
+        draw_map(row[1], train.places, synthesized, scale)
+        loading = draw_map(row[2], train.places, place[:, cluster], factor_scale)
+        draw_slot_factor(row[3], slot[:, cluster], train.time_grid.slot_labels())
+        name = f"cluster {cluster + 1}, {len(members[cluster])} users"
+        row[0].set_ylabel(f"{name}\n{strength[cluster]:.2f} from everybody (TV)")
     for ax, title in zip(axes[0], ("training events", "synthetic events", "place factor", "slot factor"), strict=True):
         ax.set_title(title)
     axes[-1, 3].set_xlabel("time of day")
@@ -101,8 +95,7 @@ def oriented_factors(user: Any, place: Any, slot: Any, train: Traces) -> tuple[n
     if found != expected:
         sizes = "factors of {} users, {} places, {} slots, as the training traces have"
         raise InputError("user clusters", [Problem(sizes.format(*expected), "{}, {}, {}".format(*found))])
-    place_sign = np.where(place.sum(axis=0) < 0, -1.0, 1.0)
-    slot_sign = np.where(slot.sum(axis=0) < 0, -1.0, 1.0)
+    place_sign, slot_sign = (np.where(part.sum(axis=0) < 0, -1.0, 1.0) for part in (place, slot))
 
     def unit(columns: np.ndarray) -> np.ndarray:
         norm = np.sqrt((columns**2).sum(axis=0))
@@ -119,18 +112,18 @@ def top_users(loading: np.ndarray) -> np.ndarray:
 
 def cluster_strength(members: Sequence[np.ndarray], train: Traces) -> np.ndarray:
     """Total variation between the population of the users of each cluster and that of all users, shape (clusters,)."""
-    everybody = population_of(train, np.arange(train.n_users))
+    everybody = population_of(train)
     return np.array([variation(population_of(train, users), everybody) if len(users) else 0.0 for users in members])
 
 
-def population_of(traces: Traces, users: np.ndarray) -> np.ndarray:
-    """Share of the events of some users at each place, shape (places,); NaN where they have no event."""
+def population_of(traces: Traces, users: np.ndarray | slice = slice(None)) -> np.ndarray:
+    """Share of the events of some or all users at each place, shape (places,); NaN where they have no event."""
     chosen = np.zeros(traces.n_users, bool)
     chosen[users] = True
     return counts_to_shares(np.bincount(traces.place[chosen[traces.user]], minlength=traces.n_places))
 
 
-def draw_slot_factor(ax: matplotlib.axes.Axes, values: np.ndarray, labels: Sequence[str], n_labels: int = 5) -> None:
+def draw_slot_factor(ax: Axes, values: np.ndarray, labels: Sequence[str], n_labels: int = 5) -> None:
     """A bar for each slot."""
     ax.bar(np.arange(len(values)), values, color=LINE_COLOURS[0], width=0.85)
     label_slots(ax, labels, n_labels)

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation.metrics.trips import BIN_KM, JumpSettings, jump_lengths_km
+from ppmtf_jax.evaluation.metrics.trips import BIN_KM, JumpSettings, jump_length_bins
 from ppmtf_jax.evaluation.metrics.visits import visit_fractions
 from ppmtf_jax.evaluation.plots.style import (
     DIM,
@@ -26,14 +28,10 @@ from ppmtf_jax.evaluation.plots.style import (
     coloured,
     panels,
 )
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
 N_KINDS = 4
-REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
-"""Names of the trace sets in a report: real are the test users, whom no synthesizer saw."""
+
 LOOKS: dict[str, dict[str, Any]] = {
     REAL: {"color": "#333333", "linestyle": (0, (1, 1)), "linewidth": 2.2, "label": "real, test users"},
     TRAINING: {"color": REAL_COLOUR, "linestyle": "--", "linewidth": 1.4, "label": "real, training users"},
@@ -43,7 +41,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 """Lines of the trace sets of a report, which differ in dashes and widths as well as in colour."""
 
 
-def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
+def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> Figure:
     """Share of the traces that pass the privacy test against k, a line for each name: Fig. 16 of Murakami et al. 2021.
 
     Parameters
@@ -58,7 +56,7 @@ def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figu
     1
     """
 
-    def draw(ax: matplotlib.axes.Axes) -> None:
+    def draw(ax: Axes) -> None:
         for name, rates, colour in coloured(curves):
             ax.plot(np.arange(1, len(rates) + 1), 100 * rates, color=colour, label=name)
         ax.set(xlabel="k, users for whom a trace must be as plausible", ylabel="traces that pass, percent")
@@ -69,7 +67,7 @@ def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> matplotlib.figure.Figu
     return panels([draw], size=(5.4, 3.2), title="Pass rate of the plausible-deniability test")
 
 
-def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) -> matplotlib.figure.Figure:
+def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) -> Figure:
     """Share of the moves of trace sets in each bin of lengths, a curve for each set.
 
     A move is a step to another place from one instant to the next; stays do not count. Jump-TV compares the same
@@ -97,12 +95,10 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
     """
     JumpSettings(bin_km)
     check_sets(sets, "jump lengths")
-    length_bins = {
-        name: np.floor(jump_lengths_km(Windows.of(traces)) / bin_km).astype(np.int64) for name, traces in sets.items()
-    }
+    length_bins = {name: jump_length_bins(Windows.of(traces), bin_km) for name, traces in sets.items()}
     n_bins = 1 + max((each.max() for each in length_bins.values() if len(each)), default=0)
 
-    def draw(ax: matplotlib.axes.Axes) -> None:
+    def draw(ax: Axes) -> None:
         middle_km = (np.arange(n_bins) + 0.5) * bin_km
         for name, bins, colour in coloured(length_bins):
             percent = 100 * np.bincount(bins, minlength=n_bins) / max(1, len(bins))
@@ -117,9 +113,7 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
     return panels([draw], size=(6.4, 3.6), title="Lengths of the moves")
 
 
-def visit_fraction_panels(
-    sets: Mapping[str, Traces], *, kinds: tuple[str, ...] | None = None
-) -> matplotlib.figure.Figure:
+def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] | None = None) -> Figure:
     """Shares of their time that people spend at a kind of place: a panel for each category, a line for each set.
 
     A line shows the share of users in each bin, among those who count for VF-TV: users with at least 5 events who are
@@ -167,7 +161,7 @@ def visit_fraction_panels(
         by_kind = replace(traces, places=kinds_as_places, place=kind_of_place[traces.place].astype(np.int32))
         counts[name] = visit_fractions(by_kind, n_bins)
 
-    def draw(ax: matplotlib.axes.Axes, kind: int) -> None:
+    def draw(ax: Axes, kind: int) -> None:
         for name, each, colour in coloured(counts):
             users, edges = each[kind], np.linspace(0, 1, n_bins + 1)
             ax.stairs(100 * users / max(1, users.sum()), edges, baseline=None, color=colour, lw=1.5, label=name)
@@ -177,7 +171,7 @@ def visit_fraction_panels(
     return panels([partial(draw, kind=kind) for kind in shown], size=(3.4, 2.5), room=(0.0, 0.5), legend=UPPER)
 
 
-def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
+def trace_plots(trace: Mapping[str, np.ndarray]) -> Figure:
     """Chains of a sampler, sweep by sweep: a panel for each quantity, a line for each chain.
 
     The second half of the sweeps, from which convergence is judged, has a grey ground. The panel is scaled to the
@@ -196,7 +190,7 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     """
     n_columns = min(3, len(trace))
 
-    def draw(ax: matplotlib.axes.Axes, number: int, title: str, chains: np.ndarray) -> None:
+    def draw(ax: Axes, number: int, title: str, chains: np.ndarray) -> None:
         n_sweeps = chains.shape[1]
         ax.axvspan(n_sweeps // 2 + 0.5, n_sweeps + 0.5, color=NOTHING, linewidth=0, zorder=0)
         for name, values, colour in coloured({f"chain {chain + 1}": each for chain, each in enumerate(chains)}):
@@ -217,13 +211,13 @@ def trace_plots(trace: Mapping[str, np.ndarray]) -> matplotlib.figure.Figure:
     )
 
 
-def draw_lines(ax: matplotlib.axes.Axes, x: np.ndarray, lines: Mapping[str, np.ndarray], **options: Any) -> None:
+def draw_lines(ax: Axes, x: np.ndarray, lines: Mapping[str, np.ndarray], **options: Any) -> None:
     """A line for each trace set of a report."""
     for name, values in lines.items():
         ax.plot(x, values, **LOOKS[name], **options)
 
 
-def draw_cumulative(ax: matplotlib.axes.Axes, samples: Mapping[str, np.ndarray], *, label: str) -> None:
+def draw_cumulative(ax: Axes, samples: Mapping[str, np.ndarray], *, label: str) -> None:
     """The cumulative distribution of a sample of each trace set of a report, in percent."""
     finite = {name: np.sort(values[np.isfinite(values)]) for name, values in samples.items()}
     last = max((np.quantile(each, 0.99) for each in finite.values() if len(each)), default=1.0)

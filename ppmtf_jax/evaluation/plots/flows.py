@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyArrowPatch
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
@@ -15,10 +19,6 @@ from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.metrics.trips import N_CELLS, FlowSettings, cell_flows
 from ppmtf_jax.evaluation.plots.maps import draw_scale_bar, map_frame, panel_inches
 from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, LOWER, check_sets, panels
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
 
 N_FLOWS = 30
 N_COLUMNS = 4
@@ -34,9 +34,7 @@ class Flows(NamedTuple):
     share: np.ndarray
 
 
-def flow_maps(
-    sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: int = N_FLOWS
-) -> matplotlib.figure.Figure:
+def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: int = N_FLOWS) -> Figure:
     """From where to where people move: a panel for each trace set, with its largest flows as arrows, one scale.
 
     A flow is the moves from one cell of a grid to another; a move is a step to another place from one instant to the
@@ -65,18 +63,18 @@ def flow_maps(
     >>> [ax.get_title().partition(":")[0] for ax in figure.axes]
     ['training', 'test']
     """
-    from matplotlib.lines import Line2D
-
     FlowSettings(n_cells)
     check_sets(sets, "flow maps", *([Problem("n_flows of at least one", repr(n_flows))] if n_flows < 1 else []))
     places = next(iter(sets.values())).places
     flows = {name: flows_between_cells(traces, n_cells) for name, traces in sets.items()}
     largest = max((each.share[0] for each in flows.values() if len(each.share)), default=1.0)
 
-    def draw(ax: matplotlib.axes.Axes, name: str) -> None:
+    def draw(ax: Axes, name: str) -> None:
         shown = Flows(*(values[:n_flows] for values in flows[name]))
         _draw_flows(ax, places, shown, n_cells, WIDEST / largest)
-        ax.set_title(f"{name}: {_told(shown)}")
+        n, percent = len(shown.share), 100 * shown.share.sum()
+        told = f"{n} flow{'s' * (n > 1)}, {percent:.0f} % of the moves" if n else "no move between cells"
+        ax.set_title(f"{name}: {told}")
         if name == next(iter(sets)):
             draw_scale_bar(ax, places)
 
@@ -104,29 +102,18 @@ def flows_between_cells(traces: Traces, n_cells: int) -> Flows:
     return Flows(first[order], then[order], count[order] / max(1, count.sum()))
 
 
-def _told(flows: Flows) -> str:
-    n = len(flows.share)
-    return f"{n} flow{'s' * (n > 1)}, {100 * flows.share.sum():.0f} % of the moves" if n else "no move between cells"
-
-
-def _draw_flows(ax: matplotlib.axes.Axes, places: PlaceTable, flows: Flows, n_cells: int, scale: float) -> None:
+def _draw_flows(ax: Axes, places: PlaceTable, flows: Flows, n_cells: int, scale: float) -> None:
     """Arrows between the centres of the places of a cell; `scale` is points for a share of 1."""
-    from matplotlib.patches import FancyArrowPatch
-
     map_frame(ax, places)
     longitude = places.unbroken_longitude()
     ax.scatter(longitude, places.latitude, s=4 * min(1.0, 100 / len(places)) ** 0.5, color="#C8C8C8", lw=0)
     cell = places.grid_cell(n_cells)
     n_in_cell = np.maximum(1, np.bincount(cell, minlength=n_cells**2))
-    middle = [np.bincount(cell, at, minlength=n_cells**2) / n_in_cell for at in (longitude, places.latitude)]
-    middle = np.column_stack(middle)
+    x, y = (np.bincount(cell, at, minlength=n_cells**2) / n_in_cell for at in (longitude, places.latitude))
     # The largest first, so that they do not hide the others.
     for first, then, share in zip(*flows, strict=True):
         width = scale * share
         head = f"simple,head_length={3 + width},head_width={3 + 1.4 * width},tail_width={width}"
-        ax.add_patch(
-            FancyArrowPatch(
-                middle[first], middle[then], arrowstyle=head, connectionstyle="arc3,rad=0.15", shrinkA=1, shrinkB=1,
-                color=LINE_COLOURS[0], alpha=0.65, linewidth=0,
-            )
-        )  # fmt: skip
+        look = {"arrowstyle": head, "connectionstyle": "arc3,rad=0.15", "shrinkA": 1, "shrinkB": 1, "linewidth": 0}
+        ends = (x[first], y[first]), (x[then], y[then])
+        ax.add_patch(FancyArrowPatch(*ends, color=LINE_COLOURS[0], alpha=0.65, **look))

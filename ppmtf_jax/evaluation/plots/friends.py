@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
@@ -16,10 +18,6 @@ from ppmtf_jax.evaluation.distributions import counts_to_shares
 from ppmtf_jax.evaluation.metrics.friends import Encounters
 from ppmtf_jax.evaluation.plots.style import UPPER, Draw, check_sets, coloured, panels
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
 Distributions = Mapping[str, np.ndarray]
 """An array of shares for each name."""
 
@@ -27,7 +25,7 @@ LEAST_PERCENT = 0.05
 """Smaller shares are not drawn: on a logarithmic axis they would take most of the room."""
 
 
-def friend_panels(sets: Mapping[str, Traces]) -> matplotlib.figure.Figure:
+def friend_panels(sets: Mapping[str, Traces]) -> Figure:
     """When, where and how often friends meet, and how many friends people have: a panel each, a colour a trace set.
 
     Meetings are counted as they stand in the sets. For people who are seen at some hours only, meetings at other hours
@@ -56,22 +54,21 @@ def friend_panels(sets: Mapping[str, Traces]) -> matplotlib.figure.Figure:
     check_sets(sets, "friends who meet")
     graphs = {name: FriendGraph.of(traces) for name, traces in sets.items()}
     counts = {name: find_colocations(traces, graphs[name]).counts() for name, traces in sets.items()}
-    n_users = min(graph.n_users for graph in graphs.values())
-    of_pairs = {name: Encounters.of(traces).meetings_per_window() for name, traces in sets.items()}
-
     hours = {name: meetings_by_hour(counts[name], traces.time_grid) for name, traces in sets.items()}
     draws: list[Draw] = [partial(draw_meeting_hours, shares=hours)]
     has_categories = all(traces.places.category is not None for traces in sets.values())
     if has_categories:
         categories = {name: meetings_by_category(counts[name], traces.places) for name, traces in sets.items()}
         draws.append(partial(draw_meeting_categories, shares=categories))
-    pairs = {name: counts_to_shares(np.bincount(each)) for name, each in of_pairs.items()}
+    per_window = {name: Encounters.of(traces).meetings_per_window() for name, traces in sets.items()}
+    pairs = {name: counts_to_shares(np.bincount(each)) for name, each in per_window.items()}
+    n_users = min(graph.n_users for graph in graphs.values())
     friends = {name: degrees_in_part(graph, n_users) for name, graph in graphs.items()}
     draws += [partial(draw_pair_meetings, shares=pairs), partial(draw_friend_numbers, shares=friends)]
     return panels(draws, size=(4.6, 3.0), n_columns=2 if has_categories else 3, room=(0.0, 0.5), legend=UPPER)
 
 
-def draw_meeting_hours(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
+def draw_meeting_hours(ax: Axes, shares: Distributions) -> None:
     """At which hour of the day friends meet: a line of steps for each set, from shares of the meetings by hour."""
     for name, each, colour in coloured(shares):
         ax.stairs(100 * each, np.arange(25), baseline=None, color=colour, lw=1.5, label=name)
@@ -80,7 +77,7 @@ def draw_meeting_hours(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
     ax.set_title("When friends meet")
 
 
-def draw_meeting_categories(ax: matplotlib.axes.Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
+def draw_meeting_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
     """At what kind of place friends meet: bars for each category, the most frequent of the first set on top."""
     first = next(iter(shares.values()))
     categories = sorted(first, key=lambda category: (-np.nan_to_num(first[category]), category))
@@ -95,14 +92,14 @@ def draw_meeting_categories(ax: matplotlib.axes.Axes, shares: Mapping[str, Mappi
     ax.set_title("At what kind of place")
 
 
-def draw_pair_meetings(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
+def draw_pair_meetings(ax: Axes, shares: Distributions) -> None:
     """Pairs of friends who meet at least 1, 2, ... times, from shares of the pairs who meet 0, 1, ... times."""
     _draw_at_least(ax, shares)
     ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent", ylim=(0, 104))
     ax.set_title("How often two friends meet")
 
 
-def draw_friend_numbers(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
+def draw_friend_numbers(ax: Axes, shares: Distributions) -> None:
     """Users who have at least 1, 2, ... friends, from shares of the users who have 0, 1, ... friends."""
     _draw_at_least(ax, shares)
     ax.set(xlabel="friends, at least", ylabel="users, percent", yscale="log", ylim=(None, 110))
@@ -110,9 +107,7 @@ def draw_friend_numbers(ax: matplotlib.axes.Axes, shares: Distributions) -> None
     ax.set_title("How many friends people have")
 
 
-def _draw_at_least(ax: matplotlib.axes.Axes, shares: Distributions) -> None:
-    from matplotlib.ticker import MaxNLocator
-
+def _draw_at_least(ax: Axes, shares: Distributions) -> None:
     for name, each, colour in coloured(shares):
         percent = 100 * np.cumsum(each[::-1])[::-1][1:]
         shown = percent >= LEAST_PERCENT

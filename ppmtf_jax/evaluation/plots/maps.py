@@ -7,9 +7,13 @@ is its share of the events of one slot.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize, PowerNorm
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.places import PlaceTable, longitude_near
@@ -19,10 +23,7 @@ from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.plots.background import Lines, draw_background
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.colors
-    import matplotlib.figure
+N_SLOTS = 4
 
 
 @styled
@@ -33,7 +34,7 @@ def population_maps(
     *,
     slots: Sequence[int] | None = None,
     background: Lines = (),
-) -> matplotlib.figure.Figure:
+) -> Figure:
     """Where people are over the day: a column for each slot, a row for each trace set, one colour scale.
 
     Parameters
@@ -58,8 +59,6 @@ def population_maps(
     >>> [ax.get_title() for ax in figure.axes[:2]]
     ['from 02:00', 'from 12:00']
     """
-    from matplotlib.figure import Figure
-
     real = {"training": train} if test is None else {"training": train, "test": test}
     sets = {"synthetic": synthetic} if isinstance(synthetic, Traces) else synthetic
     taken = [name for name in sets if name in real]
@@ -67,10 +66,15 @@ def population_maps(
         raise InputError("synthetic traces", [Problem(f"names other than {', '.join(real)}", ", ".join(taken))])
     shown = {**real, **sets}
     check_comparable(**shown)
-    if slots is None:
-        slots = _spread(train.time_grid.n_slots, 4)
     labels = train.time_grid.slot_labels()
-    percent = {name: _seen_population(traces)[list(slots)] for name, traces in shown.items()}
+    if slots is None:
+        n_shown = min(len(labels), N_SLOTS)
+        slots = [int((number + 0.5) * len(labels) / n_shown) for number in range(n_shown)]
+    percent = {}
+    for name, traces in shown.items():
+        # A slot without events stays empty. Metrics assume it uniform.
+        n_events = np.bincount(traces.slot, minlength=len(labels))
+        percent[name] = np.where(n_events[:, None] > 0, 100 * population_by_slot(traces), np.nan)[list(slots)]
     scale = share_scale(np.concatenate(list(percent.values())))
 
     width, height = panel_inches(train.places, 2.1)
@@ -91,15 +95,13 @@ def population_maps(
 
 
 def draw_map(
-    ax: matplotlib.axes.Axes,
+    ax: Axes,
     places: PlaceTable,
     values: np.ndarray,
-    scale: matplotlib.colors.Normalize,
+    scale: Normalize,
     background: Lines = (),
 ) -> Any:
     """Values of places as coloured cells of a grid or, for other places, as dots that grow with the values."""
-    from matplotlib import colormaps
-
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
     grid = grid_of_places(places)
@@ -126,10 +128,8 @@ def draw_map(
     )  # fmt: skip
 
 
-def share_scale(values: np.ndarray) -> matplotlib.colors.Normalize:
+def share_scale(values: np.ndarray) -> Normalize:
     """From 0 to the largest value; the square root keeps small shares visible beside the largest."""
-    from matplotlib.colors import PowerNorm
-
     finite = values[np.isfinite(values)]
     largest = float(finite.max()) if len(finite) else 0.0
     return PowerNorm(0.5, 0.0, largest if largest > 0 else 1.0, clip=True)
@@ -163,7 +163,7 @@ def grid_of_places(places: PlaceTable) -> tuple[tuple[np.ndarray, np.ndarray], t
     return (rows, row), (columns, column)
 
 
-def draw_scale_bar(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
+def draw_scale_bar(ax: Axes, places: PlaceTable) -> None:
     """A bar of a round length, about a third of the width, below the map."""
     south, north, west, east = places.bounding_box()
     km_per_degree = 111.2 * np.cos(np.radians((south + north) / 2))
@@ -179,19 +179,7 @@ def draw_scale_bar(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
     ax.text(share + 0.03, -0.05, name, transform=ax.transAxes, va="center", fontsize=8)
 
 
-def _seen_population(traces: Traces) -> np.ndarray:
-    """Population in percent, shape (slots, places); NaN for a slot without events, where metrics assume uniform."""
-    n_events = np.bincount(traces.slot, minlength=traces.time_grid.n_slots)
-    return np.where(n_events[:, None] > 0, 100 * population_by_slot(traces), np.nan)
-
-
-def _spread(n: int, at_most: int) -> list[int]:
-    """Up to `at_most` of the numbers 0 to n - 1, evenly spread, each in the middle of its stretch."""
-    n_shown = min(n, at_most)
-    return [int((i + 0.5) * n / n_shown) for i in range(n_shown)]
-
-
-def map_frame(ax: matplotlib.axes.Axes, places: PlaceTable) -> None:
+def map_frame(ax: Axes, places: PlaceTable) -> None:
     """Let axes show the bounding box of the places with a margin, north up, without ticks."""
     south, north, west, east = places.bounding_box()
     shrink = np.cos(np.radians((south + north) / 2))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import check_comparable
 from ppmtf_jax.data.places import PlaceTable
@@ -14,16 +18,12 @@ from ppmtf_jax.evaluation.distributions import counts_to_shares
 from ppmtf_jax.evaluation.metrics.transitions import transition_counts
 from ppmtf_jax.evaluation.plots.style import MAP_COLOURS, NOTHING, styled
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
 MAX_MATRIX_GROUPS = 100
 MAX_NAMED_CATEGORIES = 15
 
 
 @styled
-def transition_matrices(synthetic: Traces, train: Traces) -> matplotlib.figure.Figure:
+def transition_matrices(synthetic: Traces, train: Traces) -> Figure:
     """Pooled transition probabilities of the training and the synthetic traces, side by side, logarithmic colours.
 
     Places are ordered by category, within it from west to east; where there are no or too many categories, from west
@@ -36,10 +36,6 @@ def transition_matrices(synthetic: Traces, train: Traces) -> matplotlib.figure.F
     >>> len(transition_matrices(test, train).axes)
     3
     """
-    from matplotlib import colormaps
-    from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
-
     check_comparable(training=train, synthetic=synthetic)
     groups = neighbour_groups(train.places)
     shown = {"training": train, "synthetic": synthetic}
@@ -116,18 +112,14 @@ def moved_apart(positions: np.ndarray, gap: float, last: float) -> np.ndarray:
 
 def _usable_categories(places: PlaceTable) -> tuple[np.ndarray, list[str]]:
     """Number of the category of each place, in the order in which they appear; no names where they say nothing."""
-    none: tuple[np.ndarray, list[str]] = (np.zeros(len(places), np.int64), [])
-    if places.category is None:
-        return none
-    labels, first, category = np.unique(places.category.astype(str), return_index=True, return_inverse=True)
-    if not 2 <= len(labels) <= MAX_NAMED_CATEGORIES:
-        return none
-    rank = np.empty(len(labels), np.int64)
-    rank[np.argsort(first)] = np.arange(len(labels))
-    return rank[category], [str(label) for label in labels[np.argsort(first)]]
+    if places.category is not None:
+        category, labels = pd.factorize(places.category.astype(str))
+        if 2 <= len(labels) <= MAX_NAMED_CATEGORIES:
+            return category, labels.tolist()
+    return np.zeros(len(places), np.int64), []
 
 
-def _label_groups(ax: matplotlib.axes.Axes, groups: NeighbourGroups) -> None:
+def _label_groups(ax: Axes, groups: NeighbourGroups) -> None:
     n = len(groups.category_of_group)
     if not groups.categories:
         ax.set_yticks([0, n - 1], ["west", "east"])

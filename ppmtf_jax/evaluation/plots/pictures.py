@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
@@ -16,9 +19,6 @@ from ppmtf_jax.evaluation.plots.matrices import transition_matrices
 from ppmtf_jax.evaluation.plots.style import DPI
 from ppmtf_jax.evaluation.results import Evaluation
 from ppmtf_jax.runtime.files import atomic_file
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 MAKER = "ppmtf_jax"
 
@@ -81,7 +81,7 @@ def save_pictures(
     return paths
 
 
-def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) -> None:
+def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     """Write a picture in the format of its name: complete or not at all, and only its owner may read it.
 
     The same content gives the same bytes.
@@ -91,8 +91,6 @@ def save_figure(figure: matplotlib.figure.Figure, path: str | os.PathLike[str]) 
     InputError
         The name ends in no known format, or the file cannot be written.
     """
-    import matplotlib
-
     suffix = check_picture_name(path)
     # Ids within an SVG are hashes of what they stand for and of this, else of something random.
     with atomic_file(path) as partial, matplotlib.rc_context({"svg.hashsalt": MAKER}):

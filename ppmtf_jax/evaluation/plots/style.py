@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
 from itertools import cycle
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
-P = ParamSpec("P")
 T = TypeVar("T")
 
 DPI = 150
@@ -42,24 +39,13 @@ STYLE = {
     # Ids and categories may hold dollar signs; they are text, not formulas.
     "text.parse_math": False,
 }
+styled = rc_context(STYLE)
+"""Decorator that lets a function draw in `STYLE`."""
 UPPER: dict[str, Any] = {"loc": "outside upper center"}
 LOWER: dict[str, Any] = {"loc": "outside lower center"}
 """Legend of a figure above or below its panels."""
 
-Draw = Callable[["matplotlib.axes.Axes"], object]
-
-
-def styled(draw: Callable[P, matplotlib.figure.Figure]) -> Callable[P, matplotlib.figure.Figure]:
-    """Let a function draw in `STYLE`."""
-
-    @wraps(draw)
-    def drawn(*args: P.args, **kwargs: P.kwargs) -> matplotlib.figure.Figure:
-        import matplotlib
-
-        with matplotlib.rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return drawn
+Draw = Callable[["Axes"], object]
 
 
 @styled
@@ -71,14 +57,12 @@ def panels(
     room: tuple[float, float] = (0.0, 0.0),
     legend: dict[str, Any] | None = None,
     title: str = "",
-) -> matplotlib.figure.Figure:
+) -> Figure:
     """A figure with a panel for each function of an axis, and one legend.
 
     Lengths are in inches: `size` of a panel, `room` beside and above the panels. `legend` is `UPPER` or `LOWER` with
     more options of the legend; it shows what the axes label, each label once.
     """
-    from matplotlib.figure import Figure
-
     n_columns = min(n_columns, len(draws))
     n_rows = -(-len(draws) // n_columns)
     width, height = size[0] * n_columns + room[0], size[1] * n_rows + room[1]
@@ -96,7 +80,7 @@ def panels(
     return figure
 
 
-def label_slots(ax: matplotlib.axes.Axes, labels: Sequence[str], n_labels: int) -> None:
+def label_slots(ax: Axes, labels: Sequence[str], n_labels: int) -> None:
     """Label at most `n_labels` slots on the x axis."""
     every = -(-len(labels) // n_labels)
     ax.set_xticks(np.arange(0, len(labels), every), labels[::every])
@@ -110,7 +94,6 @@ def coloured(sets: Mapping[str, T]) -> Iterator[tuple[str, T, str]]:
 
 def check_sets(sets: Mapping[str, Traces], subject: str, *more: Problem) -> None:
     """Refuse an empty mapping, and sets on different places."""
-    problems = [*([] if sets else [Problem("at least one trace set", "none")]), *more]
-    if problems:
-        raise InputError(subject, problems)
+    if not sets or more:
+        raise InputError(subject, [*([] if sets else [Problem("at least one trace set", "none")]), *more])
     check_same_places(**sets)

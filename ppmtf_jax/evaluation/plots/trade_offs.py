@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.evaluation.plots.style import LOWER, coloured, panels
-
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
 
 Points = Mapping[str, Mapping[str, Sequence[float]]]
 MARKS = "osD^vP*X"
@@ -26,7 +24,7 @@ def trade_offs(
     *,
     published: Points | None = None,
     references: Mapping[str, Mapping[str, float]] | None = None,
-) -> matplotlib.figure.Figure:
+) -> Figure:
     """Each number of utility against each of privacy: Fig. 7 of Murakami et al. 2021.
 
     Parameters
@@ -50,7 +48,7 @@ def trade_offs(
     """
     official = published or {}
 
-    def draw(ax: matplotlib.axes.Axes, private: MetricInfo, useful: MetricInfo) -> None:
+    def draw(ax: Axes, private: MetricInfo, useful: MetricInfo) -> None:
         _draw_lines(ax, private.name, useful.name, points, official)
         for (name, numbers), mark in zip((references or {}).items(), "x+1234" * len(references or {}), strict=False):
             point = numbers[private.name], numbers[useful.name]
@@ -64,7 +62,7 @@ def trade_offs(
     return panels(draws, size=(2.6, 2.3), n_columns=len(utility), room=(0.0, 0.8), legend=LOWER | {"ncols": 5})
 
 
-def _draw_lines(ax: matplotlib.axes.Axes, private: str, useful: str, points: Points, published: Points) -> None:
+def _draw_lines(ax: Axes, private: str, useful: str, points: Points, published: Points) -> None:
     # A series has the same colour and mark in all panels.
     for number, (name, _, colour) in enumerate(coloured({**points, **published})):
         mark = MARKS[number % len(MARKS)]

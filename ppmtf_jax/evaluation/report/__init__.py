@@ -5,9 +5,8 @@ the page.
 """
 
 from ppmtf_jax.evaluation.report.blocks import Report, Status
-from ppmtf_jax.evaluation.report.composing import compose_report
 from ppmtf_jax.evaluation.report.inputs import ReportData, ReportSettings
-from ppmtf_jax.evaluation.report.registry import SECTIONS, section
+from ppmtf_jax.evaluation.report.registry import SECTIONS, compose_report, section
 from ppmtf_jax.evaluation.report.rendering import is_report, render
 
 __all__ = [

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.privacy.limits import Judgement, Limit, Status, rule, worst
 
 if TYPE_CHECKING:
-    import matplotlib.figure
-
+    from matplotlib.figure import Figure
 
 PIXELS_PER_INCH = 96
-NARROW_PX = 530
 
 
 class Finding(NamedTuple):
@@ -57,7 +56,7 @@ class Table(NamedTuple):
 class Picture(NamedTuple):
     """A picture, a description for people who cannot see it (`alt`), and how to read it (`caption`)."""
 
-    figure: Any
+    figure: Figure
     alt: str
     caption: str
     kind = "picture"
@@ -65,34 +64,23 @@ class Picture(NamedTuple):
     @property
     def width_px(self) -> int:
         """The width at which the text of the picture is as large as that of the page."""
-        drawn: matplotlib.figure.Figure = self.figure
-        return round(float(drawn.get_size_inches()[0]) * PIXELS_PER_INCH)
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether the text would be too small on a narrow screen."""
-        return self.width_px > NARROW_PX
+        return round(float(self.figure.get_size_inches()[0]) * PIXELS_PER_INCH)
 
 
 class Gauge(NamedTuple):
     """A number between that of real traces (Training) and that of random places (Uniform).
 
-    `position` is the synthetic number's share of the way from Training (0) to Uniform (1), below 0 if it is better than
-    Training. It is None if the number says little; `caveat` gives the reason. If no synthesizer can be better than a
-    floor, the way begins at this `floor`, as printed.
+    `numbers` are as printed: "Training", "Synthetic" and "Uniform". If no synthesizer can be better than a floor, this
+    "Floor" stands in place of Training. `position` is the synthetic number's share of the way from the first (0) to the
+    last (1), below 0 if it is better than both. It is None if the number says little; `caveat` gives the reason.
     """
 
     title: str
-    name: str
-    meaning: str
-    better: str
-    synthetic: str
-    training: str
-    uniform: str
+    quantity: MetricInfo
+    numbers: dict[str, str]
     position: float | None
     status: Status
     caveat: str = ""
-    floor: str = ""
     reference: str = ""
 
     @property
@@ -144,29 +132,18 @@ class Report:
     sections: list[Section]
     made_on: str = ""
 
-    def findings(self) -> list[Finding]:
-        """All findings, in the order of the page."""
-        return [finding for section in self.sections for finding in section.findings]
+    def findings(self, part: str | None = None) -> list[Finding]:
+        """The findings of a part, or all of them, in the order of the page."""
+        return [each for section in self.sections if part in (None, section.part) for each in section.findings]
 
-    def findings_of(self, part: str) -> list[Finding]:
-        """The findings of a part."""
-        return [finding for section in self.sections if section.part == part for finding in section.findings]
-
-    def rules(self) -> dict[str, list[str]]:
-        """The questions that each rule answers."""
+    def rules(self, part: str | None = None) -> dict[str, list[str]]:
+        """The questions that each rule answers, in a part or on the whole page."""
         found: dict[str, list[str]] = {}
-        for finding in self.findings():
+        for finding in self.findings(part):
             found.setdefault(finding.rule, []).append(finding.question)
         return found
 
-    def rule_of(self, part: str) -> str:
-        """The rule that all findings of a part share, or ""."""
-        rules = {finding.rule for finding in self.findings_of(part)}
-        return rules.pop() if len(rules) == 1 else ""
-
     def parts(self) -> dict[str, list[Section]]:
         """Sections by part."""
-        found: dict[str, list[Section]] = {}
-        for section in self.sections:
-            found.setdefault(section.part, []).append(section)
-        return found
+        names = dict.fromkeys(section.part for section in self.sections)
+        return {part: [section for section in self.sections if section.part == part] for part in names}

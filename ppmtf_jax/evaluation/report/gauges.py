@@ -26,7 +26,6 @@ UTILITY_RULE = (
     "way to Uniform; fair: at most half; poor: beyond. The least good number decides; numbers with a dagger (†) do not "
     "count."
 )
-DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "closest to 0": "closest to 0 is better"}
 
 
 def gauge(
@@ -42,31 +41,22 @@ def gauge(
 
     A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
     """
-    caveat, position = reading.caveat.splitlines(), None
-    best, own, worst = (_loss(quantity, value) for value in (training, synthetic, uniform))
+    caveat, position, status = reading.caveat.splitlines(), None, Status.UNKNOWN
+    numbers = {"Training": training, "Synthetic": synthetic, "Uniform": uniform}
     floor = reading.references.get(FLOOR, math.nan)
-    begins_at_floor = _loss(quantity, floor) > best
-    best = _loss(quantity, floor) if begins_at_floor else best
+    if _loss(quantity, floor) > _loss(quantity, training):
+        numbers = {"Floor": floor, "Synthetic": synthetic, "Uniform": uniform}
+    best, own, worst = (_loss(quantity, value) for value in numbers.values())
     if not math.isfinite(own):
         caveat = caveat or [f"It is undefined here: {quantity.undefined}"]
     elif not caveat and not worst - best > LEAST_GAP * abs(worst):
         caveat = [TOO_SHORT]
     elif not caveat:
         position = (own - best) / (worst - best)
-    return Gauge(
-        title,
-        quantity.title,
-        quantity.meaning,
-        DIRECTIONS.get(quantity.better, quantity.better),
-        quantity.text(synthetic),
-        quantity.text(training),
-        quantity.text(uniform),
-        position,
-        _status(position),
-        " ".join(reason.rstrip(".") + "." for reason in caveat),
-        quantity.text(floor) if begins_at_floor else "",
-        references_text(reading),
-    )
+        status = Status.GOOD if position <= GOOD_UP_TO else Status.FAIR if position <= FAIR_UP_TO else Status.POOR
+    printed = {name: quantity.text(value) for name, value in numbers.items()}
+    reasons = " ".join(reason.rstrip(".") + "." for reason in caveat)
+    return Gauge(title, quantity, printed, position, status, reasons, references_text(reading))
 
 
 def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
@@ -86,23 +76,14 @@ def utility_finding(question: str, gauges: Sequence[Gauge], if_poor: str = "") -
     if not known:
         return Finding(question, Status.UNKNOWN, "No number answers this on these data.", UTILITY_RULE)
     least = max(known, key=lambda each: each.position or 0.0)
-    advice = f" {if_poor}" if if_poor and least.status is Status.POOR else ""
-    return Finding(question, least.status, f"{least.title}: {_way(least.position or 0.0)}.{advice}", UTILITY_RULE)
-
-
-def _way(position: float) -> str:
+    position, way = least.position or 0.0, "further off than random places"
+    if position <= 1:
+        way = f"{percent(position)} of the way from real traces to random places"
     if position <= 0.005:
-        return "as near as real traces of other people"
-    if position > 1:
-        return "further off than random places"
-    return f"{percent(position)} of the way from real traces to random places"
+        way = "as near as real traces of other people"
+    advice = f" {if_poor}" if if_poor and least.status is Status.POOR else ""
+    return Finding(question, least.status, f"{least.title}: {way}.{advice}", UTILITY_RULE)
 
 
 def _loss(quantity: MetricInfo, value: float) -> float:
     return {"lower": value, "higher": -value, "zero": abs(value)}.get(quantity.direction, math.nan)
-
-
-def _status(position: float | None) -> Status:
-    if position is None:
-        return Status.UNKNOWN
-    return Status.GOOD if position <= GOOD_UP_TO else Status.FAIR if position <= FAIR_UP_TO else Status.POOR

@@ -20,9 +20,9 @@ from ppmtf_jax.errors import Problem
 from ppmtf_jax.evaluation.evaluation import uniform_places
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
-from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM
+from ppmtf_jax.evaluation.registry import Undefined
 from ppmtf_jax.evaluation.report.blocks import Block, Text
-from ppmtf_jax.evaluation.results import Evaluation
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -163,11 +163,11 @@ class ReportData:
         grid = self.test.time_grid
         if not all(same_period(traces.time_grid, grid) for traces in (self.train, self.synthetic)):
             raise Unavailable("Synthetic and real traces have other hours of the day, and cannot be compared.")
-        windows = {name: compared_windows(self.comparison(name)) for name in self.sets}
-        found = {name: each for name, each in windows.items() if each is not None}
-        if len(found) < len(windows):
-            raise Unavailable("Nobody is seen twice within one period such as a day, so there is nothing to compare.")
-        return found
+        try:
+            return {name: compared_windows(self.comparison(name)) for name in self.sets}
+        except Undefined:
+            reason = "Nobody is seen twice within one period such as a day, so there is nothing to compare."
+            raise Unavailable(reason) from None
 
     @cached_property
     def presence(self) -> dict[str, np.ndarray]:
@@ -218,9 +218,6 @@ class ReportData:
 
     def place_names(self, places: np.ndarray) -> list[str]:
         """Names of some places, given by index: category, if known, and id."""
-        category = self.places.category
-        ids = [str(each) for each in self.places.ids[places].tolist()]
-        if category is None:
-            return ids
-        named = zip(ids, (str(each) for each in category[places].tolist()), strict=True)
-        return [f"{name} ({each})" if name and name != each else each for each, name in named]
+        ids, category = self.places.ids[places].astype(str).tolist(), self.places.category
+        names = [""] * len(ids) if category is None else category[places].astype(str).tolist()
+        return [f"{name} ({each})" if name not in ("", each) else each for each, name in zip(ids, names, strict=True)]

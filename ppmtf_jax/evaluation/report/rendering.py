@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from itertools import count
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ppmtf_jax.evaluation.report.blocks import Finding, Picture, Report, Status
 from ppmtf_jax.runtime.files import has_mark
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 MAKER = "ppmtf_jax report"
 TEMPLATE, STYLE_SHEET = "page.html.jinja", "style.css"
@@ -33,7 +31,6 @@ def render(report: Report) -> str:
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["with_code"] = with_code
-    numbered = _Pictures()
     style, _, _ = loader.get_source(environment, STYLE_SHEET)
     return environment.get_template(TEMPLATE).render(
         report=report,
@@ -42,7 +39,7 @@ def render(report: Report) -> str:
         version=version("ppmtf_jax"),
         statuses=list(Status),
         tally=tally,
-        svg=numbered.svg,
+        svg=partial(_svg, count(1)),
     )
 
 
@@ -57,35 +54,17 @@ def tally(findings: list[Finding]) -> str:
     return ", ".join(f"{n} {status.word.lower()}" for status, n in counts.items() if n)
 
 
-class _Pictures:
-    """Pictures as elements of the page, each with ids of its own."""
+def _svg(numbers: Iterator[int], picture: Picture) -> Markup:
+    """A picture as an SVG element that scales with the page; its number makes its ids differ from all others."""
+    import matplotlib
 
-    def __init__(self) -> None:
-        self.n_drawn = 0
-
-    def svg(self, picture: Picture) -> Markup:
-        """A picture as an SVG element that scales with the page."""
-        import matplotlib
-
-        self.n_drawn += 1
-        figure: matplotlib.figure.Figure = picture.figure
-        _draw_many_as_pixels(figure)
-        stream = io.StringIO()
-        settings = {"svg.hashsalt": MAKER, "svg.fonttype": "none"}
-        with matplotlib.rc_context(settings):
-            figure.savefig(stream, format="svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
-        return Markup(_as_element(stream.getvalue(), f"picture{self.n_drawn}-", picture))
-
-
-def _draw_many_as_pixels(figure: matplotlib.figure.Figure) -> None:
-    for ax in figure.axes:
-        for drawn in ax.collections:
-            if max(len(drawn.get_offsets()), len(drawn.get_paths())) > MANY_MARKS:
-                drawn.set_rasterized(True)
-
-
-def _as_element(svg: str, prefix: str, picture: Picture) -> str:
-    """An SVG file as an element of the page, with a prefix for its ids and a text on what can be seen."""
+    for drawn in (each for ax in picture.figure.axes for each in ax.collections):
+        if max(len(drawn.get_offsets()), len(drawn.get_paths())) > MANY_MARKS:
+            drawn.set_rasterized(True)
+    stream = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": MAKER, "svg.fonttype": "none"}):
+        picture.figure.savefig(stream, format="svg", dpi=RASTER_DPI, metadata={"Date": None, "Creator": None})
+    svg, prefix = stream.getvalue(), f"picture{next(numbers)}-"
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
@@ -97,4 +76,4 @@ def _as_element(svg: str, prefix: str, picture: Picture) -> str:
         '<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '
         f'viewBox="{box}" style="max-width: {picture.width_px}px" aria-label="{Markup.escape(picture.alt)}">'
     )
-    return opening + svg[begin:]
+    return Markup(opening + svg[begin:])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from ppmtf_jax.data.comparable import index_of_ids
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.evaluation.distributions import counts_to_shares
+from ppmtf_jax.evaluation.distributions import counts_to_shares, pair_counts
 from ppmtf_jax.evaluation.plots.clusters import (
     cluster_strength,
     draw_slot_factor,
@@ -16,13 +17,14 @@ from ppmtf_jax.evaluation.plots.clusters import (
     population_of,
     top_users,
 )
-from ppmtf_jax.evaluation.plots.curves import SYNTHETIC, TRAINING, draw_lines
+from ppmtf_jax.evaluation.plots.curves import draw_lines
 from ppmtf_jax.evaluation.plots.maps import draw_map, draw_scale_bar, panel_inches, share_scale
 from ppmtf_jax.evaluation.plots.style import label_slots, styled
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Picture, Table, Text, percent
 from ppmtf_jax.evaluation.report.gauges import gauges_of
 from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
 from ppmtf_jax.evaluation.report.registry import GROUPS, section
+from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 N_CLUSTERS = 3
@@ -40,10 +42,13 @@ class Cluster(NamedTuple):
     synthetic: Traces
     strength: float
 
+    @property
+    def sets(self) -> dict[str, Traces]:
+        return {TRAINING: self.train, SYNTHETIC: self.synthetic}
+
     def shares(self) -> dict[str, np.ndarray]:
         """Share of the events at each place."""
-        sets = {TRAINING: self.train, SYNTHETIC: self.synthetic}
-        return {name: population_of(traces, np.arange(traces.n_users)) for name, traces in sets.items()}
+        return {name: population_of(traces) for name, traces in self.sets.items()}
 
 
 @section(
@@ -114,9 +119,8 @@ def _factors(model: MetropolisHastings, train: Traces) -> tuple[np.ndarray, np.n
 
 def share_at_top_places(traces: Traces, top: np.ndarray) -> np.ndarray:
     """Share of the events of each slot that are at some places, shape (slots,); NaN for a slot without events."""
-    counts = np.zeros((traces.time_grid.n_slots, 2), np.int64)
-    np.add.at(counts, (traces.slot, np.isin(traces.place, top).astype(int)), 1)
-    return counts_to_shares(counts)[:, 1]
+    is_top = np.isin(traces.place, top).astype(int)
+    return counts_to_shares(pair_counts(traces.slot, is_top, (traces.time_grid.n_slots, 2)).toarray())[:, 1]
 
 
 def _blocks_of(data: ReportData, cluster: Cluster) -> list[Block]:
@@ -131,21 +135,16 @@ def _blocks_of(data: ReportData, cluster: Cluster) -> list[Block]:
         "curves, should be alike: then the traces made from these people are where they are. Places where fewer than "
         f"{LEAST_VISITORS} of these people go are left out.",
     )
-    everybody = population_of(data.train, np.arange(data.train.n_users))
-    columns = [each[top] for each in (*shares.values(), everybody)]
-    rows = [
-        [name, *(percent(value, 1) for value in values)]
-        for name, *values in zip(data.place_names(top), *columns, strict=True)
-    ]
+    columns = [each[top] for each in (*shares.values(), population_of(data.train))]
+    cells = ([percent(value, 1) for value in column.tolist()] for column in columns)
+    rows = list(zip(data.place_names(top), *cells, strict=True))
     caption = f"{cluster.title.partition(':')[0]}: its {len(top)} most visited places, and their share of the events"
     return [picture, Table(caption, ("Place", "These people", "Synthetic", "Everybody"), rows)]
 
 
 @styled
-def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Any:
+def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Figure:
     """Maps of training and synthetic events, if there are coordinates, and the share at the top places by hour."""
-    from matplotlib.figure import Figure
-
     shares, shown = cluster.shares(), data.is_shown(cluster.train)
     width, height = panel_inches(data.places, 2.4) if data.has_map else (0.0, 2.4)
     n_maps = len(shares) if data.has_map else 0
@@ -159,8 +158,7 @@ def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Any:
     if maps:
         draw_scale_bar(maps[0], data.places)
     labels = data.train.time_grid.slot_labels()
-    sets = {TRAINING: cluster.train, SYNTHETIC: cluster.synthetic}
-    lines = {name: 100 * share_at_top_places(traces, top) for name, traces in sets.items()}
+    lines = {name: 100 * share_at_top_places(traces, top) for name, traces in cluster.sets.items()}
     draw_lines(hours, np.arange(len(labels)), lines)
     label_slots(hours, labels, 5)
     hours.set(title=f"at its {len(top)} top places, percent", ylim=(0, None))
@@ -169,9 +167,7 @@ def _draw_cluster(data: ReportData, cluster: Cluster, top: np.ndarray) -> Any:
 
 
 @styled
-def _draw_factors(data: ReportData, clusters: list[Cluster], model: MetropolisHastings) -> Any:
-    from matplotlib.figure import Figure
-
+def _draw_factors(data: ReportData, clusters: list[Cluster], model: MetropolisHastings) -> Figure:
     _, place, slot = _factors(model, data.train)
     width, height = panel_inches(data.places, 2.0)
     figure = Figure(figsize=(width * len(clusters) + 0.4, height + 1.9), layout="constrained")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ppmtf_jax.attacks.copies import CopyCheck, HeldOutComparison, check_copies
-from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, draw_cumulative, draw_lines
+from ppmtf_jax.evaluation.plots.curves import draw_cumulative, draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Table, finding_of, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import PRIVACY, section
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
 from ppmtf_jax.privacy.limits import COPIED
 
 SEED = 0
@@ -34,9 +35,15 @@ def make(data: ReportData) -> list[Block]:
     """Copied runs and nearest traces beside those of held-out users, and unicity."""
     found = check_copies(data.synthetic, data.train, data.test, seed=SEED)
     runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
+    n_points = np.arange(1, len(found.unicity) + 1)
+
+    def draw_unicity(ax: Axes) -> None:
+        draw_lines(ax, n_points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
+        ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent", xticks=n_points)
+
     draws = [
         partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
-        partial(_draw_unicity, found=found),
+        draw_unicity,
     ]
     alt = "Curves of the lengths of copied runs, and of the share of people who are known by so many points."
     caption = (
@@ -79,10 +86,3 @@ def _unicity_table(found: CopyCheck) -> Table:
         f"Share of people who can be told from all others by so many known points, in crowds of {found.crowd:,} people"
     )
     return Table(caption, ("Traces", *points), rows)
-
-
-def _draw_unicity(ax: Any, *, found: CopyCheck) -> None:
-    points = np.arange(1, len(found.unicity) + 1)
-    draw_lines(ax, points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
-    ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent")
-    ax.set_xticks(points)

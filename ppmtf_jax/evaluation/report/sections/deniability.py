@@ -98,7 +98,9 @@ def tested_finding(data: ReportData, verdicts: PlausibleDeniability) -> Finding:
         f"{factor_text(settings)}. Nobody can be more than {percent(sure)} sure from whom it was made."
     )
     if settings.noise_epsilon is not None:
-        least = _least_with_noise(verdicts)
+        # The k that 19 of 20 traces that passed had to reach at least, with the noise.
+        asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
+        least = int(np.quantile(asked, 0.05, method="lower")) if len(asked) else 1
         status = grade(SURE, sureness(least, settings.eta))
         status = Status.FAIR if status is Status.GOOD else status
         answer = (
@@ -106,12 +108,6 @@ def tested_finding(data: ReportData, verdicts: PlausibleDeniability) -> Finding:
             f"{'1 person' if least == 1 else f'{least:,} people'}."
         )
     return Finding(TESTED, status, answer, TESTED_RULE)
-
-
-def _least_with_noise(verdicts: PlausibleDeniability) -> int:
-    """The k that 19 of 20 traces that passed had to reach at least, with the noise."""
-    asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
-    return int(np.quantile(asked, 0.05, method="lower")) if len(asked) else 1
 
 
 def factor_text(settings: PrivacyTestSettings) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ppmtf_jax.attacks.audit import Linkage, Reidentified, reidentification_attacks
+from ppmtf_jax.attacks.audit import Reidentified, reidentification_attacks
 from ppmtf_jax.attacks.splits import targets_of
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
@@ -36,7 +36,9 @@ def make(data: ReportData) -> list[Block]:
     left_out: list[str] = []
     estimators = data.settings.estimators
     attacks = reidentification_attacks(made.known, made.anonymized, estimators, seed=SEED, say=left_out.append)
-    known = _known_rate(data)
+    evaluation = data.evaluation
+    # Evaluations without attacks have no such rate.
+    known = evaluation.value("reid_rate", data.column) if "reid_rate" in evaluation.metrics else math.nan
     notes = []
     if made.known.n_users < data.train.n_users:
         notes.append(
@@ -55,13 +57,6 @@ def make(data: ReportData) -> list[Block]:
     return [_finding(attacks, known, data), _table(attacks), _curves(attacks), *([Text(tuple(notes))] if notes else [])]
 
 
-def _known_rate(data: ReportData) -> float:
-    """The re-identification rate of the evaluation; NaN where it was left out."""
-    if "reid_rate" not in data.evaluation.metrics:
-        return math.nan
-    return data.evaluation.value("reid_rate", data.column)
-
-
 def _finding(attacks: list[Reidentified], known: float, data: ReportData) -> Finding:
     judged = {
         f"{attack.title}, {which}": worst(linkage.judgements())
@@ -75,11 +70,13 @@ def _finding(attacks: list[Reidentified], known: float, data: ReportData) -> Fin
 
 
 def _table(attacks: list[Reidentified]) -> Table:
-    rows = [
-        [attack.title, which, *_cells(linkage)]
-        for attack in attacks
-        for which, linkage in (("one by one", attack.each), ("all of a person", attack.combined))
-    ]
+    rows = []
+    for attack in attacks:
+        for which, linkage in (("one by one", attack.each), ("all of a person", attack.combined)):
+            low, high = linkage.auc_interval
+            found = (percent(linkage.true_positive_rate[rate], 1) for rate in (0.01, 0.001))
+            area = f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}"
+            rows.append([attack.title, which, percent(linkage.accuracy, 1), *area, *found])
     first = attacks[0].each
     caption = (
         f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often the attacker "
@@ -90,12 +87,6 @@ def _table(attacks: list[Reidentified]) -> Table:
     return Table(
         caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %"), rows, n_words=2
     )
-
-
-def _cells(linkage: Linkage) -> list[str]:
-    low, high = linkage.auc_interval
-    rates = [percent(linkage.true_positive_rate[rate], 1) for rate in (0.01, 0.001)]
-    return [percent(linkage.accuracy, 1), f"{linkage.auc:.2f}", f"{low:.2f}-{high:.2f}", *rates]
 
 
 def _curves(attacks: list[Reidentified]) -> Picture:

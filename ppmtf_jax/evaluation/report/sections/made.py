@@ -7,7 +7,6 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Table
 from ppmtf_jax.evaluation.report.inputs import ReportData
@@ -16,7 +15,7 @@ from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.settings import help_of_fields
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-DAY_S = 86_400
+SEEDS = {None: "not said", True: "chosen by somebody", False: "drawn from the operating system"}
 
 
 @section(
@@ -44,30 +43,28 @@ def _facts(data: ReportData) -> list[list[str]]:
     train, test, synthetic = data.train, data.test, data.synthetic
     source = DATA_SETS[data.source].title if data.source in DATA_SETS else data.source
     model, verdicts = data.model, data.verdicts
+    grid, period = train.time_grid, synthetic.time_grid.one_period()
+    days = " to ".join(dict.fromkeys(str(grid.time_of(instant).date()) for instant in (0, grid.n_instants - 1)))
     facts = {
         "Real data": source or "not said",
         "People": f"{train.n_users:,} whose traces were used; {test.n_users:,} others, to compare with",
         "Events": f"{train.n_events:,} used; {test.n_events:,} of the others",
         "Places": f"{train.n_places:,}" + ("" if data.has_map else ", without usable coordinates"),
-        "Time": _time_in_words(train.time_grid),
+        "Time": f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} times are told apart",
         "Synthesizer": "not said" if model is None else f"{model.system}: {SYNTHESIZERS[model.system].title}",
         "Synthetic traces": _synthetic_in_words(data),
-        "One trace covers": _duration_in_words(synthetic.time_grid.one_period()),
+        "One trace covers": f"{period.n_instants:,} instants, {_span(period.n_instants * period.step_s)}",
         "Privacy test": "none is known" if verdicts is None else _test_in_words(verdicts.settings),
-        "Seeds": {None: "not said", True: "chosen by somebody", False: "drawn from the operating system"}[
-            data.seeds_given
-        ],
+        "Seeds": SEEDS[data.seeds_given],
     }
-    facts |= {"Left out of the data": "; ".join(data.losses)} if data.losses else {}
+    if data.losses:
+        facts["Left out of the data"] = "; ".join(data.losses)
     return [list(each) for each in facts.items()]
 
 
 def _synthetic_in_words(data: ReportData) -> str:
-    n, n_users = data.n_synthetic, data.synthetic.n_users
-    if not data.has_known_users:
-        made = f"{n:,}, made from people who are not known here"
-    else:
-        made = f"{n:,}, made from {n_users:,} people"
+    people = f"{data.synthetic.n_users:,} people" if data.has_known_users else "people who are not known here"
+    made = f"{data.n_synthetic:,}, made from {people}"
     if not data.is_release:
         return f"{made}. None of them is a release: do not hand them out"
     total = "" if data.verdicts is None else f" of {len(data.verdicts.passed):,} traces that were made"
@@ -80,26 +77,12 @@ def _test_in_words(settings: PrivacyTestSettings) -> str:
     return f"k = {settings.k}, eta = {settings.eta:g}, asked were {asked}{noise}"
 
 
-def _time_in_words(grid: TimeGrid) -> str:
-    first, last = (grid.time_of(instant).date() for instant in (0, grid.n_instants - 1))
-    days = f"{first}" if first == last else f"{first} to {last}"
-    return f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} times are told apart"
-
-
-def _duration_in_words(grid: TimeGrid) -> str:
-    return f"{grid.n_instants:,} instants, {_span(grid.n_instants * grid.step_s)}"
-
-
 def _span(seconds: int) -> str:
-    if seconds % DAY_S == 0:
-        n, unit = seconds // DAY_S, "day"
-    elif seconds % 3600 == 0:
-        n, unit = seconds // 3600, "hour"
-    elif seconds % 60 == 0:
-        n, unit = seconds // 60, "minute"
-    else:
-        return str(timedelta(seconds=seconds))
-    return f"{n:,} {unit}{'s' * (n != 1)}"
+    for unit, unit_s in (("day", 86_400), ("hour", 3600), ("minute", 60)):
+        n, rest = divmod(seconds, unit_s)
+        if rest == 0:
+            return f"{n:,} {unit}{'s' * (n != 1)}"
+    return str(timedelta(seconds=seconds))
 
 
 def _settings_table(caption: str, values: Mapping[str, Any], kind: type) -> Details:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
-from ppmtf_jax.attacks.membership.scores import Estimate, MembershipScores, MembershipSummary
+from ppmtf_jax.attacks.membership.scores import MembershipScores, MembershipSummary
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation.plots import roc_curves
 from ppmtf_jax.evaluation.report.blocks import Block, Finding, Picture, Status, Table, Text, finding_of, percent
@@ -48,14 +48,11 @@ def make(data: ReportData) -> list[Block]:
         raise Unavailable("No attack on membership suits these data: each needs several people in both sets who move.")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
-    notes = [each for each in (note, _missing_note(found), _shadows_note(data)) if each]
-    finding = membership_finding(summaries, with_shadows=SHADOWS in found)
-    return [finding, _table(summaries), _curves(found), *([Text(tuple(notes))] if notes else [])]
-
-
-def _missing_note(found: dict[str, MembershipScores]) -> str:
     missing = [title for title in ATTACKS.values() if title not in found]
-    return f"Left out, because they do not suit these data: {', '.join(missing).lower()}." if missing else ""
+    left_out = f"Left out, because they do not suit these data: {', '.join(missing).lower()}." if missing else ""
+    notes = [each for each in (note, left_out, _shadows_note(data)) if each]
+    finding = membership_finding(summaries, with_shadows=SHADOWS in found)
+    return [finding, _table(summaries), _curves(found), Text(tuple(notes))]
 
 
 def _shadows_note(data: ReportData) -> str:
@@ -83,7 +80,10 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
     rows = []
     for title, each in summaries.items():
         shares = ((0.01, each.tpr_at_1_percent), (0.001, each.tpr_at_01_percent))
-        rates = [_with_interval(share) if each.n_others * rate >= 1 else "-" for rate, share in shares]
+        rates = []
+        for rate, found in shares:
+            interval = f"{percent(found.value, 1)} ({100 * found.low:.0f}-{100 * found.high:.0f})"
+            rates.append(interval if each.n_others * rate >= 1 else "-")
         numbers = [f"{value:.2f}" for value in (each.advantage.value, each.chance)]
         rows.append([title, f"{each.auc.value:.2f}", f"{each.auc.low:.2f}-{each.auc.high:.2f}", *numbers, *rates])
     n_members, n_others = (max(getattr(each, n) for each in summaries.values()) for n in ("n_members", "n_others"))
@@ -95,10 +95,6 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
     )
     headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %")
     return Table(caption, headings, rows)
-
-
-def _with_interval(share: Estimate) -> str:
-    return f"{percent(share.value, 1)} ({100 * share.low:.0f}-{100 * share.high:.0f})"
 
 
 def _curves(found: dict[str, MembershipScores]) -> Picture:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Table, Text
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import NUMBERS, section
-from ppmtf_jax.evaluation.results import Row
 from ppmtf_jax.evaluation.tables import references_text
 
 
@@ -25,7 +24,11 @@ def make(data: ReportData) -> list[Block]:
         rows = [row for row in evaluation.rows() if row.kind == kind]
         if rows:
             caption = f"Numbers of {kind}, as `ppmtf evaluate` prints them"
-            cells = [[row.title, _good(row), *row.texts(evaluation.columns)] for row in rows]
+            cells = []
+            for row in rows:
+                better = f"{row.quantity.better} is better" if row.quantity.better else ""
+                good = "; ".join(filter(None, [row.quantity.good_value, better, references_text(row.reading)]))
+                cells.append([row.title, good, *row.texts(evaluation.columns)])
             blocks.append(Details(caption, (Table(caption, ("Number", "A good value", *columns), cells, n_words=2),)))
     told = evaluation.remarks()
     if told:
@@ -35,8 +38,3 @@ def make(data: ReportData) -> list[Block]:
     caption = "What each number means"
     table = Table(caption, ("Number", "What it is", "Better"), meanings, n_words=3)
     return [*blocks, Details(caption, (table,))]
-
-
-def _good(row: Row) -> str:
-    better = f"{row.quantity.better} is better" if row.quantity.better else ""
-    return "; ".join(filter(None, [row.quantity.good_value, better, references_text(row.reading)]))

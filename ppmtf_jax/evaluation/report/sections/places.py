@@ -9,11 +9,11 @@ from scipy import stats
 
 from ppmtf_jax.data.measurement import MetricInfo
 from ppmtf_jax.evaluation.metrics.population import N_TOP
-from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Table, percent
 from ppmtf_jax.evaluation.report.gauges import gauge
 from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
 
 N_SHOWN = 10
 RANK = MetricInfo(

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
-
 import numpy as np
+from matplotlib.axes import Axes
 
-from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.evaluation.distributions import variation
 from ppmtf_jax.evaluation.metrics.population import population_by_slot, tp_tv
 from ppmtf_jax.evaluation.plots import population_maps
-from ppmtf_jax.evaluation.plots.curves import SYNTHETIC, TRAINING, UNIFORM, draw_lines
+from ppmtf_jax.evaluation.plots.curves import draw_lines
 from ppmtf_jax.evaluation.plots.style import LOWER, label_slots, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Picture, Status, Text
 from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_finding
 from ppmtf_jax.evaluation.report.inputs import ReportData
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
+from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING, UNIFORM
 
 QUESTION = "Are people at the right places at the right hours?"
 IF_POOR = "Do not ask these traces about single places and hours."
@@ -42,7 +40,15 @@ def make(data: ReportData) -> list[Block]:
     finding = utility_finding(QUESTION, gauges.items, IF_POOR)
     if finding.status in (Status.FAIR, Status.POOR):
         finding = finding._replace(answer=f"{finding.answer} {_few_events(data)}".strip())
-    return [finding, gauges, _by_hour(data), _maps(data) if data.has_map else no_maps]
+    if not data.has_map:
+        return [finding, gauges, _by_hour(data), no_maps]
+    maps = Picture(
+        population_maps({"synthetic": data.synthetic}, data.train, data.test),
+        "Maps of the share of events at each place, at some times of the day, of real and synthetic traces.",
+        "Where people are at some times of the day. All maps have one scale, so that the rows can be compared: the row "
+        "of synthetic traces should look like the two above it.",
+    )
+    return [finding, gauges, _by_hour(data), maps]
 
 
 def distance_by_slot(data: ReportData, name: str) -> np.ndarray:
@@ -77,32 +83,20 @@ def _few_events(data: ReportData) -> str:
 
 
 def _by_hour(data: ReportData) -> Picture:
-    lines = {name: distance_by_slot(data, name) for name in (TRAINING, SYNTHETIC, UNIFORM)}
-    draw = partial(_draw, lines=lines, traces=data.train)
+    lines = {name: 100 * distance_by_slot(data, name) for name in (TRAINING, SYNTHETIC, UNIFORM)}
+    labels = data.train.time_grid.slot_labels()
+
+    def draw(ax: Axes) -> None:
+        marker = {"marker": "o", "markersize": 3} if len(labels) < 3 else {}
+        draw_lines(ax, np.arange(len(labels)), lines, **marker)
+        label_slots(ax, labels, N_LABELS)
+        ax.set(ylim=(0, 101), xlabel="time from", ylabel="at another place, percent")
+
     figure = panels([draw], size=(5.4, 2.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
     alt = "Curves over the day: how far training, synthetic and random traces are from where other people are."
     caption = (
         "Distance at each time: the share of people who would have to move to another place to match real "
         "people. The synthetic curve should be near that of the training users, who are real people too: two groups of "
         "people are never quite alike."
-    )
-    return Picture(figure, alt, caption)
-
-
-def _draw(ax: Any, *, lines: dict[str, np.ndarray], traces: Traces) -> None:
-    labels = traces.time_grid.slot_labels()
-    slots = np.arange(len(labels))
-    marker = {"marker": "o", "markersize": 3} if len(labels) < 3 else {}
-    draw_lines(ax, slots, {name: 100 * line for name, line in lines.items()}, **marker)
-    label_slots(ax, labels, N_LABELS)
-    ax.set(ylim=(0, 101), xlabel="time from", ylabel="at another place, percent")
-
-
-def _maps(data: ReportData) -> Picture:
-    figure = population_maps({"synthetic": data.synthetic}, data.train, data.test)
-    alt = "Maps of the share of events at each place, at some times of the day, of real and synthetic traces."
-    caption = (
-        "Where people are at some times of the day. All maps have one scale, so that the rows can be compared: the row "
-        "of synthetic traces should look like the two above it."
     )
     return Picture(figure, alt, caption)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from ppmtf_jax.data.measurement import MetricInfo
-from ppmtf_jax.evaluation.plots.curves import LOOKS, REAL, SYNTHETIC, TRAINING, UNIFORM
+from ppmtf_jax.evaluation.plots.curves import LOOKS
 from ppmtf_jax.evaluation.plots.style import DIM, LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Picture
 from ppmtf_jax.evaluation.report.gauges import gauge
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
 N_QUERIES = 500
 SEED = 0
@@ -57,7 +58,18 @@ def make(data: ReportData) -> list[Block]:
     answers = {name: answer(presence, queries, position_km) for name, presence in data.presence.items()}
     errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
     gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count"),))
-    figure = panels([partial(_draw, answers=answers)], size=(4.4, 3.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
+
+    def draw(ax: Axes) -> None:
+        true = 100 * answers[REAL]
+        highest = max(100 * max(each.max() for each in (answers[REAL], answers[SYNTHETIC])), 1e-3)
+        ax.plot([0, highest], [0, highest], color=DIM, linewidth=1)
+        for name, marker in ((TRAINING, "x"), (SYNTHETIC, "o")):
+            look = {"color": LOOKS[name]["color"], "label": LOOKS[name]["label"]}
+            ax.plot(true, 100 * answers[name], marker, markersize=3.5, markerfacecolor="none", linestyle="none", **look)
+        ax.set(xlabel="true answer (test users), percent of the events", ylabel="answer, percent")
+        ax.set(xlim=(0, None), ylim=(0, None))
+
+    figure = panels([draw], size=(4.4, 3.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
     alt = "A dot for each question: its true answer against that from synthetic traces."
     caption = (
         "A dot for each question. On the line, the answer is the true one. Real training users do not give exactly the "
@@ -91,14 +103,3 @@ def answer(presence: np.ndarray, queries: Queries, position_km: np.ndarray) -> n
 def mean_error(answers: np.ndarray, true: np.ndarray) -> float:
     """Mean relative error, with a sanity bound on true answers."""
     return float(np.mean(np.abs(answers - true) / np.maximum(true, SANITY_BOUND)))
-
-
-def _draw(ax: Any, *, answers: dict[str, np.ndarray]) -> None:
-    true = 100 * answers[REAL]
-    highest = max(100 * max(each.max() for each in (answers[REAL], answers[SYNTHETIC])), 1e-3)
-    ax.plot([0, highest], [0, highest], color=DIM, linewidth=1)
-    for name, marker in ((TRAINING, "x"), (SYNTHETIC, "o")):
-        look = {"color": LOOKS[name]["color"], "label": LOOKS[name]["label"]}
-        ax.plot(true, 100 * answers[name], marker, markersize=3.5, markerfacecolor="none", linestyle="none", **look)
-    ax.set(xlabel="true answer (test users), percent of the events", ylabel="answer, percent")
-    ax.set(xlim=(0, None), ylim=(0, None))

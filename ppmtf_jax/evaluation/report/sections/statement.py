@@ -10,6 +10,11 @@ SEED_RULE = (
     "Good: all seeds were drawn from the operating system; fair: somebody chose one; not known: the traces do not say. "
     "A seed is like a password, and is not on this page."
 )
+SEEDS = {
+    None: (Status.UNKNOWN, "The traces do not say where their seed came from."),
+    True: (Status.FAIR, "Somebody chose a seed: people who know or guess it can repeat what was drawn."),
+    False: (Status.GOOD, "All seeds came from the operating system, and nobody chose one."),
+}
 ASSUMED = (
     "People who get the release have neither the model nor any seed.",
     "They look at one trace at a time.",
@@ -29,30 +34,20 @@ NO_RELEASE = (
 )
 def make(data: ReportData) -> list[Block]:
     """The statement that goes with the release, in a table and lists."""
-    statement = data.statement
+    status, answer = SEEDS[data.seeds_given]
+    finding, statement = Finding("Is the randomness secret?", status, answer, SEED_RULE), data.statement
     if statement is None:
-        return [_seed_finding(data.seeds_given), Text((NO_RELEASE,))]
+        return [finding, Text((NO_RELEASE,))]
     said = {"Mechanism": "mechanism", "Traces": "traces", "Randomness": "randomness"}
     rows = [
         [title, str(statement[name]).removeprefix(f"{title}: ")] for title, name in said.items() if name in statement
     ]
-    blocks: list[Block] = [_seed_finding(data.seeds_given)]
-    blocks.append(Table("How the release protects", ("What", "In words"), rows, n_words=2))
+    blocks: list[Block] = [finding, Table("How the release protects", ("What", "In words"), rows, n_words=2)]
     for title, points in (
         ("Protected", statement.get("protected", ())),
         ("Assumed", ASSUMED),
         ("Not protected", statement.get("not_protected", ())),
     ):
-        blocks.append(Text((f"{title}:",)))
-        blocks.append(Text(tuple(str(point) for point in points) or ("Nothing is said.",), is_list=True))
+        listed = tuple(str(point) for point in points) or ("Nothing is said.",)
+        blocks += [Text((f"{title}:",)), Text(listed, is_list=True)]
     return [*blocks, Text(("If an attack above fails, this proves nothing: another attack may succeed.",))]
-
-
-def _seed_finding(given: bool | None) -> Finding:
-    question = "Is the randomness secret?"
-    if given is None:
-        return Finding(question, Status.UNKNOWN, "The traces do not say where their seed came from.", SEED_RULE)
-    if given:
-        answer = "Somebody chose a seed: people who know or guess it can repeat what was drawn."
-        return Finding(question, Status.FAIR, answer, SEED_RULE)
-    return Finding(question, Status.GOOD, "All seeds came from the operating system, and nobody chose one.", SEED_RULE)

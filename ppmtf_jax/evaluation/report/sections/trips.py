@@ -10,12 +10,13 @@ import numpy as np
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.evaluation.metrics.places_seen import distinct_places, top_place_share
 from ppmtf_jax.evaluation.metrics.trips import jump_lengths_km, radius_of_gyration_km
-from ppmtf_jax.evaluation.plots.curves import REAL, SYNTHETIC, TRAINING, UNIFORM, draw_cumulative
+from ppmtf_jax.evaluation.plots.curves import draw_cumulative
 from ppmtf_jax.evaluation.plots.style import LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Picture, Table, Text
 from ppmtf_jax.evaluation.report.gauges import gauges_of
 from ppmtf_jax.evaluation.report.inputs import ReportData, if_available
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
+from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
 TITLES = {
     "jump_tv": "Length of a trip",
@@ -68,14 +69,13 @@ def _distributions(data: ReportData) -> list[Block]:
         "lie on the dotted one, of real people.",
     )
     names = {REAL: "Real, test users", TRAINING: "Real, training users", SYNTHETIC: "Synthetic", UNIFORM: "Random"}
-    rows = [[label, *(_mean(each[name]) for name in names)] for label, each in samples.items()]
+    rows = [
+        [label, *(f"{of[name].mean():.2f}" if len(of[name]) else "-" for name in names)]
+        for label, of in samples.items()
+    ]
     table = Table("On average", ("What", *names.values()), rows)
     note = [] if data.has_map else [Text(("No lengths: the places have no usable coordinates.",))]
     return [picture, table, *note]
-
-
-def _mean(values: np.ndarray) -> str:
-    return f"{values.mean():.2f}" if len(values) else "-"
 
 
 @section(
