@@ -12,9 +12,11 @@ from typer.core import TyperCommand
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup, example, group_of_commands
 from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, option, option_name, with_settings
+from ppmtf_jax.datasets.data_check import check_imported
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
 from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
-from ppmtf_jax.jobs.steps import check_data, import_data
+from ppmtf_jax.jobs.steps import import_data
+from ppmtf_jax.streams import draw_seed
 
 MaybeOut = Annotated[Path | None, option("--out FOLDER", "Where to write; the name must be free.")]
 Check = Annotated[bool, option("--check", "Write nothing: show what was found, and what it means for synthesis.")]
@@ -52,7 +54,8 @@ def _command_of(data_set: DataSet) -> TyperCommand:
         quiet: Quiet = False,
     ) -> None:
         if check:
-            tell(_in_options(check_data(data_set.name, settings, seed=seed, progress=not quiet).text(), data_set))
+            read = data_set.read(settings, draw_seed(seed).value, not quiet)
+            tell(_in_options(check_imported(read).text(), data_set))
             return
         if out is None:
             raise InputError("--out", [Problem("a folder to write to, or --check to write nothing", "neither")])

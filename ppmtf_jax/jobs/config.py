@@ -101,13 +101,6 @@ class JobConfig:
         steps = {"synthesizing": synthesizing, "testing": testing, "releasing": releasing, "evaluating": evaluating}
         return cls(base / out, source, importing, built["fit"], system, seed, compared=compared, **steps)
 
-    def check_k(self, n_users: int) -> None:
-        """Refuse a k of the privacy test, if it is not made noisy, that is above the number of training users."""
-        test = self.testing
-        if test.noise_epsilon is None and test.k > n_users:
-            way_out = "No trace could pass: lower k, or import more users"
-            raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
-
 
 def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[str, Any]:
     """Settings of each [[compare]]; what is wrong with them is added to the problems."""

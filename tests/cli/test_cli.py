@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from ppmtf_jax.cli import group, listing, releasing, running
+from ppmtf_jax.cli import group, listing, modelling, releasing, running
 from ppmtf_jax.cli.app import app
 from ppmtf_jax.cli.console import console, warn_of_few
 from ppmtf_jax.data.traces import Traces
@@ -260,7 +260,7 @@ def test_diagnose_shows_and_writes_what_the_chains_did(copied, monkeypatch, apar
         advice = [f"{n_sweeps} sweeps were {'not ' if apart else ''}enough"]
         return Diagnosis(table, trace, n_sweeps, advice, "Held out: some cells.")
 
-    monkeypatch.setattr(steps, "diagnose_model", diagnosis)
+    monkeypatch.setattr(modelling, "diagnose_model", diagnosis)
     text = works("diagnose", "factorized", "--train", "city/train", "--chains", 3, "--sweeps", 40, "--out", "d")
     assert "ppmtf, 3 chains of 40 sweeps" in text
     assert re.search(r"log joint density +\S+ +\S+ +\d\.\d\d\d +\d+ +\d+", text)
@@ -776,7 +776,7 @@ def test_a_table_is_shown_though_its_json_cannot_be_written(here, monkeypatch):
     def full_disk(path, text):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr(steps, "write_text", full_disk)
+    monkeypatch.setattr(releasing, "write_text", full_disk)
     result = call("evaluate", "synthetic", *REAL, "--no-attacks", "--json", "m.json")
     assert result.exit_code == 1
     assert "TP-TV" in result.stdout

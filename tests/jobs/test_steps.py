@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,10 +10,8 @@ import pytest
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
-from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.evaluation import Evaluation
 from ppmtf_jax.jobs.steps import (
-    evaluate_traces,
     fit_model,
     release_traces,
     run_privacy_test,
@@ -20,6 +19,7 @@ from ppmtf_jax.jobs.steps import (
 )
 from ppmtf_jax.privacy.release import load_with_key
 from ppmtf_jax.runtime.lineage import column_of
+from tests.commands import refused, works
 
 
 @pytest.fixture(scope="module")
@@ -37,16 +37,20 @@ def made(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("traces", "key"), [("synthetic", None), ("release", "key")])
-def test_traces_are_not_measured_against_data_that_they_were_not_made_from(made, traces, key):
-    key = None if key is None else made / key
-    with pytest.raises(InputError, match=r"training set and \S+ of the same training traces; found those of different"):
-        evaluate_traces(made / traces, made / "other", made / "test", key=key)
+def evaluate(made: Path, traces: str, train: str, *words: object) -> list[object]:
+    return ["evaluate", made / traces, "--train", made / train, "--test", made / "test", *words]
+
+
+@pytest.mark.parametrize(("traces", "key"), [("synthetic", ()), ("release", ("--key", "key"))])
+def test_traces_are_not_measured_against_data_that_they_were_not_made_from(made, monkeypatch, traces, key):
+    monkeypatch.chdir(made)
+    said = " ".join(refused(*evaluate(made, traces, "other", *key)).split())
+    assert re.search(r"training set and \S+ of the same training traces; found those of different", said)
 
 
 def test_an_evaluation_tells_what_was_measured(made, tmp_path):
-    chosen, file = EvaluationSettings(attacks=False), tmp_path / "metrics.json"
-    evaluate_traces(made / "release", made / "train", made / "test", chosen, key=made / "key", json_file=file)
+    file = tmp_path / "metrics.json"
+    works(*evaluate(made, "release", "train", "--key", made / "key", "--no-attacks", "--json", file))
     train, test = Traces.load(made / "train"), Traces.load(made / "test")
     assert Evaluation.from_json(file.read_text()).lineage == {
         "training traces": train.digest,
