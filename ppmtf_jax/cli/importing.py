@@ -14,7 +14,7 @@ from ppmtf_jax.cli.group import FriendlyGroup, example, group_of_commands
 from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, option, option_name, with_settings
 from ppmtf_jax.datasets.data_check import check_imported
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
 from ppmtf_jax.jobs.steps import import_data
 from ppmtf_jax.streams import draw_seed
 
@@ -33,12 +33,11 @@ class ImportGroup(FriendlyGroup):
         """The command of a data set, made when it is asked for; None where there is no such data set."""
         return _command_of(DATA_SETS[cmd_name]) if cmd_name in DATA_SETS else None
 
-    def explained(self, ctx: Any, error: PpmtfError) -> str:
+    def explained(self, ctx: Any, error: Exception) -> str | None:
         """The text of an error, with options in the place of settings."""
-        data_set = DATA_SETS.get(ctx.invoked_subcommand)
-        if data_set is None or not isinstance(error, InputError):
-            return str(error)
-        return _in_options(error.message(), data_set)
+        if ctx.invoked_subcommand is None or not isinstance(error, InputError):
+            return super().explained(ctx, error)
+        return _in_options(error.message(), DATA_SETS[ctx.invoked_subcommand])
 
 
 data_sets = group_of_commands("import", "Each data set has its own help: `ppmtf import checkins --help`", ImportGroup)
