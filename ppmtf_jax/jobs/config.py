@@ -84,7 +84,10 @@ class JobConfig:
         source = tables.get("import", {}).pop("source", None)
         system = tables.get("fit", {}).pop("system", DEFAULT_SYSTEM)
         kinds: dict[str, Any] = dict(TABLES)
-        kinds["import"] = _collect(problems, "[import] ", lambda: _named_source(source).settings)
+        if source is None:
+            choices = " or ".join(map(repr, DATA_SETS))
+            problems.append(f"[import] {Problem(f'source as {choices}', 'nothing')}")
+        kinds["import"] = source and _collect(problems, "[import] ", lambda: DATA_SETS[source].settings)
         kinds["fit"] = _collect(problems, "[fit] ", lambda: SYNTHESIZERS[system].settings)
         built = {
             name: _collect(problems, f"[{name}] ", lambda name=name: build_settings(kinds[name], tables[name], name))
@@ -126,13 +129,6 @@ def input_paths(settings: Any) -> dict[str, Path]:
     hints = accepted_types(type(settings))
     paths = {name: getattr(settings, name) for name, hint in hints.items() if hint in (Path, Path | None)}
     return {name: path for name, path in paths.items() if path is not None}
-
-
-def _named_source(source: Any) -> Any:
-    if source is None:
-        choices = " or ".join(map(repr, DATA_SETS))
-        raise InputError("import", [Problem(f"source as {choices}", "nothing")])
-    return DATA_SETS[source]
 
 
 def _collect(problems: list[Problem | str], name: str, build: Callable[[], Any]) -> Any:

@@ -10,8 +10,6 @@ only the owner may read; `private/log.txt` says when each step was done and how 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import time
 from collections.abc import Callable
@@ -39,6 +37,7 @@ from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, load_with_key
 from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
+from ppmtf_jax.runtime.lineage import digest_of
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
@@ -169,8 +168,8 @@ class _Job:
         The step depends on its settings and on the steps `after`, and so on all steps before them.
         """
         before = [self.fingerprints[step] for step in after]
-        content = [name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before]
-        fingerprint = self.fingerprints[name] = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+        fingerprint = digest_of(name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before)
+        self.fingerprints[name] = fingerprint
         stamp = self.stamps / name
         found = stamp.read_text() if stamp.is_file() else ""
         if found == _stamp(fingerprint, outputs):
