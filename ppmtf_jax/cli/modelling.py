@@ -24,8 +24,7 @@ from ppmtf_jax.cli.options import (
 )
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
-from ppmtf_jax.jobs.resumable_fit import fit_resumably
-from ppmtf_jax.jobs.steps import synthesize_traces
+from ppmtf_jax.jobs.steps import fit_resumably, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments

@@ -25,10 +25,10 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.jobs.config import JobConfig, input_paths
-from ppmtf_jax.jobs.resumable_fit import kept_seed
 from ppmtf_jax.jobs.steps import (
     fit_model,
     import_data,
+    kept_seed,
     release_traces,
     run_privacy_test,
     synthesize_traces,

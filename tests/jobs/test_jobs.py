@@ -23,8 +23,8 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import plots
 from ppmtf_jax.jobs import runner, steps
 from ppmtf_jax.jobs.config import JobConfig
-from ppmtf_jax.jobs.resumable_fit import fit_resumably, kept_seed
 from ppmtf_jax.jobs.runner import JobResult, run
+from ppmtf_jax.jobs.steps import fit_resumably, kept_seed
 from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
 from ppmtf_jax.runtime.files import exclusive_use
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
