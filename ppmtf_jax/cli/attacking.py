@@ -19,7 +19,7 @@ from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
 from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
-from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, option, with_settings
+from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.jobs.attack import shadows_like
@@ -224,11 +224,7 @@ def few_points(
 def _check_outputs(json_file: Path | None, plot: Path | None, overwrite: bool) -> None:
     if json_file is not None:
         check_output_file(json_file, overwrite=overwrite, is_ours=is_attack_report, what="an earlier report of attacks")
-    if plot is not None:
-        from ppmtf_jax.evaluation.plots import check_picture_name, is_own_picture
-
-        check_picture_name(plot)
-        check_output_file(plot, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
+    check_picture(plot, overwrite=overwrite)
 
 
 def _say(quiet: bool) -> Callable[[str], None]:

@@ -17,6 +17,7 @@ import typer
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import is_first_process, join_processes
+from ppmtf_jax.runtime.files import check_output_file
 from ppmtf_jax.settings import accepted_types, build_settings, help_of_fields, split_assignments, types_of
 from ppmtf_jax.streams import check_seed
 
@@ -55,6 +56,15 @@ TrainOption = Annotated[Path, option("--train TRAIN", "Trace set of the training
 TestOption = Annotated[Path, option("--test TEST", "Trace set of the test users, whose data the model never saw.")]
 Json = Annotated[Path | None, option("--json FILE", "Write the numbers to this file too.")]
 Model = Annotated[Path, argument("MODEL", "Model folder, made by `ppmtf fit`.")]
+
+
+def check_picture(file: Path | None, *, overwrite: bool) -> None:
+    """Refuse a picture that cannot be written, before the work and not after it."""
+    if file is not None:
+        from ppmtf_jax.evaluation.plots import check_picture_name, is_own_picture
+
+        check_picture_name(file)
+        check_output_file(file, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
 
 
 def _shared_work(

@@ -20,6 +20,7 @@ from ppmtf_jax.cli.options import (
     TestOption,
     TrainOption,
     argument,
+    check_picture,
     option,
     shares_work,
     with_settings,
@@ -70,14 +71,10 @@ def check_deniability(
     folder. The verdicts say which traces were withheld: they are secret, and only you can read them. Release the
     traces that passed with `ppmtf release`.
     """
-    if plot is not None:
-        from ppmtf_jax.evaluation.plots import check_picture_name, is_own_picture
-
-        if settings.noise_epsilon is not None and not settings.count_all:
-            way_out = "Add --count-all: counting stops at another k for each trace"
-            raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
-        check_picture_name(plot)
-        check_output_file(plot, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
+    if plot is not None and settings.noise_epsilon is not None and not settings.count_all:
+        way_out = "Add --count-all: counting stops at another k for each trace"
+        raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
+    check_picture(plot, overwrite=overwrite)
     verdicts = run_privacy_test(model, synthetic, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if not is_first_process():
         return
