@@ -1,9 +1,7 @@
-"""The steps from data to an evaluated release, each as one function that loads, works and saves.
+"""The steps that the command line and jobs share, each as one function that loads, works and saves.
 
-The command line calls single steps and a job calls all of them. A step checks its outputs before it works. Only the
-owner may read the outputs, except for a release and exports of a release.
-
-Several processes may run a step together; then the first process alone writes.
+A step checks its outputs before it works. Only the owner may read the outputs, except for a release. Several processes
+may run a fit, a synthesis or a test together; then the first process alone writes.
 """
 
 from __future__ import annotations
