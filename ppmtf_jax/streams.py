@@ -107,8 +107,7 @@ def numpy_stream(seed: int, stage: Stage, *numbers: int) -> np.random.Generator:
 
 def jax_stream(seed: int, stage: Stage, *numbers: int) -> Key[Array, ""]:
     """A stage's key of JAX, of 64 bits; `numbers` tell apart several of one stage."""
-    words = np.frombuffer(_digest(seed, stage, numbers)[:8], np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
+    return _key(jnp.asarray(np.frombuffer(_digest(seed, stage, numbers)[:8], np.uint32)))
 
 
 def fingerprint(seed: int, stage: Stage) -> str:

@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from rich.table import Table
-
-from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings
-from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS
-from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS
-from ppmtf_jax.attacks.splits import RehearsalSettings
+from ppmtf_jax.attacks.audit import Linkage, ReidentificationSettings, Reidentified, reidentification_attacks
+from ppmtf_jax.attacks.copies import check_copies
+from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, infer_membership
+from ppmtf_jax.attacks.membership.scores import MembershipSummary
+from ppmtf_jax.attacks.membership.shadow_models import N_SHADOWS, infer_by_shadow_models
+from ppmtf_jax.attacks.roc import Roc
+from ppmtf_jax.attacks.splits import RehearsalSettings, rehearse, targets_of
+from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.cli.console import console, plain_table, tell
 from ppmtf_jax.cli.group import example, group_of_commands
-from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, option, with_settings
-from ppmtf_jax.jobs.attack import (
-    MEMBERSHIP_DEFAULTS,
-    MembershipReport,
-    ReidentificationReport,
-    attack_by_points,
-    attack_identity,
-    attack_membership,
-)
+from ppmtf_jax.cli.options import Json, Quiet, TestOption, TrainOption, argument, check_picture, option, with_settings
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.jobs.attack import shadows_like
+from ppmtf_jax.jobs.steps import load_released
 from ppmtf_jax.privacy.limits import Judgement, worst
+from ppmtf_jax.runtime.files import check_output_file, has_mark, remove, write_text
+from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.streams import check_seed
 
 Real = Annotated[Path, argument("TRACES", "Trace set of real users: what the attacker may know.")]
@@ -36,6 +39,10 @@ Plot = Annotated[Path | None, option("--plot FILE", "Draw the curves. PNG, SVG o
 AttackSeed = Annotated[int, option("--seed N", "The same seed gives the same numbers.", callback=check_seed)]
 Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this command.")]
 
+REPORT = "ppmtf attack"
+is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
+MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+KEY_NEEDED = "Without the key, nobody knows who made which trace, and so whether the attack is right"
 COPIES = {
     "copied_run": "Longest run of events that a training trace has too",
     "nearest_share": "Share of events that the nearest training trace has too",
@@ -72,21 +79,38 @@ def reidentify(
     without names, among the traces of strangers. With synthetic traces (--released), she knows all real traces. All
     estimators of users' moves are tried, and the strongest is listed first.
     """
-    attack_identity(
-        traces,
-        released=released,
-        key=key,
-        estimators=estimator or None,
-        settings=settings,
-        rehearsal=rehearsal,
-        seed=seed,
-        json_file=json_file,
-        picture=plot,
-        show=_show_identity,
-        say=tell if not quiet else lambda _: None,
-        overwrite=overwrite,
-        progress=not quiet,
+    if released is None and key is not None:
+        raise InputError("key", [Problem("a release beside its key", "none")])
+    _check_outputs(json_file, plot, overwrite)
+    progress = not quiet
+    real = Traces.load(traces, progress=progress)
+    if released is None:
+        sets = rehearse(real, rehearsal, seed=seed)
+    else:
+        attacked = load_released(released, real, key, key_needed=KEY_NEEDED, progress=progress)
+        sets = targets_of(real, attacked, rehearsal.n_targets, seed=seed)
+    attacks = reidentification_attacks(
+        sets.known, sets.anonymized, estimator or None, settings, seed=seed, progress=progress, say=_say(quiet)
     )
+    n_attacked_targets = len(set(sets.known.user_ids.tolist()) & set(sets.anonymized.user_ids.tolist()))
+    n_strangers = sets.anonymized.n_users - n_attacked_targets
+    _show_identity(attacks, sets.known.n_users, n_strangers, sets.n_left_out)
+    content = {
+        "n_targets": sets.known.n_users,
+        "n_strangers": n_strangers,
+        "n_left_out": sets.n_left_out,
+        "settings": asdict(settings) | asdict(rehearsal) | {"seed": seed},
+        "made_by": REPORT,
+        "attacks": [each.numbers() for each in attacks],
+    }
+    _write(json_file, content)
+    if plot is not None:
+        curves = {}
+        for each in attacks:
+            name, *given = each.estimator.split()
+            name = " ".join([name.upper(), *given])
+            curves |= {name: each.each.roc, f"{name}*": each.combined.roc}
+        _draw(curves, "Re-identification (*: all traces of a user together)", plot)
 
 
 @attack.command(
@@ -128,23 +152,38 @@ def membership(
     made the traces, from random halves of the people. It says how long this takes. With --json, it continues if it was
     stopped. The file of --json names the users who are most exposed: only you can read it.
     """
-    attack_membership(
-        synthetic,
-        train,
-        test,
-        key=key,
-        model=model,
-        attacks=attack or None,
-        n_shadows=shadows,
-        fast=fast,
-        seed=seed,
-        json_file=json_file,
-        picture=plot,
-        show=_show_membership,
-        say=tell if not quiet else lambda _: None,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
+    _check_outputs(json_file, plot, overwrite)
+    progress, say = not quiet, _say(quiet)
+    training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
+    released = load_released(synthetic, training, key, progress=progress)
+    chosen = {text: parse_choice(text, MEMBERSHIP_ATTACKS) for text in dict.fromkeys(attack or MEMBERSHIP_DEFAULTS)}
+    how_made = None
+    # Where attacks are named, shadow models take part only if a model is named too.
+    if not fast and (not attack or model is not None):
+        how_made = shadows_like(synthetic, released, model, shadows, say)
+    found = {}
+    for name, (entry, settings) in chosen.items():
+        say(f"{name}: scoring {training.n_users} training and {testing.n_users} other users")
+        found[name] = infer_membership(released, training, testing, entry.name, settings, seed=seed, progress=progress)
+    # Finished shadow models lie here until all is done, and the same command continues from them.
+    checkpoint = None if json_file is None else json_file.with_name(f".{json_file.name}.shadows.npz")
+    if how_made is not None:
+        how = {"seed": seed, "checkpoint": checkpoint, "progress": progress, "say": say}
+        try:
+            scores = infer_by_shadow_models(released, training, testing, how_made, **how)
+            found[f"shadow_models system={how_made.system}"] = scores
+        except InputError as error:
+            # Keep the results of the other attacks.
+            say(f"shadow models, the strongest attack, are left out: {error}")
+    ordered = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
+    summaries = {name: scores.summary(seed=seed) for name, scores in ordered.items()}
+    _show_membership(summaries)
+    attacks = {name: summary.to_dict() for name, summary in summaries.items()}
+    _write(json_file, {"made_by": REPORT, "settings": {"seed": seed}, "attacks": attacks})
+    if checkpoint is not None:
+        remove(checkpoint)
+    if plot is not None:
+        _draw({name: scores.roc for name, scores in ordered.items()}, "Membership inference", plot, logarithmic=True)
 
 
 @attack.command("unicity", epilog=example("ppmtf attack unicity city/train"))
@@ -167,21 +206,45 @@ def few_points(
     With --train and --test, synthetic traces are compared with the training traces: the longest run that was copied,
     and the nearest training trace. Both are shown beside the same numbers for people whose data was not used.
     """
-    attack_by_points(
-        traces,
-        train=train,
-        test=test,
-        key=key,
-        seed=seed,
-        json_file=json_file,
-        show=_show_points,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
+    if (train is None) != (test is None):
+        raise InputError("unicity", [Problem("training and test traces, or neither", "one of them")])
+    if key is not None and train is None:
+        raise InputError("unicity", [Problem("training and test traces beside a key", "none")])
+    _check_outputs(json_file, None, overwrite)
+    if train is None or test is None:
+        found: dict[str, Any] = {"unicity": unicity(Traces.load(traces, progress=not quiet), seed=seed).tolist()}
+    else:
+        training, testing = (Traces.load(folder, progress=not quiet) for folder in (train, test))
+        attacked = load_released(traces, training, key, progress=not quiet)
+        found = check_copies(attacked, training, testing, seed=seed).to_dict()
+    _show_points(found)
+    _write(json_file, {"made_by": REPORT, "seed": seed, **found})
 
 
-def _show_membership(report: MembershipReport) -> None:
-    first = next(iter(report.summaries.values()))
+def _check_outputs(json_file: Path | None, plot: Path | None, overwrite: bool) -> None:
+    if json_file is not None:
+        check_output_file(json_file, overwrite=overwrite, is_ours=is_attack_report, what="an earlier report of attacks")
+    check_picture(plot, overwrite=overwrite)
+
+
+def _say(quiet: bool) -> Callable[[str], None]:
+    return (lambda _: None) if quiet else tell
+
+
+def _write(json_file: Path | None, content: dict[str, Any]) -> None:
+    """Write the numbers; called after they are shown, so that a full disk loses none."""
+    if json_file is not None:
+        write_text(json_file, json.dumps(content, indent=1, default=str) + "\n")
+
+
+def _draw(curves: dict[str, Roc], title: str, plot: Path, *, logarithmic: bool = False) -> None:
+    from ppmtf_jax.evaluation.plots import roc_curves, save_figure
+
+    save_figure(roc_curves(curves, title=title, logarithmic=logarithmic), plot)
+
+
+def _show_membership(summaries: dict[str, MembershipSummary]) -> None:
+    strongest, first = next(iter(summaries.items()))
     caption = (
         f"{first.n_members} training and {first.n_others} other users. AUC: how often a training user scores higher "
         "than another user; 0.5 is a guess. 95 %: interval over users. Advantage: greatest difference between the true "
@@ -189,7 +252,7 @@ def _show_membership(report: MembershipReport) -> None:
         "and 0.1 % false alarms, and its 95 % interval, if there are enough others to know it."
     )
     rows = []
-    for name, found in report.summaries.items():
+    for name, found in summaries.items():
         numbers = [f"{found.auc.value:.3f}", f"{found.auc.low:.2f}-{found.auc.high:.2f}"]
         numbers += [f"{found.advantage.value:.3f}", f"{found.chance:.3f}"]
         for rate, share in ((0.01, found.tpr_at_1_percent), (0.001, found.tpr_at_01_percent)):
@@ -198,9 +261,8 @@ def _show_membership(report: MembershipReport) -> None:
         rows.append([name, *numbers])
     headings = ["Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %"]
     console.print(plain_table("Membership inference", headings, rows, caption))
-    strongest, found = next(iter(report.summaries.items()))
     tell(f"Strongest attack on these traces, chosen by these numbers: {strongest}.")
-    _tell_worst([judgement for each in report.summaries.values() for judgement in each.judgements()])
+    _tell_worst([judgement for each in summaries.values() for judgement in each.judgements()])
 
 
 def _tell_worst(judgements: list[Judgement]) -> None:
@@ -228,32 +290,27 @@ def _show_points(found: Mapping[str, Any]) -> None:
             )
 
 
-def _show_identity(report: ReidentificationReport) -> None:
-    strongest = report.attacks[0]
-    console.print(_identity_table(report))
-    tell(
-        f"{report.n_targets} target users, {report.n_strangers} strangers. Strongest attack on these traces, chosen by "
-        f"these numbers: {strongest.title.lower()} ({strongest.estimator})."
-    )
-    if report.n_left_out:
-        tell(f"{report.n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
-    linkages = [linkage for attack in report.attacks for linkage in (attack.each, attack.combined)]
-    _tell_worst([judgement for linkage in linkages for judgement in linkage.judgements()])
-
-
-def _identity_table(report: ReidentificationReport) -> Table:
-    n_targets = report.attacks[0].each.n_targets
+def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int, n_left_out: int) -> None:
+    strongest, n_attacked = attacks[0], attacks[0].each.n_targets
     caption = (
         "AUC: how often a user's own trace looks more like hers than somebody else's trace; 0.5 is a guess. 95 %: "
         "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
-        f"Right user: how often the attacker names her among all {n_targets}; by chance {1 / n_targets:.2%}."
+        f"Right user: how often the attacker names her among all {n_attacked}; by chance {1 / n_attacked:.2%}."
     )
     headings = ["Attack", "Traces of a user", "AUC", "95 %", "Found at 1 %", "at 0.1 %", "Right user"]
     rows = []
-    for attack in report.attacks:
+    for attack in attacks:
         rows.append([attack.estimator, "single", *_cells(attack.each)])
         rows.append(["", "together", *_cells(attack.combined)])
-    return plain_table("Re-identification", headings, rows, caption, n_left=2)
+    console.print(plain_table("Re-identification", headings, rows, caption, n_left=2))
+    tell(
+        f"{n_targets} target users, {n_strangers} strangers. Strongest attack on these traces, chosen by "
+        f"these numbers: {strongest.title.lower()} ({strongest.estimator})."
+    )
+    if n_left_out:
+        tell(f"{n_left_out} chosen target users had only one piece of a trace, so they count as strangers.")
+    linkages = [linkage for attack in attacks for linkage in (attack.each, attack.combined)]
+    _tell_worst([judgement for linkage in linkages for judgement in linkage.judgements()])
 
 
 def _cells(linkage: Linkage) -> list[str]:

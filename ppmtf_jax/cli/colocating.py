@@ -1,8 +1,12 @@
-"""The command that synthesizes traces of friends: colocate."""
+"""The command that synthesizes traces of friends: colocate.
+
+A ledger beside the output records what each draw spends of the privacy budget, before the draw. The ledger stays when a
+run fails, and the next run adds to it.
+"""
 
 from __future__ import annotations
 
-import json
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +15,18 @@ from ppmtf_jax.cli.group import with_example
 from ppmtf_jax.cli.options import Out, Overwrite, Quiet, argument, option, with_settings
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.synthesizer import ColocationSettings
+from ppmtf_jax.colocation.statement import is_bounded, privacy_statement, statement_text
+from ppmtf_jax.colocation.synthesizer import RELATION, ColocationSettings, synthesize_colocations
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
-from ppmtf_jax.runtime.folders import STATEMENT_JSON, STATEMENT_TEXT
+from ppmtf_jax.data.traces import OF_NOBODY, Traces
+from ppmtf_jax.noise.kept_ledger import KeptLedger
+from ppmtf_jax.noise.laplace import SecureNoise
+from ppmtf_jax.runtime.folders import STATEMENT_TEXT, check_output_folder, output_folder, write_statement
+from ppmtf_jax.streams import draw_seed
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
+
+# A separate kind of folder, so that synthetic traces never replace recorded traces.
+FRIENDS = "traces of synthetic friends"
 
 
 @with_example("ppmtf colocate city/train --epsilon-friendship 5 --epsilon-colocation 2 --colocations 50 --out friends")
@@ -46,19 +58,31 @@ def colocate(
     not give the same traces. Epsilon is spent once noise is drawn, even if the run fails: a ledger beside the folder
     adds up all runs.
     """
-    made = colocate_traces(train, out, settings, model=model, seed=seed, overwrite=overwrite, progress=not quiet)
+    inputs = [train] if model is None else [train, model]
+    check_output_folder(out, FRIENDS, overwrite=overwrite, inputs=inputs)
+    own_seed, noise = draw_seed(seed), SecureNoise()
+    fitted = None if model is None else FittedModel.load(model)
+    traces = Traces.load(train, progress=not quiet)
+    # It is secret, because it also has the seeds.
+    ledger = Path(f"{os.path.abspath(out)}.ledger.jsonl")
+    kept = KeptLedger(ledger, own_seed, bounded=is_bounded(settings, noise, fitted is not None))
+    made = synthesize_colocations(
+        traces, settings, model=fitted, noise=noise, seed=own_seed, record=kept.add, progress=not quiet
+    )
+    statement = privacy_statement(made, kept.earlier(RELATION))
+    about = {OF_NOBODY: made.traces.of_nobody}
+    with output_folder(out, FRIENDS, about=about, overwrite=overwrite, inputs=inputs) as partial:
+        made.traces.write_into(partial)
+        write_statement(partial, statement, statement_text(statement))
     graph = FriendGraph.of(made.traces)
     n_drawn, n_in_all = len(made.drawn.pair), len(find_colocations(made.traces, graph))
     tell(f"{graph.n_users} users, {graph.n_pairs} friendships, {n_drawn} meetings drawn, in {out}")
     if n_drawn < made.n_wanted:
         tell(f"The noisy number asked for {made.n_wanted} meetings; more do not fit, because friends are elsewhere")
     tell(f"{n_in_all} co-locations of friends in total, including those by chance")
-    statement = json.loads((out / STATEMENT_JSON).read_text(encoding="utf-8"))
     cost = f"epsilon {statement['epsilon']:g} in total" if statement["private"] else "NOT differentially private"
     earlier = statement["earlier_runs"]
     if earlier["n"]:
         cost += f" with {counted(earlier['n'], 'earlier run')} of epsilon {earlier['epsilon']:g}"
     tell(f"{cost}; read {out / STATEMENT_TEXT} first")
-    tell(
-        f"The ledger {ledger_of(out).name} beside it has the seed and all spent epsilon. Only you can read it: keep it"
-    )
+    tell(f"The ledger {ledger.name} beside it has the seed and all spent epsilon. Only you can read it: keep it")

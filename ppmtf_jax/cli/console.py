@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
-import sys
 from collections.abc import Collection, Iterable, Sequence
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -16,13 +13,6 @@ FEW_PASSED = 0.25
 
 console = Console()
 complaints = Console(stderr=True)
-
-
-def print_any_text() -> None:
-    """Let names of files be printed whatever the encoding of the terminal: what it lacks is shown as its code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def tell(text: str) -> None:
@@ -38,13 +28,6 @@ def warn_of_few(n_passed: int, n_traces: int) -> None:
             "resemble many users passed. Measure them (`ppmtf evaluate`) before use. With a system that smooths more, "
             "such as bridge, more traces pass."
         )
-
-
-def stop(message: str) -> typer.Exit:
-    """Print an error; to be raised, to end with exit code 1."""
-    complaints.print("[bold red]Error:[/bold red]", end=" ")
-    complaints.print(message, markup=False, highlight=False, soft_wrap=True)
-    return typer.Exit(1)
 
 
 def plain_table(

@@ -1,4 +1,7 @@
-"""Commands that write files for maps: `ppmtf export population` and `traces`."""
+"""Commands that write files for maps: `ppmtf export population` and `traces`.
+
+Others may read a file only if all of it comes from a release.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,12 @@ from typing import Annotated
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import example, group_of_commands
 from ppmtf_jax.cli.options import Quiet, argument, option
-from ppmtf_jax.exports.registry import EXPORT_FORMATS
-from ppmtf_jax.jobs.export import OF_NOBODY, REAL, RELEASED, UNTESTED, Exported, export_population, export_traces
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.exports.layers import Layer, population_layer, trace_layer
+from ppmtf_jax.exports.registry import EXPORT_FORMATS, check_export, write_layer
+from ppmtf_jax.jobs.steps import load_released
+from ppmtf_jax.privacy.release import is_release
 from ppmtf_jax.streams import check_seed
 
 OutFile = Annotated[Path, option("--out FILE", "The file to write; the name must be free.")]
@@ -19,12 +26,11 @@ OF_POINTS = [name for name, entry in EXPORT_FORMATS.items() if not entry.of_trac
 PopulationFormat = Annotated[str | None, option("--format NAME", f"One of {', '.join(OF_POINTS)}. {BY_ENDING}")]
 Replace = Annotated[bool, option("--overwrite", "Replace an earlier export.")]
 
-WORDS = {
-    RELEASED: "The traces are from a release: anyone may read the file.",
-    UNTESTED: "The traces are synthetic and not tested for release: only you can read the file.",
-    OF_NOBODY: "Their users are synthetic; see PRIVACY.txt beside the traces. Only you can read the file.",
-    REAL: "REAL DATA: the file shows where real people were. Only you can read it: give it to nobody.",
-}
+RELEASED = "The traces are from a release: anyone may read the file."
+UNTESTED = "The traces are synthetic and not tested for release: only you can read the file."
+OF_NOBODY = "Their users are synthetic; see PRIVACY.txt beside the traces. Only you can read the file."
+REAL = "REAL DATA: the file shows where real people were. Only you can read it: give it to nobody."
+
 export = group_of_commands("export", example("ppmtf export traces released --out traces.geojson"))
 
 
@@ -43,10 +49,19 @@ def population(
     grid has several days, all days are counted together. Times are nominal and lie on the first day of the grid, for
     the time sliders of map programs. Nothing protects counts of real people.
     """
-    made = export_population(traces, out, format_name, real=real, overwrite=overwrite, progress=not quiet)
-    rows = made.layer.rows
+    check_export(out, format_name, of_traces=False, overwrite=overwrite)
+    loaded, whose = _load(traces, quiet)
+    # Nobody should take real traces for synthetic traces.
+    sets = {"real" if whose == REAL and real is None else "synthetic": loaded}
+    if real is not None:
+        compared = Traces.load(real, progress=not quiet)
+        sets = {"synthetic": load_released(traces, compared, None) if whose == RELEASED else loaded, "real": compared}
+        whose = REAL
+    layer = population_layer(sets)
+    write_layer(layer, out, format_name, public=whose == RELEASED, overwrite=overwrite)
+    rows = layer.rows
     tell(f"{len(rows)} rows for {rows['place'].nunique()} places and {rows['time'].nunique()} hours in {out}")
-    _tell_of(made)
+    _tell_of(layer, whose)
 
 
 @export.command(epilog=example("ppmtf export traces released --sample 100 --out traces.geojson"))
@@ -66,23 +81,32 @@ def traces(
 
     Times are nominal, from the time grid: all synthetic traces are on the same day, and only the hour has a meaning.
     """
-    made = export_traces(
-        traces,
-        out,
-        format_name,
-        n_traces=sample,
-        seed=seed,
-        of_real_people=of_real_people,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
-    n_all = made.layer.about["traces_in_all"]
-    which = f"all {n_all}" if made.layer.n_traces == n_all else f"{made.layer.n_traces} of {n_all}"
-    tell(f"{which} traces, {len(made.layer.rows)} events, in {out}")
-    _tell_of(made)
+    check_export(out, format_name, of_traces=True, overwrite=overwrite)
+    loaded, whose = _load(traces, quiet)
+    if whose == REAL and not of_real_people:
+        way_out = (
+            "Each trace would show where somebody was, and when. Export a release or synthetic traces; or say that you "
+            "want it (--of-real-people)"
+        )
+        raise InputError(str(traces), [Problem("released or synthetic traces", "real ones", way_out=way_out)])
+    layer = trace_layer(loaded, sample, seed=seed)
+    write_layer(layer, out, format_name, public=whose == RELEASED, overwrite=overwrite)
+    n_all = layer.about["traces_in_all"]
+    which = f"all {n_all}" if layer.n_traces == n_all else f"{layer.n_traces} of {n_all}"
+    tell(f"{which} traces, {len(layer.rows)} events, in {out}")
+    _tell_of(layer, whose)
 
 
-def _tell_of(made: Exported) -> None:
-    tell(f"Times are nominal, by the clocks of {made.layer.about['time_zone']}.")
-    # Real data decides, whatever stands beside it.
-    tell(WORDS[REAL if REAL in made.whose else made.whose[0]])
+def _load(folder: Path, quiet: bool) -> tuple[Traces, str]:
+    """A trace set, and what to say of its users' privacy."""
+    traces = Traces.load(folder, progress=not quiet)
+    if is_release(folder):
+        return traces, RELEASED
+    if traces.of_nobody:
+        return traces, OF_NOBODY
+    return traces, REAL if traces.origin is None else UNTESTED
+
+
+def _tell_of(layer: Layer, whose: str) -> None:
+    tell(f"Times are nominal, by the clocks of {layer.about['time_zone']}.")
+    tell(whose)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import errno
+import io
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from ppmtf_jax.cli.console import complaints, print_any_text, stop
+from ppmtf_jax.cli.console import complaints
 from ppmtf_jax.errors import InputError, PpmtfError
 
 STEPS, WHOLE = "Step by step", "All steps at once"
@@ -112,14 +113,30 @@ class FriendlyGroup(TyperGroup):
     """Every group of commands of this program."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Do a command; what a user can cause ends in a message and exit code 1."""
-        print_any_text()
+        """Do a command; what a user can cause ends in a message and an exit code, not in a traceback."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                # Characters that the encoding of the terminal lacks, as in names of files, are shown as their codes.
+                stream.reconfigure(errors="backslashreplace")
         try:
-            return self._invoke(ctx)
-        except typer.Exit as end:
-            if end.exit_code:
-                _end_shared_work(end.exit_code)
-            raise
+            result = super().invoke(ctx)
+            _end_shared_work()
+            return result
+        except typer.Exit as error:
+            end = error
+        except KeyboardInterrupt:
+            complaints.print("Stopped. Finished work is kept; `fit` and `run` continue when they are called again.")
+            end = typer.Exit(130)
+        except Exception as error:
+            text = self.explained(ctx, error)
+            if text is None:
+                raise
+            complaints.print("[bold red]Error:[/bold red]", end=" ")
+            complaints.print(text, markup=False, highlight=False, soft_wrap=True)
+            end = typer.Exit(1)
+        if end.exit_code:
+            _end_shared_work(end.exit_code)
+        raise end
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The command that is asked for; typer suggests names for one that is not there."""
@@ -127,33 +144,21 @@ class FriendlyGroup(TyperGroup):
         self.commands = self.commands or dict.fromkeys(self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
-    def explained(self, ctx: Any, error: PpmtfError) -> str:
-        """What to say of an error of a command."""
-        return str(error)
-
-    def _invoke(self, ctx: Any) -> Any:
-        try:
-            result = super().invoke(ctx)
-            _end_shared_work()
-            return result
-        except PpmtfError as error:
-            raise stop(self.explained(ctx, error)) from error
-        except OSError as error:
-            if error.errno == errno.EPIPE:
-                raise  # nobody reads on, as in `ppmtf ... | head`: typer ends quietly
+    def explained(self, ctx: Any, error: Exception) -> str | None:
+        """What to say of an error that a user can cause; None for a fault of this program."""
+        if isinstance(error, PpmtfError):
+            return str(error)
+        # At EPIPE nobody reads on, as in `ppmtf ... | head`: typer ends quietly.
+        if isinstance(error, OSError) and error.errno != errno.EPIPE:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            raise stop(f"{where}. Check permissions and free space; finished work is kept.") from error
-        except KeyboardInterrupt as error:
-            complaints.print("Stopped. Finished work is kept; `fit` and `run` continue when they are called again.")
-            raise typer.Exit(130) from error
-        except (MemoryError, RuntimeError) as error:
-            if "Gloo" in str(error):
-                raise stop(f"another process ended before the work was done; read its messages. ({error})") from error
-            # JAX has an error of its own for it.
-            if not isinstance(error, MemoryError) and "RESOURCE_EXHAUSTED" not in str(error):
-                raise
+            return f"{where}. Check permissions and free space; finished work is kept."
+        if isinstance(error, RuntimeError) and "Gloo" in str(error):
+            return f"another process ended before the work was done; read its messages. ({error})"
+        # JAX has an error of its own for a lack of memory.
+        if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)):
             way_out = "Take fewer users or places, a lower rank, or zeros=weighted; finished work is kept"
-            raise stop(f"there is not enough memory ({error}). {way_out}.") from error
+            return f"there is not enough memory ({error}). {way_out}."
+        return None
 
 
 class ListedGroup(FriendlyGroup):
@@ -172,7 +177,11 @@ class ListedGroup(FriendlyGroup):
         listed = COMMANDS[cmd_name]
         if self._only_lists:
             return TyperCommand(cmd_name, help=listed.help, rich_help_panel=listed.panel)
-        _use_all_cores()
+        # JAX takes its time: the list of commands is shown without it.
+        from ppmtf_jax.runtime.devices import use_all_cores
+
+        with suppress(InputError):  # where this is called from a program that has used JAX already
+            use_all_cores()
         holder = typer.Typer(rich_markup_mode="markdown", add_completion=False, callback=lambda: None)
         module, _, name = listed.place.partition(".")
         made = getattr(import_module(f"ppmtf_jax.cli.{module}"), name)
@@ -187,29 +196,13 @@ class ListedGroup(FriendlyGroup):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, a line for each command."""
-        with self._listing():
-            super().format_help(ctx, formatter)
+        self._only_lists = True
+        super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """What a shell may complete a word to."""
-        with self._listing():
-            return super().shell_complete(ctx, incomplete)
-
-    @contextmanager
-    def _listing(self) -> Iterator[None]:
         self._only_lists = True
-        try:
-            yield
-        finally:
-            self._only_lists = False
-
-
-def _use_all_cores() -> None:
-    # JAX takes its time: the list of commands is shown without it.
-    from ppmtf_jax.runtime.devices import use_all_cores
-
-    with suppress(InputError):  # where this is called from a program that has used JAX already
-        use_all_cores()
+        return super().shell_complete(ctx, incomplete)
 
 
 def _end_shared_work(exit_code: int = 0) -> None:

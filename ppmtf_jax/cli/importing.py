@@ -12,9 +12,11 @@ from typer.core import TyperCommand
 from ppmtf_jax.cli.console import tell
 from ppmtf_jax.cli.group import FriendlyGroup, example, group_of_commands
 from ppmtf_jax.cli.options import Overwrite, Quiet, Seed, option, option_name, with_settings
+from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.registry import DATA_SETS, DataSet
-from ppmtf_jax.errors import InputError, Message, PpmtfError, Problem, Setting
-from ppmtf_jax.jobs.steps import check_data, import_data
+from ppmtf_jax.errors import InputError, Message, Problem, Setting
+from ppmtf_jax.jobs.steps import import_data
+from ppmtf_jax.streams import draw_seed
 
 MaybeOut = Annotated[Path | None, option("--out FOLDER", "Where to write; the name must be free.")]
 Check = Annotated[bool, option("--check", "Write nothing: show what was found, and what it means for synthesis.")]
@@ -31,12 +33,11 @@ class ImportGroup(FriendlyGroup):
         """The command of a data set, made when it is asked for; None where there is no such data set."""
         return _command_of(DATA_SETS[cmd_name]) if cmd_name in DATA_SETS else None
 
-    def explained(self, ctx: Any, error: PpmtfError) -> str:
+    def explained(self, ctx: Any, error: Exception) -> str | None:
         """The text of an error, with options in the place of settings."""
-        data_set = DATA_SETS.get(ctx.invoked_subcommand)
-        if data_set is None or not isinstance(error, InputError):
-            return str(error)
-        return _in_options(error.message(), data_set)
+        if ctx.invoked_subcommand is None or not isinstance(error, InputError):
+            return super().explained(ctx, error)
+        return _in_options(error.message(), DATA_SETS[ctx.invoked_subcommand])
 
 
 data_sets = group_of_commands("import", "Each data set has its own help: `ppmtf import checkins --help`", ImportGroup)
@@ -52,7 +53,8 @@ def _command_of(data_set: DataSet) -> TyperCommand:
         quiet: Quiet = False,
     ) -> None:
         if check:
-            tell(_in_options(check_data(data_set.name, settings, seed=seed, progress=not quiet).text(), data_set))
+            read = data_set.read(settings, draw_seed(seed).value, not quiet)
+            tell(_in_options(DataCheck(read).text(), data_set))
             return
         if out is None:
             raise InputError("--out", [Problem("a folder to write to, or --check to write nothing", "neither")])

@@ -22,14 +22,23 @@ from ppmtf_jax.cli.options import (
     shares_work,
     with_settings,
 )
+from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
-from ppmtf_jax.jobs.resumable_fit import fit_resumably
-from ppmtf_jax.jobs.steps import complete_traces, diagnose_fit, synthesize_traces
+from ppmtf_jax.jobs.steps import fit_resumably, synthesize_traces
 from ppmtf_jax.runtime.devices import is_first_process
+from ppmtf_jax.runtime.folders import check_output_folder, output_folder
 from ppmtf_jax.settings import build_settings, describe_settings, parse_assignments
+from ppmtf_jax.streams import draw_seed
+from ppmtf_jax.synthesizers.convergence import diagnose_model
+from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.gaps import CompletionSettings
+from ppmtf_jax.synthesizers.gaps import complete as complete_gaps
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
+
+DIAGNOSIS = "diagnosis"
+# A separate kind of folder, so that completed traces never replace recorded traces.
+COMPLETED = "completed traces"
 
 
 def _fit_help() -> str:
@@ -91,9 +100,20 @@ def diagnose(
     quantities that do not depend on the order of the factors' columns. Writes summary.csv (a row for each quantity),
     sweeps.csv (a row for each sweep of each chain) and traces.png into the folder.
     """
-    fitted, diagnosis = diagnose_fit(
-        model, train, out, n_sweeps=sweeps, n_chains=chains, seed=seed, overwrite=overwrite, progress=not quiet
+    inputs, own_seed = [model, train], draw_seed(seed)
+    check_output_folder(out, DIAGNOSIS, overwrite=overwrite, inputs=inputs)
+    fitted, traces = FittedModel.load(model), Traces.load(train, progress=not quiet)
+    diagnosis = diagnose_model(
+        fitted, traces, n_sweeps=sweeps, n_chains=chains, seed=own_seed.value, progress=not quiet
     )
+    # Only drawing needs Matplotlib.
+    from ppmtf_jax.evaluation.plots import save_figure, trace_plots
+
+    about = {"seed": own_seed._asdict()}
+    with output_folder(out, DIAGNOSIS, about=about, overwrite=overwrite, inputs=inputs) as partial:
+        diagnosis.table.rename_axis("quantity").to_csv(partial / "summary.csv")
+        diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
+        save_figure(trace_plots(diagnosis.shown_traces()), partial / "traces.png")
     title = f"{fitted.system}, {chains} chains of {diagnosis.n_sweeps} sweeps: do they agree?"
     console.print(_agreement_table(diagnosis.overview(), title))
     console.print(_held_out_table(diagnosis))
@@ -119,7 +139,13 @@ def complete(
     events stay as they are. The completed traces contain real events: keep them as private as the data. Only you can
     read them.
     """
-    whole = complete_traces(model, traces, out, settings, seed=seed, overwrite=overwrite, progress=not quiet)
+    inputs, own_seed = [model, traces], draw_seed(seed)
+    check_output_folder(out, COMPLETED, overwrite=overwrite, inputs=inputs)
+    fitted, given = FittedModel.load(model), Traces.load(traces, progress=not quiet)
+    whole = complete_gaps(fitted, given, settings, seed=own_seed, progress=not quiet)
+    about = {"how": settings.how, "model": fitted.checksum, "seed": own_seed._asdict()}
+    with output_folder(out, COMPLETED, about=about, overwrite=overwrite, inputs=inputs) as partial:
+        whole.write_into(partial)
     tell(f"{whole.n_events} events of {whole.n_users} users in {out}. Keep them as private as the recorded events.")
 
 

@@ -17,6 +17,7 @@ import typer
 
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.devices import is_first_process, join_processes
+from ppmtf_jax.runtime.files import check_output_file
 from ppmtf_jax.settings import accepted_types, build_settings, help_of_fields, split_assignments, types_of
 from ppmtf_jax.streams import check_seed
 
@@ -40,17 +41,13 @@ Out = Annotated[Path, option("--out FOLDER", "Where to write; the name must be f
 Overwrite = Annotated[bool, option("--overwrite", "Replace an earlier output of this command.")]
 
 
-def _check_optional_seed(seed: int | None) -> int | None:
-    return None if seed is None else check_seed(seed)
-
-
 Seed = Annotated[
     int | None,
     option(
         "--seed N",
         "The same seed gives the same result, except for differentially private noise, which has no seed. Keep it "
         "secret. By default, a seed is drawn.",
-        callback=_check_optional_seed,
+        callback=lambda seed: None if seed is None else check_seed(seed),
     ),
 ]
 Quiet = Annotated[bool, option("--quiet", "Show no progress.")]
@@ -59,6 +56,15 @@ TrainOption = Annotated[Path, option("--train TRAIN", "Trace set of the training
 TestOption = Annotated[Path, option("--test TEST", "Trace set of the test users, whose data the model never saw.")]
 Json = Annotated[Path | None, option("--json FILE", "Write the numbers to this file too.")]
 Model = Annotated[Path, argument("MODEL", "Model folder, made by `ppmtf fit`.")]
+
+
+def check_picture(file: Path | None, *, overwrite: bool) -> None:
+    """Refuse a picture that cannot be written, before the work and not after it."""
+    if file is not None:
+        from ppmtf_jax.evaluation.plots import check_picture_name, is_own_picture
+
+        check_picture_name(file)
+        check_output_file(file, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
 
 
 def _shared_work(
@@ -87,36 +93,24 @@ def _shared_work(
 
 def shares_work(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of work that several processes share, in the place of its parameter `progress`."""
-    shared = _parameters_of(_shared_work)
-
-    def call(**values: Any) -> None:
-        progress = _shared_work(**{name: values.pop(name) for name in shared})
-        command(**values, progress=progress)
-
-    own = _parameters_of(command)
-    del own["progress"]
-    return _as_command(call, command, [*own.values(), *shared.values()])
+    return _in_place_of("progress", command, [*_parameters_of(_shared_work).values()], _shared_work)
 
 
 def with_settings(
     kind: type, *, without: tuple[str, ...] = (), into: str = "settings"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the options of settings, without those of some fields, in the place of its parameter `into`."""
+    chosen = {field.name: field for field in fields(kind) if field.name not in without}
+    hints, texts = accepted_types(kind), help_of_fields(kind)
+    parameters = [_parameter(field, hints[name], texts.get(name, "")) for name, field in chosen.items()]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        chosen = [field for field in fields(kind) if field.name not in without]
-        hints, texts = accepted_types(kind), help_of_fields(kind)
-
-        def call(**values: Any) -> None:
-            given = {field.name: _parsed(values.pop(field.name), hints[field.name], field) for field in chosen}
+        def build(**values: Any) -> Any:
+            given = {name: _parsed(value, hints[name], chosen[name]) for name, value in values.items()}
             given = {name: value for name, value in given.items() if value is not None}
-            values[into] = build_settings(kind, given, command.__name__.replace("_", " "))
-            command(**values)
+            return build_settings(kind, given, command.__name__.replace("_", " "))
 
-        own = _parameters_of(command)
-        del own[into]
-        made = [_parameter(field, hints[field.name], texts.get(field.name, "")) for field in chosen]
-        return _as_command(call, command, [*made, *own.values()])
+        return _in_place_of(into, command, parameters, build, first=True)
 
     return decorate
 
@@ -128,14 +122,26 @@ def _parameters_of(command: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {name: parameter.replace(annotation=hints[name]) for name, parameter in found}
 
 
-def _as_command(
-    call: Callable[..., None], command: Callable[..., None], parameters: list[inspect.Parameter]
+def _in_place_of(
+    into: str,
+    command: Callable[..., None],
+    parameters: list[inspect.Parameter],
+    build: Callable[..., Any],
+    *,
+    first: bool = False,
 ) -> Callable[..., None]:
-    """`call` with the name and help of a command, and the parameters that typer shall see."""
-    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-    parameters.sort(key=lambda each: each.default is not inspect.Parameter.empty)
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    """A command that has `parameters` in the place of the parameter `into`, whose value `build` makes of theirs."""
+
+    def call(**values: Any) -> None:
+        values[into] = build(**{each.name: values.pop(each.name) for each in parameters})
+        command(**values)
+
+    own = [each for name, each in _parameters_of(command).items() if name != into]
+    both = parameters + own if first else own + parameters
+    both = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in both]
+    both.sort(key=lambda each: each.default is not inspect.Parameter.empty)
+    call.__signature__ = inspect.Signature(both)  # type: ignore[attr-defined]
+    call.__annotations__ = {each.name: each.annotation for each in both}
     call.__name__, call.__doc__ = command.__name__, command.__doc__
     return call
 
@@ -154,8 +160,9 @@ def option_name(field_name: str) -> str:
 def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
     """The parameter of a command that becomes the field's option, or argument."""
     required = field.default is MISSING and field.default_factory is MISSING
-    (kind, *_), optional = _alternatives(hint)
-    help_text = _first_sentence(text)
+    kind, optional = _kind_of(hint), type(None) in types_of(hint)
+    # The first sentence, because help is read at a glance.
+    help_text = text.split(". ")[0].rstrip(".") + "." if text else ""
     keyword = inspect.Parameter.KEYWORD_ONLY
     if kind is Path and required:
         annotation = Annotated[Path, typer.Argument(metavar=field.name.upper(), help=help_text)]
@@ -171,10 +178,10 @@ def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
     return inspect.Parameter(field.name, keyword, annotation=Annotated[annotation, option], default=default)
 
 
-def _alternatives(hint: Any) -> tuple[list[Any], bool]:
-    """The types that a hint allows, the least exact first, and whether None is one of them."""
+def _kind_of(hint: Any) -> Any:
+    """The type that a hint allows; of several the least exact."""
     kinds = [kind for kind in types_of(hint) if kind is not type(None)]
-    return sorted(kinds, key=lambda kind: kind is not float), type(None) in types_of(hint)
+    return float if float in kinds else kinds[0]
 
 
 def _metavar(name: str, kind: Any) -> str | None:
@@ -192,15 +199,10 @@ def _metavar(name: str, kind: Any) -> str | None:
     return {int: "N", float: "X", Path: "FILE", dict: "NAME=COLUMN,..."}.get(kind, "TEXT")
 
 
-def _first_sentence(text: str) -> str:
-    """Up to the first full stop that ends a sentence, since help is read at a glance."""
-    return text.split(". ")[0].rstrip(".") + "." if text else ""
-
-
 def _parsed(value: Any, hint: Any, field: Field[Any]) -> Any:
     """Lists of numbers and tables, which come as one text."""
-    kind = _alternatives(hint)[0][0]
-    if value is None or not isinstance(value, str):
+    kind = _kind_of(hint)
+    if not isinstance(value, str):
         return value
     if typing.get_origin(kind) is tuple:
         try:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
+
+import numpy as np
 
 from ppmtf_jax.cli.console import console, tell, warn_of_few
 from ppmtf_jax.cli.group import with_example
@@ -17,22 +20,29 @@ from ppmtf_jax.cli.options import (
     TestOption,
     TrainOption,
     argument,
+    check_picture,
     option,
     shares_work,
     with_settings,
 )
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.data.traces import SYNTHETIC
+from ppmtf_jax.data.traces import SYNTHETIC, Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, EvaluationSettings
+from ppmtf_jax.evaluation import evaluate as evaluate_sets
 from ppmtf_jax.evaluation.tables import TableOrList
-from ppmtf_jax.jobs.steps import evaluate_traces, release_traces, run_privacy_test
-from ppmtf_jax.privacy.plausible_deniability import PrivacyTestSettings
-from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings
+from ppmtf_jax.jobs.steps import load_released, release_traces, run_privacy_test
+from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, PrivacyTestSettings
+from ppmtf_jax.privacy.release import RELEASE, ReleaseSettings, check_same_traces, is_release, lineage_of_key
 from ppmtf_jax.runtime.devices import is_first_process
+from ppmtf_jax.runtime.files import check_output_file, has_mark, write_text
 from ppmtf_jax.runtime.folders import read_marker
+from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
 from ppmtf_jax.settings import parse_assignments
 
+# The largest k in Fig. 16 of Murakami et al. 2021.
+MAX_PLOTTED_K = 200
+is_evaluation = partial(has_mark, mark=rb'\A\{\s*"kind": "evaluation",\s*"made_by": "ppmtf_jax ')
 Synthetic = Annotated[Path, argument("SYNTHETIC", "Traces made by `ppmtf synthesize`.")]
 
 
@@ -61,11 +71,19 @@ def check_deniability(
     folder. The verdicts say which traces were withheld: they are secret, and only you can read them. Release the
     traces that passed with `ppmtf release`.
     """
-    verdicts = run_privacy_test(
-        model, synthetic, out, settings, seed=seed, picture=plot, overwrite=overwrite, progress=progress
-    )
+    if plot is not None and settings.noise_epsilon is not None and not settings.count_all:
+        way_out = "Add --count-all: counting stops at another k for each trace"
+        raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
+    check_picture(plot, overwrite=overwrite)
+    verdicts = run_privacy_test(model, synthetic, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if not is_first_process():
         return
+    if plot is not None:
+        from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
+
+        k = np.arange(1, int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to)) + 1)
+        name = f"{len(verdicts.passed)} traces, {verdicts.n_verifiers} verifiers, eta = {settings.eta:g}"
+        save_figure(pass_rate_curves({name: verdicts.pass_rates(k)}), plot)
     n_passed = int(verdicts.passed.sum())
     if settings.k == 1:
         tell(
@@ -145,18 +163,34 @@ def evaluate(
     """
     _check_not_swapped(synthetic, {"--train": train, "--test": test})
     chosen = EvaluationSettings(attacks=settings.attacks, settings=_of_metrics(change or []))
-    evaluate_traces(
-        synthetic,
-        train,
-        test,
-        chosen,
-        key=key,
-        verdicts=verdicts,
-        json_file=json_file,
-        show=lambda evaluation: console.print(TableOrList(evaluation, note=_note(evaluation, key is not None))),
-        overwrite=overwrite,
-        progress=not quiet,
-    )
+    if json_file is not None:
+        check_output_file(json_file, overwrite=overwrite, is_ours=is_evaluation, what="an earlier evaluation")
+    training, testing = (Traces.load(folder, progress=not quiet) for folder in (train, test))
+    released = is_release(synthetic)
+    if released and key is not None:
+        _check_learned_from(training, key, lineage_of_key(key))
+    if released and verdicts is not None:
+        raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
+    way_out = "Give it with --key, or leave the attacks out with --no-attacks" if chosen.attacks else None
+    traces = load_released(synthetic, training, key, key_needed=way_out, progress=not quiet)
+    _check_learned_from(training, synthetic, traces.lineage)
+    sets: Traces | dict[str, Traces] = {"released": traces} if released else traces
+    if verdicts is not None:
+        judged = PlausibleDeniability.load(verdicts)
+        check_same_traces(traces, judged)
+        passed = {"released": traces.select_traces(judged.passed)} if judged.passed.any() else {}
+        sets = passed | {"all": traces}
+    found = evaluate_sets(sets, training, testing, chosen, progress=not quiet)
+    # Before the file is written, so that a full disk loses no numbers.
+    console.print(TableOrList(found, note=_note(found, key is not None)))
+    if json_file is not None:
+        write_text(json_file, found.to_json())
+
+
+def _check_learned_from(train: Traces, name: Path, lineage: Lineage) -> None:
+    way_out = "Give the training set that they were made from with --train"
+    lineages = {"training set": {TRAINING_TRACES: train.digest}, str(name): lineage}
+    check_belong_together("evaluation", lineages, way_out=way_out)
 
 
 def _check_not_swapped(synthetic: Path, real: dict[str, Path]) -> None:

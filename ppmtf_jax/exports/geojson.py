@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,15 +17,14 @@ def write_geojson(layer: Layer, path: Path) -> None:
     The property time has the offset of its zone; the time slider of kepler.gl and the temporal controller of QGIS use
     it.
     """
-    write_collection(path, {"about": layer.about}, _features(layer))
+    write_collection(layer, path, _features)
 
 
-def _features(layer: Layer) -> Iterator[pa.Array]:
-    for piece in layer.in_pieces():
-        texts = {name: json_texts(piece.rows[name]) for name in piece.rows}
-        longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
-        point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")
-        yield joined(*point, ',"properties":', json_objects(texts), "}")
+def _features(piece: Layer) -> pa.Array:
+    texts = {name: json_texts(piece.rows[name]) for name in piece.rows}
+    longitude, latitude = texts.pop("longitude"), texts.pop("latitude")
+    point = ('{"type":"Feature","geometry":{"type":"Point","coordinates":[', longitude, ",", latitude, "]}")
+    return joined(*point, ',"properties":', json_objects(texts), "}")
 
 
 EXPORT_FORMATS.register(

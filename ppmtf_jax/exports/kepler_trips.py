@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,25 +20,24 @@ def write_kepler_trips(layer: Layer, path: Path) -> None:
     one event is a line too. Longitudes continue beyond 180 degrees if a trace crosses that meridian; otherwise the line
     would go round the globe. See the user guide of kepler.gl on the trip layer.
     """
-    write_collection(path, {"about": layer.about}, _features(layer))
+    write_collection(layer, path, _features)
 
 
-def _features(layer: Layer) -> Iterator[pa.Array]:
-    for piece in layer.in_pieces():
-        rows, first = piece.rows, piece.first_rows()
-        last = np.append(first[1:], len(rows)) - 1
-        # Each trace ends with its last row again, one step later.
-        again = np.sort(np.concatenate([np.arange(len(rows)), last]))
-        is_end = np.diff(again, prepend=-1) == 0
-        second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + piece.step_s * is_end
-        east, north = _unwrapped(rows["longitude"].to_numpy(), first), rows["latitude"].to_numpy()
-        longitude, latitude, time = (json_texts(pd.Series(column)) for column in (east[again], north[again], second))
-        points = joined("[", longitude, ",", latitude, ",0,", time, "]")
-        lines = json_arrays(points, first + np.arange(len(first)))
-        who = json_objects({name: json_texts(rows[name].iloc[first]) for name in ("user", "trace")})
-        yield joined(
-            '{"type":"Feature","geometry":{"type":"LineString","coordinates":', lines, '},"properties":', who, "}"
-        )
+def _features(piece: Layer) -> pa.Array:
+    rows, first = piece.rows, piece.first_rows()
+    last = np.append(first[1:], len(rows)) - 1
+    # Each trace ends with its last row again, one step later.
+    again = np.sort(np.concatenate([np.arange(len(rows)), last]))
+    is_end = np.diff(again, prepend=-1) == 0
+    second = rows["time"].to_numpy("datetime64[s]").astype(np.int64)[again] + piece.step_s * is_end
+    east, north = _unwrapped(rows["longitude"].to_numpy(), first), rows["latitude"].to_numpy()
+    longitude, latitude, time = (json_texts(pd.Series(column)) for column in (east[again], north[again], second))
+    points = joined("[", longitude, ",", latitude, ",0,", time, "]")
+    lines = json_arrays(points, first + np.arange(len(first)))
+    who = json_objects({name: json_texts(rows[name].iloc[first]) for name in ("user", "trace")})
+    return joined(
+        '{"type":"Feature","geometry":{"type":"LineString","coordinates":', lines, '},"properties":', who, "}"
+    )
 
 
 def _unwrapped(longitude: np.ndarray, first: np.ndarray) -> np.ndarray:

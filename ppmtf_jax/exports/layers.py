@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ class Layer:
     about : dict
         What the table is and what its times mean; values as in JSON.
     trace_of_row : int array, shape (rows,), or None
-        Number of the trace of each row, from 0, ascending; None for a population.
+        Number of the trace of each row, from 0 in a whole table, ascending; None for a population.
     step_s : int
         Seconds that a row stands for.
     """
@@ -49,20 +50,17 @@ class Layer:
 
     @property
     def n_traces(self) -> int:
-        return 0 if self.trace_of_row is None else int(self.trace_of_row[-1]) + 1
+        return 0 if self.trace_of_row is None else len(self.first_rows())
 
     def in_pieces(self) -> Iterator[Layer]:
         """The rows in pieces of whole traces, to bound the memory of a writer."""
-        first = 0
-        while first < len(self.rows):
-            stop = min(first + ROWS_AT_A_TIME, len(self.rows))
-            trace = self.trace_of_row
-            if trace is not None and stop < len(self.rows):
-                begin = int(np.searchsorted(trace, trace[stop]))
-                stop = begin if begin > first else int(np.searchsorted(trace, trace[stop], side="right"))
-            own_trace = None if trace is None else trace[first:stop] - trace[first]
-            yield Layer(self.rows.iloc[first:stop], self.about, own_trace, self.step_s)
-            first = stop
+        cuts = np.append(np.arange(0, len(self.rows), ROWS_AT_A_TIME), len(self.rows))
+        if self.trace_of_row is not None:
+            begins = np.append(self.first_rows(), len(self.rows))
+            cuts = np.unique(begins[np.searchsorted(begins, cuts)])
+        for first, stop in pairwise(cuts):
+            traces = None if self.trace_of_row is None else self.trace_of_row[first:stop]
+            yield Layer(self.rows.iloc[first:stop], self.about, traces, self.step_s)
 
     def first_rows(self) -> np.ndarray:
         """First row of each trace, shape (traces,)."""

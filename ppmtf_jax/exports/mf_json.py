@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -26,26 +25,23 @@ def write_mf_json(layer: Layer, path: Path) -> None:
     ----------
     .. [1] OGC Moving Features Encoding Extension - JSON (19-045r3), MF-JSON Prism.
     """
-    write_collection(path, {"crs": CRS, "trs": TRS, "about": layer.about}, _features(layer))
+    write_collection(layer, path, _features, crs=CRS, trs=TRS)
 
 
-def _features(layer: Layer) -> Iterator[pa.Array]:
-    n_before = 0
-    for piece in layer.in_pieces():
-        rows, first = piece.rows, piece.first_rows()
-        times = json_arrays(json_texts(rows["time"].dt.tz_convert("UTC")), first)
-        position = joined("[", json_texts(rows["longitude"]), ",", json_texts(rows["latitude"]), "]")
-        names = json_arrays(json_texts(rows["place"].astype(str)), first)
-        who = {name: json_texts(rows[name].iloc[first]) for name in ("user", "trace")}
-        number = json_texts(pd.Series(range(n_before, n_before + len(first))))
-        n_before += len(first)
-        yield joined(
-            '{"type":"Feature","properties":', json_objects({"trajectory": number, **who}),
-            ',"temporalGeometry":{"type":"MovingPoint","datetimes":', times,
-            ',"coordinates":', json_arrays(position, first), ',"interpolation":"Discrete"}',
-            ',"temporalProperties":[{"datetimes":', times,
-            ',"place":{"type":"Text","values":', names, ',"interpolation":"Discrete"}}]}',
-        )  # fmt: skip
+def _features(piece: Layer) -> pa.Array:
+    rows, first = piece.rows, piece.first_rows()
+    times = json_arrays(json_texts(rows["time"].dt.tz_convert("UTC")), first)
+    position = joined("[", json_texts(rows["longitude"]), ",", json_texts(rows["latitude"]), "]")
+    names = json_arrays(json_texts(rows["place"].astype(str)), first)
+    numbers = pd.Series(piece.trace_of_row)[first]
+    who = {"trajectory": numbers, "user": rows["user"].iloc[first], "trace": rows["trace"].iloc[first]}
+    return joined(
+        '{"type":"Feature","properties":', json_objects({name: json_texts(each) for name, each in who.items()}),
+        ',"temporalGeometry":{"type":"MovingPoint","datetimes":', times,
+        ',"coordinates":', json_arrays(position, first), ',"interpolation":"Discrete"}',
+        ',"temporalProperties":[{"datetimes":', times,
+        ',"place":{"type":"Text","values":', names, ',"interpolation":"Discrete"}}]}',
+    )  # fmt: skip
 
 
 EXPORT_FORMATS.register(

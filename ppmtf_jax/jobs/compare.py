@@ -205,7 +205,7 @@ def compare(
     ['uniform', 'training']
     """
     chosen = chosen_settings(CompareSettings, settings, named_settings, "compare")
-    return _compare(train, test, candidates, chosen, _Cells(None, ""), progress, say)
+    return _compare(train, test, candidates, chosen, lambda *_: None, progress, say)
 
 
 def compare_systems(
@@ -228,29 +228,22 @@ def compare_systems(
         raise InputError(str(out), [Problem(expected, "another", way_out="Choose another name, or remove it")])
     training, testing = (Traces.load(each, progress=progress) for each in (train, test))
     data = content_digest(Path(train)) + content_digest(Path(test))
+    cells = folder / CELLS
+
+    def file_of(candidate: Candidate, seed: int) -> Path:
+        # Its name has a digest of everything that the cell depends on, and the number of seeds changes no cell.
+        chosen = repr(replace(settings, n_seeds=1))
+        digest = digest_of(version("ppmtf_jax"), data, repr(candidate), seed, chosen)
+        return cells / f"{candidate.system}-{digest[:16]}.json"
+
     make_private(folder)
-    make_private(folder / CELLS)
-    with exclusive_use(folder / CELLS / "lock"):
+    make_private(cells)
+    with exclusive_use(cells / "lock"):
         clear_leftovers(folder, [TABLE_FILE])
-        clear_leftovers(folder / CELLS)
-        found = _compare(training, testing, candidates, settings, _Cells(folder / CELLS, data), progress, say)
+        clear_leftovers(cells)
+        found = _compare(training, testing, candidates, settings, file_of, progress, say)
         write_text(folder / TABLE_FILE, found.table.to_csv(index=False))
     return found
-
-
-class _Cells(NamedTuple):
-    """Where finished cells are kept, if anywhere, and a digest of the data that they are about."""
-
-    folder: Path | None
-    data: str
-
-    def file(self, candidate: Candidate, seed: int, settings: CompareSettings) -> Path | None:
-        """The file of a cell; its name has a digest of everything that the cell depends on."""
-        if self.folder is None:
-            return None
-        # The number of seeds does not change a cell.
-        digest = digest_of(version("ppmtf_jax"), self.data, repr(candidate), seed, repr(replace(settings, n_seeds=1)))
-        return self.folder / f"{candidate.system}-{digest[:16]}.json"
 
 
 def _finished(file: Path | None) -> Evaluation | None:
@@ -266,10 +259,11 @@ def _compare(
     test: Traces,
     candidates: Sequence[str | Candidate],
     settings: CompareSettings,
-    cells: _Cells,
+    file_of: Callable[[Candidate, int], Path | None],
     progress: bool,
     say: Callable[[str], None],
 ) -> Compared:
+    """Compare; `file_of` a candidate and a seed is where their finished cell is kept, if anywhere."""
     chosen = _distinct(candidates)
     # Check the data before hours of work.
     check_comparable(train=train, test=test)
@@ -279,7 +273,7 @@ def _compare(
     refused: dict[str, str] = {}
     for candidate in chosen:
         for seed in range(settings.n_seeds):
-            file = cells.file(candidate, seed, settings)
+            file = file_of(candidate, seed)
             cell = _finished(file)
             if cell is not None:
                 say(f"{candidate.name}, seed {seed}: done before")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ppmtf_jax.streams import check_seed
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings
 
-# The settings of [import] and [fit] depend on their source and system.
+# In the order of the fields of `JobConfig`. The settings of [import] and [fit] depend on their source and system.
 TABLES = {
     "synthesize": SynthesisSettings,
     "test": PrivacyTestSettings,
@@ -72,7 +73,8 @@ class JobConfig:
         if not isinstance(out, str):
             problems.append(Problem("out as text", repr(out)))
         if seed is not None:
-            _collect(problems, "seed: ", lambda: check_seed(seed))
+            with _collecting(problems, "seed: "):
+                check_seed(seed)
 
         tables: dict[str, dict[str, Any]] = {}
         for name in names:
@@ -84,29 +86,26 @@ class JobConfig:
         source = tables.get("import", {}).pop("source", None)
         system = tables.get("fit", {}).pop("system", DEFAULT_SYSTEM)
         kinds: dict[str, Any] = dict(TABLES)
-        kinds["import"] = _collect(problems, "[import] ", lambda: _named_source(source).settings)
-        kinds["fit"] = _collect(problems, "[fit] ", lambda: SYNTHESIZERS[system].settings)
-        built = {
-            name: _collect(problems, f"[{name}] ", lambda name=name: build_settings(kinds[name], tables[name], name))
-            for name in tables
-            if kinds[name]
-        }
+        built: dict[str, Any] = {}
+        with _collecting(problems, "[import] "):
+            if source is None:
+                choices = " or ".join(map(repr, DATA_SETS))
+                raise InputError("import", [Problem(f"source as {choices}", "nothing")])
+            kinds["import"] = DATA_SETS[source].settings
+        with _collecting(problems, "[fit] "):
+            kinds["fit"] = SYNTHESIZERS[system].settings
+        for name, table in tables.items():
+            if name not in kinds:
+                continue
+            with _collecting(problems, f"[{name}] "):
+                built[name] = build_settings(kinds[name], table, name)
         compared = _compared(content.get("compare", []), system, problems)
         if problems:
             raise InputError(subject, problems)
-        importing = built["import"]
-        moved = {name: base / path for name, path in input_paths(importing).items()}
-        importing = replace(importing, **moved)
-        synthesizing, testing, releasing, evaluating = (built[name] for name in TABLES)
-        steps = {"synthesizing": synthesizing, "testing": testing, "releasing": releasing, "evaluating": evaluating}
-        return cls(base / out, source, importing, built["fit"], system, seed, compared=compared, **steps)
-
-    def check_k(self, n_users: int) -> None:
-        """Refuse a k of the privacy test, if it is not made noisy, that is above the number of training users."""
-        test = self.testing
-        if test.noise_epsilon is None and test.k > n_users:
-            way_out = "No trace could pass: lower k, or import more users"
-            raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
+        moved = {name: base / path for name, path in input_paths(built["import"]).items()}
+        importing = replace(built["import"], **moved)
+        steps = [built[name] for name in TABLES]
+        return cls(base / out, source, importing, built["fit"], system, seed, *steps, compared=compared)
 
 
 def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[str, Any]:
@@ -120,11 +119,9 @@ def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[s
         if name == system or name in found:
             problems.append(Problem("[[compare]] of another system each", repr(name)))
             continue
-        found[name] = _collect(
-            problems,
-            f"[[compare]] {name}: ",
-            lambda name=name, settings=settings: build_settings(SYNTHESIZERS[name].settings, settings, name),
-        )
+        found[name] = None  # so that a second table of this system is told, also where the first is refused
+        with _collecting(problems, f"[[compare]] {name}: "):
+            found[name] = build_settings(SYNTHESIZERS[name].settings, settings, name)
     return found
 
 
@@ -135,17 +132,10 @@ def input_paths(settings: Any) -> dict[str, Path]:
     return {name: path for name, path in paths.items() if path is not None}
 
 
-def _named_source(source: Any) -> Any:
-    if source is None:
-        choices = " or ".join(map(repr, DATA_SETS))
-        raise InputError("import", [Problem(f"source as {choices}", "nothing")])
-    return DATA_SETS[source]
-
-
-def _collect(problems: list[Problem | str], name: str, build: Callable[[], Any]) -> Any:
-    """What `build` returns; where it refuses, None, and its problems are added under `name`."""
+@contextmanager
+def _collecting(problems: list[Problem | str], name: str) -> Iterator[None]:
+    """Where the block refuses an input, its problems are added under `name`."""
     try:
-        return build()
+        yield
     except InputError as error:
         problems += [f"{name}{problem}" for problem in error.problems]
-        return None

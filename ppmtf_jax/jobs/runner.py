@@ -10,28 +10,25 @@ only the owner may read; `private/log.txt` says when each step was done and how 
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.evaluation import Evaluation, evaluate
 from ppmtf_jax.jobs.config import JobConfig, input_paths
-from ppmtf_jax.jobs.resumable_fit import kept_seed
 from ppmtf_jax.jobs.steps import (
-    draw_pictures,
     fit_model,
     import_data,
+    kept_seed,
     release_traces,
     run_privacy_test,
     synthesize_traces,
@@ -39,7 +36,9 @@ from ppmtf_jax.jobs.steps import (
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.privacy.release import RELEASE, RELEASE_KEY, load_with_key
 from ppmtf_jax.runtime.files import append_text, clear_leftovers, exclusive_use, make_private, remove, write_text
-from ppmtf_jax.runtime.folders import check_output_folder, content_digest
+from ppmtf_jax.runtime.folders import check_output_folder, content_digest, output_folder
+from ppmtf_jax.runtime.lineage import digest_of
+from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
@@ -48,8 +47,8 @@ SYSTEM_STEPS, SYSTEM_FOLDERS = ("fit", "synthesize", "test"), ("model", "synthet
 METRICS_FILE = "metrics.json"
 LOG_FILE = "log.txt"
 """In the private folder: a line for each finished step with its seconds, of all runs of the job."""
-PRIVATE_NAMES = ("data", *SYSTEM_FOLDERS, "key", METRICS_FILE, "pictures", "seed.json")
-COMPARED, STAMPS = "compared", ".steps"
+COMPARED, STAMPS, PICTURES = "compared", ".steps", "pictures"
+PRIVATE_NAMES = ("data", *SYSTEM_FOLDERS, "key", METRICS_FILE, PICTURES, "seed.json")
 
 
 @dataclass(frozen=True)
@@ -101,14 +100,17 @@ class _Job:
         self.skipped: list[str] = []
 
     def run(self) -> JobResult:
-        config = self.config
+        config, private, data = self.config, self.private, self.private / "data"
         self._clear_leftovers()
-        self._do("import", self._import, (config.source, self._importing_with_content()), [], [self.private / "data"])
-        config.check_k(self._load("data/train").n_users)
-        self._make(config.system, config.fitting, self.private)
-        self._do("release", self._release, config.releasing, ["test"], [self.release, self.private / "key"])
+        # The content of input files in place of their names, which depend on the current folder.
+        content = {name: content_digest(path) for name, path in input_paths(config.importing).items()}
+        importing = config.source, replace(config.importing, **content)
+        self._do("import", lambda: self._import(data), importing, [], [data])
+        self._check_k()
+        self._make(config.system, config.fitting, private)
+        self._do("release", self._release, config.releasing, ["test"], [self.release, private / "key"])
         if config.compared:
-            make_private(self.private / COMPARED)
+            make_private(private / COMPARED)
         for system, settings in config.compared.items():
             self._make(system, settings, self._compared(system), f" {system}")
         # Not earlier: a job that is killed before the stamp of a fit exists continues from its last checkpoint.
@@ -116,10 +118,10 @@ class _Job:
             if re.fullmatch(r"fit-[0-9a-f]{16}\.npz", file.name):
                 remove(file)
         measured = ["release", *(f"test {system}" for system in config.compared)]
-        self._do("evaluate", self._evaluate, config.evaluating, measured, [self.private / METRICS_FILE])
-        pictures = self.private / "pictures"
-        self._do("pictures", partial(self._pictures, pictures), None, ["evaluate"], [pictures])
-        passed, found = PlausibleDeniability.load(self.private / "verdicts").passed, sorted(pictures.glob("*.png"))
+        self._do("evaluate", self._evaluate, config.evaluating, measured, [private / METRICS_FILE])
+        pictures = private / PICTURES
+        self._do("pictures", lambda: self._draw(pictures), None, ["evaluate"], [pictures])
+        passed, found = PlausibleDeniability.load(private / "verdicts").passed, sorted(pictures.glob("*.png"))
         return JobResult(config.out, self._evaluation(), len(passed), int(passed.sum()), found, self.skipped)
 
     def _clear_leftovers(self) -> None:
@@ -138,34 +140,54 @@ class _Job:
 
     def _make(self, system: str, settings: Any, folder: Path, suffix: str = "") -> None:
         """Fit a system, and synthesize and test traces, in `folder`; `suffix` ends the names of the steps."""
+        config = self.config
         make_private(folder)
         fit, synthesize, test = (f"{step}{suffix}" for step in SYSTEM_STEPS)
         model, synthetic, verdicts = (folder / name for name in SYSTEM_FOLDERS)
-        self._do(fit, partial(self._fit, system, settings, model, fit), (system, settings), ["import"], [model])
-        make_traces = partial(self._synthesize, model, synthetic)
-        self._do(synthesize, make_traces, self.config.synthesizing, [fit], [synthetic])
-        test_traces = partial(self._test, model, synthetic, verdicts)
-        self._do(test, test_traces, self.config.testing, [synthesize], [verdicts])
 
-    def _do(self, name: str, action: Callable[[], None], settings: Any, after: list[str], outputs: list[Path]) -> None:
-        """Do a step unless it is done; it depends on the steps `after` and so on all steps before them."""
-        fingerprint = self.fingerprints[name] = self._fingerprint(name, settings, after)
+        def fit_it() -> str:
+            train, checkpoint = self.private / "data" / "train", self.stamps / f"fit-{self.fingerprints[fit][:16]}.npz"
+            return "\n".join(fit_model(train, model, system, settings, checkpoint=checkpoint, **self.how).summary())
+
+        def synthesize_it() -> None:
+            synthesize_traces(model, synthetic, config.synthesizing, **self.how)
+
+        def test_it() -> str:
+            passed = run_privacy_test(model, synthetic, verdicts, config.testing, **self.how).passed
+            return f"{int(passed.sum())} of {len(passed)} traces passed"
+
+        self._do(fit, fit_it, (system, settings), ["import"], [model])
+        self._do(synthesize, synthesize_it, config.synthesizing, [fit], [synthetic])
+        self._do(test, test_it, config.testing, [synthesize], [verdicts])
+
+    def _do(
+        self, name: str, action: Callable[[], str | None], settings: Any, after: list[str], outputs: list[Path]
+    ) -> None:
+        """Do a step unless it is done, and say what its action returns.
+
+        The step depends on its settings and on the steps `after`, and so on all steps before them.
+        """
+        before = [self.fingerprints[step] for step in after]
+        fingerprint = digest_of(name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before)
+        self.fingerprints[name] = fingerprint
         stamp = self.stamps / name
-        before = stamp.read_text() if stamp.is_file() else ""
-        if before == _stamp(fingerprint, outputs):
+        found = stamp.read_text() if stamp.is_file() else ""
+        if found == _stamp(fingerprint, outputs):
             self.skipped.append(name)
             self.say(f"{name}: done before")
             return
-        if before.startswith(fingerprint):
+        if found.startswith(fingerprint):
             self.say(f"{name} was done before, but its output was changed, or an older version wrote it")
         self.say(f"{name} ...")
         begin = time.perf_counter()
         try:
-            action()
+            made = action()
         except BaseException as error:
             with suppress(OSError):  # the step reports a full disk
                 self._log(f"{name}: {type(error).__name__} after {time.perf_counter() - begin:.1f} s")
             raise
+        if made:
+            self.say(indent(made, "  "))
         write_text(stamp, _stamp(fingerprint, outputs))
         seconds = time.perf_counter() - begin
         self._log(f"{name}: {seconds:.1f} s")
@@ -175,34 +197,15 @@ class _Job:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
         append_text(self.private / LOG_FILE, f"{now} {text}\n")
 
-    def _fingerprint(self, name: str, settings: Any, after: list[str]) -> str:
-        before = [self.fingerprints[step] for step in after]
-        content = [name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    def _import(self, data: Path) -> str:
+        return import_data(self.config.source, self.config.importing, data, **self.how).report
 
-    def _importing_with_content(self) -> Any:
-        """The settings with the content of files in place of their names, which depend on the current folder."""
-        settings = self.config.importing
-        return replace(settings, **{name: content_digest(path) for name, path in input_paths(settings).items()})
-
-    def _import(self) -> None:
-        config = self.config
-        imported = import_data(config.source, config.importing, self.private / "data", **self.how)
-        self.say(indent(imported.report, "  "))
-
-    def _fit(self, system: str, settings: Any, model: Path, step: str) -> None:
-        checkpoint = self.stamps / f"fit-{self.fingerprints[step][:16]}.npz"
-        train = self.private / "data" / "train"
-        fitted = fit_model(train, model, system, settings, checkpoint=checkpoint, **self.how)
-        for sentence in fitted.summary():
-            self.say(f"  {sentence}")
-
-    def _synthesize(self, model: Path, synthetic: Path) -> None:
-        synthesize_traces(model, synthetic, self.config.synthesizing, **self.how)
-
-    def _test(self, model: Path, synthetic: Path, verdicts: Path) -> None:
-        passed = run_privacy_test(model, synthetic, verdicts, self.config.testing, **self.how).passed
-        self.say(f"  {int(passed.sum())} of {len(passed)} traces passed")
+    def _check_k(self) -> None:
+        """Refuse a k of the privacy test, if it is not made noisy, that is above the number of training users."""
+        test, n_users = self.config.testing, self._load("data/train").n_users
+        if test.noise_epsilon is None and test.k > n_users:
+            way_out = "No trace could pass: lower k, or import more users"
+            raise InputError("test", [Problem(f"k up to {n_users}, the training users", str(test.k), way_out=way_out)])
 
     def _release(self) -> None:
         verdicts, key = self.private / "verdicts", self.private / "key"
@@ -227,18 +230,17 @@ class _Job:
         evaluation = evaluate(sets, train, test, self.config.evaluating, progress=self.progress)
         write_text(self.private / METRICS_FILE, evaluation.to_json())
 
-    def _pictures(self, folder: Path) -> None:
-        train = self._load("data/train")
-        draw_pictures(
-            folder,
-            synthetic=self._released(train) if self.release.is_dir() else self._load("synthetic"),
-            train=train,
-            test=self._load("data/test"),
-            evaluation=self._evaluation(),
-            model=FittedModel.load(self.private / "model"),
-            overwrite=True,
-            progress=self.progress,
-        )
+    def _draw(self, folder: Path) -> None:
+        """Draw pictures that compare the synthetic with the real traces."""
+        # Only drawing needs Matplotlib.
+        from ppmtf_jax.evaluation.plots import Factors, save_pictures
+
+        train, model = self._load("data/train"), FittedModel.load(self.private / "model").trace_model
+        synthetic = self._released(train) if self.release.is_dir() else self._load("synthetic")
+        factors = model if isinstance(model, Factors) else None
+        sets = {"synthetic": synthetic, "train": train, "test": self._load("data/test")}
+        with spinner("drawing", show=self.progress), output_folder(folder, PICTURES, overwrite=True) as partial:
+            save_pictures(partial, **sets, evaluation=self._evaluation(), factors=factors)
 
     def _load(self, name: str) -> Traces:
         return Traces.load(self.private / name, progress=self.progress)

@@ -1,26 +1,20 @@
-"""The steps from data to an evaluated release, each as one function that loads, works and saves.
+"""The steps that the command line and jobs share, each as one function that loads, works and saves.
 
-The command line calls single steps and a job calls all of them. A step checks its outputs before it works. Only the
-owner may read the outputs, except for a release and exports of a release.
-
-Several processes may run a step together; then the first process alone writes.
+A step checks its outputs before it works. Only the owner may read the outputs, except for a release. Several processes
+may run a fit, a synthesis or a test together; then the first process alone writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ppmtf_jax.data.traces import SYNTHETIC, Traces
-from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError, Problem
-from ppmtf_jax.evaluation import Evaluation, EvaluationSettings, evaluate
-from ppmtf_jax.gibbs.diagnostics import Diagnosis
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.jobs.config import input_paths
 from ppmtf_jax.privacy.plausible_deniability import (
@@ -34,32 +28,21 @@ from ppmtf_jax.privacy.release import (
     RELEASE_KEY,
     Release,
     ReleaseSettings,
-    check_same_traces,
     is_release,
-    lineage_of_key,
     load_with_key,
     make_release,
     save_release,
 )
 from ppmtf_jax.runtime.devices import is_first_process
-from ppmtf_jax.runtime.files import PathLike, check_output_file, has_mark, write_text
+from ppmtf_jax.runtime.files import PathLike, clear_leftovers, exclusive_use, read_own, remove, write_text
 from ppmtf_jax.runtime.folders import check_output_folder, output_folder
-from ppmtf_jax.runtime.lineage import TRAINING_TRACES, Lineage, check_belong_together
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.streams import Seed, draw_seed
-from ppmtf_jax.synthesizers.convergence import diagnose_model
 from ppmtf_jax.synthesizers.fitted_model import MODEL, FittedModel
-from ppmtf_jax.synthesizers.gaps import CompletionSettings, complete
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM
 from ppmtf_jax.synthesizers.synthesis import SynthesisSettings, fit, synthesize
 
-IMPORTED, DIAGNOSIS, PICTURES = "imported data", "diagnosis", "pictures"
-# A separate kind of folder, so that completed traces never replace recorded traces.
-COMPLETED = "completed traces"
-# The largest k in Fig. 16 of Murakami et al. 2021.
-MAX_PLOTTED_K = 200
-is_evaluation = partial(has_mark, mark=rb'\A\{\s*"kind": "evaluation",\s*"made_by": "ppmtf_jax ')
-
+IMPORTED = "imported data"
 AnySeed = int | Seed | None
 
 
@@ -99,11 +82,6 @@ def import_data(
     return imported
 
 
-def check_data(source: str, settings: Any, *, seed: AnySeed = None, progress: bool = False) -> DataCheck:
-    """Read a data set and report what an import would give; writes nothing."""
-    return DataCheck(DATA_SETS[source].read(settings, draw_seed(seed).value, progress))
-
-
 def fit_model(
     train: PathLike,
     out: PathLike,
@@ -127,54 +105,65 @@ def fit_model(
     return model
 
 
-def diagnose_fit(
-    model: PathLike,
+def fit_resumably(
     train: PathLike,
     out: PathLike,
+    system: str = DEFAULT_SYSTEM,
+    settings: Any = None,
     *,
-    n_sweeps: int | None = None,
-    n_chains: int = 4,
     seed: AnySeed = None,
     overwrite: bool = False,
     progress: bool = False,
-) -> tuple[FittedModel, Diagnosis]:
-    """Check whether the chains of a model ran long enough: summary.csv, sweeps.csv and traces.png."""
-    check_output_folder(out, DIAGNOSIS, overwrite=overwrite, inputs=[model, train])
-    own_seed = draw_seed(seed)
-    fitted, traces = FittedModel.load(model), Traces.load(train, progress=progress)
-    diagnosis = diagnose_model(
-        fitted, traces, n_sweeps=n_sweeps, n_chains=n_chains, seed=own_seed.value, progress=progress
+) -> FittedModel:
+    """Learn a model of a trace set; a fit that was stopped continues when this is called again in the same way.
+
+    The state and the seed are kept beside `out` until the fit is done. Only one fit at a time writes a model.
+    """
+    final = Path(os.path.abspath(out))
+    checkpoint, seed_file, lock = (
+        final.with_name(f".{final.name}.checkpoint.{suffix}") for suffix in ("npz", "json", "lock")
     )
-    # Only drawing needs Matplotlib.
-    from ppmtf_jax.evaluation.plots import save_figure, trace_plots
 
-    about = {"seed": own_seed._asdict()}
-    with output_folder(out, DIAGNOSIS, about=about, overwrite=overwrite, inputs=[model, train]) as partial:
-        diagnosis.table.rename_axis("quantity").to_csv(partial / "summary.csv")
-        diagnosis.sweeps().to_csv(partial / "sweeps.csv", index=False)
-        save_figure(trace_plots(diagnosis.shown_traces()), partial / "traces.png")
-    return fitted, diagnosis
+    def fit(seed: AnySeed) -> FittedModel:
+        return fit_model(
+            train, out, system, settings, seed=seed, checkpoint=checkpoint, overwrite=overwrite, progress=progress
+        )
+
+    if not is_first_process():
+        return fit(seed)
+    check_output_folder(out, MODEL, overwrite=overwrite, inputs=[train])
+    with exclusive_use(lock):
+        clear_leftovers(final.parent, [final.name, checkpoint.name, seed_file.name])
+        try:
+            model = fit(kept_seed(seed_file, seed))
+        finally:
+            # Without a state to continue from, the seed is of no use.
+            if not checkpoint.exists():
+                remove(seed_file)
+        remove(checkpoint)
+        remove(seed_file)
+        return model
 
 
-def complete_traces(
-    model: PathLike,
-    traces: PathLike,
-    out: PathLike,
-    settings: CompletionSettings | None = None,
-    *,
-    seed: AnySeed = None,
-    overwrite: bool = False,
-    progress: bool = False,
-) -> Traces:
-    """Fill the gaps of a trace set; the result contains real events and is as private as the input."""
-    inputs, chosen, own_seed = [model, traces], settings or CompletionSettings(), draw_seed(seed)
-    check_output_folder(out, COMPLETED, overwrite=overwrite, inputs=inputs)
-    fitted, given = FittedModel.load(model), Traces.load(traces, progress=progress)
-    completed = complete(fitted, given, chosen, seed=own_seed, progress=progress)
-    about = {"how": chosen.how, "model": fitted.checksum, "seed": own_seed._asdict()}
-    with output_folder(out, COMPLETED, about=about, overwrite=overwrite, inputs=inputs) as partial:
-        completed.write_into(partial)
-    return completed
+def kept_seed(file: Path, seed: AnySeed) -> Seed:
+    """The given seed; otherwise the seed in the file; otherwise a drawn seed, which the file then keeps.
+
+    So stopped work continues with its first seed. A file that others could have written is refused; see
+    `runtime.files.open_own`.
+    """
+    if seed is not None:
+        return draw_seed(seed)
+    if os.path.lexists(file):
+        # The release will say that this seed came from the operating system, so nobody else may have chosen it.
+        content = read_own(file)
+        try:
+            return Seed(draw_seed(json.loads(content)["seed"]).value, given=False)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            way_out = "Remove it to begin anew with another seed"
+            raise InputError(str(file), [Problem("a readable seed", str(error), way_out=way_out)]) from error
+    drawn = draw_seed(None)
+    write_text(file, json.dumps({"seed": drawn.value}) + "\n")
+    return drawn
 
 
 def synthesize_traces(
@@ -200,24 +189,15 @@ def run_privacy_test(
     settings: PrivacyTestSettings | None = None,
     *,
     seed: AnySeed = None,
-    picture: PathLike | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> PlausibleDeniability:
-    """Test synthetic traces for plausible deniability and write the verdicts.
-
-    The file `picture` shows how many traces pass for each k.
-    """
-    chosen = settings or PrivacyTestSettings()
+    """Test synthetic traces for plausible deniability and write the verdicts."""
     inputs = [model, synthetic]
     _check_output(out, VERDICTS, overwrite, inputs)
-    if picture is not None:
-        _check_pass_rates(chosen, Path(picture), overwrite)
     fitted, traces = FittedModel.load(model), Traces.load(synthetic, progress=progress)
-    verdicts = plausible_deniability_test(fitted, traces, chosen, seed=seed, progress=progress)
+    verdicts = plausible_deniability_test(fitted, traces, settings, seed=seed, progress=progress)
     _save(verdicts, out, overwrite, inputs)
-    if picture is not None and is_first_process():
-        _draw_pass_rates(verdicts, Path(picture))
     return verdicts
 
 
@@ -242,59 +222,6 @@ def release_traces(
     return release
 
 
-def evaluate_traces(
-    synthetic: PathLike,
-    train: PathLike,
-    test: PathLike,
-    settings: EvaluationSettings | None = None,
-    *,
-    key: PathLike | None = None,
-    verdicts: PathLike | None = None,
-    json_file: PathLike | None = None,
-    show: Callable[[Evaluation], None] = lambda _: None,
-    overwrite: bool = False,
-    progress: bool = False,
-) -> Evaluation:
-    """Measure utility and privacy of synthetic or released traces.
-
-    `synthetic`: synthetic traces, or a release. `train`, `test`: trace sets of the model's users and of other users.
-    Traces that were made from another training set are refused. `key`: of the release, because the attacks need to know
-    the user of each trace. `verdicts`: verdicts on synthetic traces: adds a column with the traces that passed.
-    `json_file`: where to write the numbers as well. `show`: is called before the file is written, so that a full disk
-    does not lose the numbers.
-    """
-    chosen = settings or EvaluationSettings()
-    if json_file is not None:
-        check_output_file(json_file, overwrite=overwrite, is_ours=is_evaluation, what="an earlier evaluation")
-    training, testing = (Traces.load(folder, progress=progress) for folder in (train, test))
-    sets = _sets_to_evaluate(Path(synthetic), training, chosen, key, verdicts, progress)
-    evaluation = evaluate(sets, training, testing, chosen, progress=progress)
-    show(evaluation)
-    if json_file is not None:
-        write_text(json_file, evaluation.to_json())
-    return evaluation
-
-
-def draw_pictures(
-    out: PathLike,
-    *,
-    synthetic: Traces,
-    train: Traces,
-    test: Traces,
-    evaluation: Evaluation,
-    model: FittedModel,
-    overwrite: bool = False,
-    progress: bool = False,
-) -> None:
-    """Draw pictures that compare the synthetic with the real traces."""
-    # Only drawing needs Matplotlib.
-    from ppmtf_jax.evaluation.plots import Factors, save_pictures
-
-    factors = model.trace_model if isinstance(model.trace_model, Factors) else None
-    with spinner("drawing", show=progress), output_folder(out, PICTURES, overwrite=overwrite) as partial:
-        save_pictures(partial, synthetic=synthetic, train=train, test=test, evaluation=evaluation, factors=factors)
-
-
 def load_released(
     folder: PathLike, train: Traces, key: PathLike | None, *, key_needed: str | None = None, progress: bool = False
 ) -> Traces:
@@ -314,38 +241,6 @@ def load_released(
     return Traces.from_frame(traces.to_frame(), train.places, traces.time_grid) if released else traces
 
 
-def _sets_to_evaluate(
-    synthetic: Path,
-    train: Traces,
-    settings: EvaluationSettings,
-    key: PathLike | None,
-    verdicts: PathLike | None,
-    progress: bool,
-) -> Traces | Mapping[str, Traces]:
-    released = is_release(synthetic)
-    if released and key is not None:
-        _check_learned_from(train, key, lineage_of_key(key))
-    if released and verdicts is not None:
-        raise InputError(str(synthetic), [Problem("synthetic traces, which verdicts are of", "a release")])
-    way_out = "Give it with --key, or leave the attacks out with --no-attacks" if settings.attacks else None
-    traces = load_released(synthetic, train, key, key_needed=way_out, progress=progress)
-    _check_learned_from(train, synthetic, traces.lineage)
-    if released:
-        return {"released": traces}
-    if verdicts is None:
-        return traces
-    judged = PlausibleDeniability.load(verdicts)
-    check_same_traces(traces, judged)
-    passed = {"released": traces.select_traces(judged.passed)} if judged.passed.any() else {}
-    return passed | {"all": traces}
-
-
-def _check_learned_from(train: Traces, name: PathLike, lineage: Lineage) -> None:
-    way_out = "Give the training set that they were made from with --train"
-    lineages = {"training set": {TRAINING_TRACES: train.digest}, str(name): lineage}
-    check_belong_together("evaluation", lineages, way_out=way_out)
-
-
 def _check_output(out: PathLike, kind: str, overwrite: bool, inputs: Sequence[PathLike]) -> None:
     if is_first_process():
         check_output_folder(out, kind, overwrite=overwrite, inputs=inputs)
@@ -356,22 +251,3 @@ def _save(
 ) -> None:
     if is_first_process():
         made.save(out, overwrite=overwrite, inputs=inputs)
-
-
-def _check_pass_rates(settings: PrivacyTestSettings, picture: Path, overwrite: bool) -> None:
-    from ppmtf_jax.evaluation.plots import check_picture_name, is_own_picture
-
-    if settings.noise_epsilon is not None and not settings.count_all:
-        way_out = "Add --count-all: counting stops at another k for each trace"
-        raise InputError("--plot", [Problem("all plausible users counted", "--noise-epsilon", way_out=way_out)])
-    check_picture_name(picture)
-    check_output_file(picture, overwrite=overwrite, is_ours=is_own_picture, what="an earlier picture")
-
-
-def _draw_pass_rates(verdicts: PlausibleDeniability, picture: Path) -> None:
-    from ppmtf_jax.evaluation.plots import pass_rate_curves, save_figure
-
-    settings = verdicts.settings
-    k = np.arange(1, int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to)) + 1)
-    name = f"{len(verdicts.passed)} traces, {verdicts.n_verifiers} verifiers, eta = {settings.eta:g}"
-    save_figure(pass_rate_curves({name: verdicts.pass_rates(k)}), picture)

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ class Marker:
     """
 
     kind: str
-    about: dict[str, Any] = field(default_factory=dict, repr=False)
-    files: dict[str, str] = field(default_factory=dict)
-    made_by: str = ""
+    about: dict[str, Any]
+    files: dict[str, str]
+    made_by: str
 
     def changed_files(self, folder: Path) -> list[str]:
         """Files that were changed or removed since the folder was written."""
@@ -87,8 +87,20 @@ def output_folder(
             final.parent.mkdir(parents=True, exist_ok=True)
             create_private(partial)
             yield partial
-            _write_marker(partial, Marker(kind, about or {}))
-            _set_modes(partial, public)
+            content = {
+                "format": MARKER_FORMAT,
+                "kind": kind,
+                "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
+                "about": about or {},
+                "files": {name: checksum(partial / name) for name in files_below(partial)},
+            }
+            write_text(partial / MARKER, json.dumps(content, indent=1) + "\n")
+            for each in (*partial.rglob("*"), partial):
+                if public:
+                    make_public(each)
+                    os.utime(each, (NO_TIME_S, NO_TIME_S))
+                else:
+                    each.chmod(0o700 if each.is_dir() else 0o600)
             _put_in_place(partial, final, kind, inputs)
         finally:
             remove(partial)
@@ -172,27 +184,6 @@ def content_digest(path: Path) -> str:
 def files_below(folder: Path) -> list[str]:
     """Every file below a folder, by its path with slashes, in order."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
-
-
-def _write_marker(folder: Path, marker: Marker) -> None:
-    files = {name: checksum(folder / name) for name in files_below(folder)}
-    content = {
-        "format": MARKER_FORMAT,
-        "kind": marker.kind,
-        "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
-        "about": marker.about,
-        "files": files,
-    }
-    write_text(folder / MARKER, json.dumps(content, indent=1) + "\n")
-
-
-def _set_modes(folder: Path, public: bool) -> None:
-    for path in (*folder.rglob("*"), folder):
-        if public:
-            make_public(path)
-            os.utime(path, (NO_TIME_S, NO_TIME_S))
-        else:
-            path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def _check_replaceable(final: Path, kind: str, overwrite: bool) -> None:

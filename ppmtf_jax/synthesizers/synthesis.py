@@ -70,7 +70,7 @@ def fit(
         Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
         Where a long fit writes its state, and resumes from. Give the seed too: a fit with another seed is another fit.
-        `jobs.resumable_fit.fit_resumably` keeps a drawn seed.
+        `jobs.steps.fit_resumably` keeps a drawn seed.
     **named_settings
         Settings by name, in place of `settings`.
 

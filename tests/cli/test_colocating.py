@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from ppmtf_jax.cli import colocating
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
-from ppmtf_jax.colocation.synthesizer import ColocationSettings
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import Evaluation
-from ppmtf_jax.jobs.colocate import colocate_traces, ledger_of
 from ppmtf_jax.noise.seeded import SeededNoise
 from ppmtf_jax.runtime.files import write_text
 from ppmtf_jax.synthesizers.synthesis import fit
@@ -83,13 +82,12 @@ def test_what_does_not_hold_is_not_claimed(made, tmp_path, monkeypatch, words, r
     assert "NOT PRIVATE" in text
 
 
-def test_a_folder_made_with_seeded_noise_says_that_it_is_not_private(made, tmp_path):
-    settings = ColocationSettings(epsilon_friendship=10.0, n_colocations=30)
+def test_a_folder_made_with_seeded_noise_says_that_it_is_not_private(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(colocating, "SecureNoise", lambda: SeededNoise(1))
     for name in ("first", "again"):
-        colocate_traces(made / "city", tmp_path / name, settings, noise=SeededNoise(1), seed=0)
-    statement = json.loads((tmp_path / "first" / "privacy.json").read_text())
+        _, statement, text = colocate(made, tmp_path / name, "--seed", "0")
     assert (statement["private"], statement["protected"]) == (False, [])
-    assert "NOT PRIVATE" in (tmp_path / "first" / "PRIVACY.txt").read_text()
+    assert "NOT PRIVATE" in text
     places = [Traces.load(tmp_path / name).place for name in ("first", "again")]
     assert (places[0] == places[1]).all()
 
@@ -103,6 +101,10 @@ def test_help_of_the_seed_does_not_promise_that_noise_repeats():
 def test_a_model_under_differential_privacy_says_what_it_cost(made, tmp_path):
     _, statement, _ = colocate(made, tmp_path / "friends", "--model", str(made / "tpm"))
     assert any("0.5-differentially private" in sentence for sentence in statement["not_protected"])
+
+
+def ledger_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.ledger.jsonl")
 
 
 def ledger_lines(out: Path) -> list[dict]:
@@ -144,15 +146,15 @@ def test_what_is_refused_before_anything_is_drawn_costs_nothing(made, tmp_path):
     assert ledger_of(tmp_path / "friends").read_bytes() == before
 
 
-def test_every_loss_is_written_down_before_its_noise_is_drawn(made, tmp_path):
+def test_every_loss_is_written_down_before_its_noise_is_drawn(made, tmp_path, monkeypatch):
     class LooksIntoTheLedger(Recorded):
         def add_laplace(self, values, sensitivity, epsilon):
             seen.append(sum("loss" in line for line in ledger_lines(tmp_path / "friends")))
             return super().add_laplace(values, sensitivity, epsilon)
 
     seen: list[int] = []
-    settings = ColocationSettings(epsilon_friendship=10.0, mechanism="laplace", n_colocations=30)
-    colocate_traces(made / "city", tmp_path / "friends", settings, noise=LooksIntoTheLedger(), seed=0)
+    monkeypatch.setattr(colocating, "SecureNoise", LooksIntoTheLedger)
+    colocate(made, tmp_path / "friends", "--mechanism", "laplace", "--seed", "0")
     assert seen == [1, 2, 3]
 
 

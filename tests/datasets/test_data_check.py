@@ -12,7 +12,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.data_check import DataCheck
 from ppmtf_jax.datasets.registry import DATA_SETS, Imported
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.jobs.steps import check_data, import_data
+from ppmtf_jax.jobs.steps import import_data
 
 PLACES = PlaceTable(np.arange(9), np.full(9, 35.0), np.full(9, 139.0))
 
@@ -50,7 +50,7 @@ def test_what_makes_synthesis_hard_is_told():
 
 def test_too_few_users_to_split_can_be_looked_at_and_not_imported(tmp_path):
     settings = DATA_SETS["toy-city"].settings(n_users=2, n_places=20, n_days=1)
-    check = check_data("toy-city", settings, seed=0)
+    check = DataCheck(DATA_SETS["toy-city"].read(settings, 0, False))
     assert check.n_users == 2
     assert (
         check.warnings()[0]

@@ -71,8 +71,9 @@ def test_pieces_are_of_whole_traces(monkeypatch, rows_at_a_time):
     pd.testing.assert_frame_equal(pd.concat([piece.rows for piece in pieces]), layer.rows)
     who = [set(zip(piece.rows["user"], piece.rows["trace"], strict=True)) for piece in pieces]
     assert sum(map(len, who)) == 3
-    assert all(piece.trace_of_row[0] == 0 for piece in pieces if piece.trace_of_row is not None)
-    assert max(len(piece.rows) for piece in pieces) <= max(3, rows_at_a_time)
+    assert np.concatenate([piece.trace_of_row for piece in pieces]).tolist() == layer.trace_of_row.tolist()
+    # The longest trace has three rows.
+    assert max(len(piece.rows) for piece in pieces) < rows_at_a_time + 3
 
 
 def plain_population(sets: dict[str, Traces]) -> dict[tuple[int, object], dict[str, int]]:
