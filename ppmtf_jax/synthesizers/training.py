@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import StoredArray
-from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
 
 TITLE = "The training data itself, given away: protects nobody, for comparison only"
 
@@ -23,18 +22,14 @@ ABSENT = -1
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class OwnPeriods(ModelOfFields):
+class OwnPeriods(TraceModel):
     """Each user's own recorded periods; a trace is one of them, drawn at random."""
 
     # Where each user's periods begin in `place`.
-    period_start: Int[Array, " user1"] = field(
-        metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
-    )
-    place: Int[Array, "period instant"] = field(
-        metadata=stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
-    )
+    period_start: Int[Array, " user1"] = stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
+    place: Int[Array, "period instant"] = stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
     # Share of the events without a record, which have the place of a neighbouring event.
-    carried: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
+    carried: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> OwnPeriods:

@@ -138,7 +138,7 @@ class Products(MetropolisHastings):
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)
-        here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
+        here, there = self._visits(user, slot, jnp.stack([place, proposed]))
         forth = here * row[proposed] * back_row.sum()
         return jnp.where(uniform[1] * forth < there * back_row[place] * row.sum(), proposed, place)
 
