@@ -19,7 +19,6 @@ from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.errors import Problem, first_examples
 
-
 Model = TypeVar("Model", bound="TraceModel")
 
 
