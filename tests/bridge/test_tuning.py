@@ -95,7 +95,7 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
     model = fit(train, "bridge", n_clusters=1, seed=0).trace_model
     assert tuple(np.asarray(model.chosen)[[name.startswith("moves") for name in CHOSEN]]) == chosen
     np.testing.assert_array_equal(used[0].stays.at_place, Movement.of(used[0].counts, chosen).stays.at_place)
-    np.testing.assert_array_equal(used[0].weights.seen, Movement.of(used[0].counts, chosen).weights.seen)
+    np.testing.assert_array_equal(used[0].seen, Movement.of(used[0].counts, chosen).seen)
     assert np.abs(used[0].stays.at_place - Movement.of(used[0].counts, tuning.MOVE_START).stays.at_place).max() > 0.001
 
 
