@@ -146,7 +146,10 @@ def fit_trace_model(
         problems.append(Problem(f"n_clusters up to {train.n_places}, the number of places", f"{n_clusters}"))
     if problems:
         raise InputError("sglt", problems)
-    _require_memory_to_fit(train.n_users, train.n_places)
+    per_place = USER_PLACE_BYTES * train.n_users
+    room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + per_place / train.n_places)) ** 0.5)
+    needed = PLACE_PAIR_BYTES * train.n_places**2 + per_place * train.n_places
+    require_memory("fit", needed, f"Take fewer places, about {room}")
     similarity = place_similarity(VisitProfiles.of(seeds))
     cluster = cluster_places(similarity, n_clusters, jax_stream(seed, Stage.FIT))
     # Processes on different processors may round, and then cluster, differently.
@@ -178,13 +181,6 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
         jnp.asarray(settings.randomization, jnp.float32),
         jnp.asarray(settings.joining == "published", jnp.int32),
     )
-
-
-def _require_memory_to_fit(n_users: int, n_places: int) -> None:
-    """Refuse a fit that does not fit into memory, and say how many places would fit; see `require_memory`."""
-    needed = PLACE_PAIR_BYTES * n_places**2 + USER_PLACE_BYTES * n_users * n_places
-    room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + USER_PLACE_BYTES * n_users / n_places)) ** 0.5)
-    require_memory("fit", needed, f"Take fewer places, about {room}")
 
 
 def claims(model: SGLT, settings: SGLTSettings) -> Claims:

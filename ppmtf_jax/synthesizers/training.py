@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
@@ -76,18 +77,11 @@ def fit_trace_model(
     kept = n_events == most[user]
     place = np.full((len(user), train.time_grid.period), ABSENT, np.int32)
     place[periods.piece, periods.phase] = train.place
-    place = place[kept]
-    carried = (place == ABSENT).mean()
+    place = pd.DataFrame(place[kept]).replace(ABSENT, np.nan)
+    carried = place.isna().to_numpy().mean()
+    carried_on = place.ffill(axis=1).bfill(axis=1).to_numpy(np.int32)
     start = np.searchsorted(user[kept], np.arange(train.n_users + 1)).astype(np.int32)
-    return OwnPeriods(jnp.asarray(start), jnp.asarray(_carried_on(place)), jnp.asarray(carried))
-
-
-def _carried_on(place: Int[np.ndarray, "period instant"]) -> Int[np.ndarray, "period instant"]:
-    """Fill each gap with the last place before it, or else with the first place after it."""
-    known = place != ABSENT
-    last_known = np.maximum.accumulate(np.where(known, np.arange(place.shape[1]), ABSENT), axis=1)
-    at = np.where(last_known == ABSENT, known.argmax(axis=1)[:, None], last_known)
-    return np.take_along_axis(place, at, axis=1)
+    return OwnPeriods(jnp.asarray(start), jnp.asarray(carried_on), jnp.asarray(carried))
 
 
 def claims(model: OwnPeriods, settings: TrainingSettings) -> Claims:
