@@ -21,6 +21,13 @@ from ppmtf_jax.synthesizers.synthesis import fit
 from tests.bridge.examples import GRID, POPULATION, people
 
 
+@pytest.fixture
+def few_candidates(monkeypatch) -> None:
+    """All masses and numbers of clusters, with few other settings."""
+    for name, value in {"BLURS": (0.0, 0.2), "BANDWIDTHS": (0.0, 1.0)}.items():
+        monkeypatch.setattr(tuning, name, value)
+
+
 @pytest.fixture(scope="module")
 def train():
     return people(80)
@@ -48,6 +55,7 @@ def test_groups_are_worth_clusters_and_shuffled_visits_are_not(train, visits):
     assert max(chosen_clusters(nobody, train)[1].values()) < 0.05
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_a_number_of_clusters_that_is_given_is_kept(train, visits):
     smoothing, gains = chosen_clusters(visits, train, n_clusters=3)
     assert smoothing.n_clusters == 3
@@ -119,6 +127,7 @@ def test_the_fewest_within_one_error_of_the_best():
     assert first_within_error([far, best]) == 1
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_homes_where_no_other_of_a_cluster_lives_leave_clusters_as_they_are(monkeypatch):
     traces = toy_city(n_users=150, n_days=3, seed=0).traces
     given = {"min_users": 5, "n_clusters": 8, "spread_km": 0.0, "advance": lambda _: None}
