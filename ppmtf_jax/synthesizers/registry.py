@@ -62,12 +62,11 @@ SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers
 
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
     """Refuse a fitted model that has another class than registered, or a class that JAX does not know."""
-    problems: list[Problem | str] = []
-    expected = synthesizer.model
+    subject, expected = f"synthesizer {synthesizer.name!r}", synthesizer.model
     if not isinstance(trace_model, expected):
-        problems.append(Problem(f"a {expected.__name__}, as registered, from its fit", type(trace_model).__name__))
-    elif jax.tree_util.all_leaves([trace_model]):
+        found = type(trace_model).__name__
+        raise InputError(subject, [Problem(f"a {expected.__name__}, as registered, from its fit", found)])
+    if jax.tree_util.all_leaves([trace_model]):
         way_out = f"Decorate class {expected.__name__} with @jax.tree_util.register_dataclass"
-        problems.append(Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out))
-    if problems:
-        raise InputError(f"synthesizer {synthesizer.name!r}", problems)
+        problem = Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out)
+        raise InputError(subject, [problem])
