@@ -245,7 +245,10 @@ def sweep_chain(
         def sweep(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
             return step(key, state, cells, coupling, settings, AXIS)
 
-        idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(sweep, state)[1])
+        # Written out: asking JAX for the shapes would trace the sweep once more, which takes a second.
+        zero = jnp.zeros((), state.factors[coupling.factors[0]].dtype)
+        errors, sizes = {name: zero for name, _ in coupling.tensors}, dict.fromkeys(coupling.factors, zero)
+        idle_info = SweepInfo(errors, zero, sizes, jnp.zeros(len(coupling.factors), bool))
 
         def body(state: GibbsState, number: Array) -> tuple[GibbsState, SweepInfo]:
             return lax.cond(number < n_active, sweep, lambda s: (s, idle_info), state)
