@@ -202,7 +202,7 @@ def _complete_rows(
         cache = model.user_cache(user[None])
 
         def normalized(values: Array, at_instant: Array) -> tuple[Array, Array]:
-            """Values minus their maximum, so that long traces lose no digits, and the maximum."""
+            """Values of agreeing places minus their maximum, so that long traces lose no digits, and the maximum."""
             values = jnp.where((at_instant[:, None] == ABSENT) | (at_instant[:, None] == every), values, -jnp.inf)
             return values - _finite_peak(values)[..., None], values.max(axis=-1)
 

@@ -23,8 +23,9 @@ from tests.bridge.examples import GRID, POPULATION, people
 
 @pytest.fixture
 def few_candidates(monkeypatch) -> None:
-    """All masses and numbers of clusters, with few other settings."""
-    for name, value in {"BLURS": (0.0, 0.2), "BANDWIDTHS": (0.0, 1.0)}.items():
+    """Three values of each setting of the clusters."""
+    values = {"BLURS": (0.0, 0.1, 0.4), "BANDWIDTHS": (0.0, 1.0, 4.0), "CLUSTER_MASSES": (1.0, 3.0, 10.0)}
+    for name, value in values.items():
         monkeypatch.setattr(tuning, name, value)
 
 
@@ -44,6 +45,7 @@ def chosen_clusters(visits: VisitCounts, train, **options):
     return choose_clusters(visits, POPULATION, space_of(train.places), GRID, random=random, **(given | options))
 
 
+@pytest.mark.usefixtures("few_candidates")
 def test_groups_are_worth_clusters_and_shuffled_visits_are_not(train, visits):
     smoothing, gains = chosen_clusters(visits, train)
     # With two groups of half of the places each, a visit is at most twice as probable.
