@@ -155,10 +155,10 @@ class MoveCounts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """Smoothed probabilities of next places, the same for all users: K of `chains`. Slots are those of arrival.
+    """Smoothed probabilities of next places, the same for all users: K of `chains`.
 
     A step that does not stay goes from a to b with probability seen_s(a, b) + gravity_s(a) p(s, b) f(a, b); f is
-    `Gravity.between`.
+    `Gravity.between`. Slots are those of arrival.
     """
 
     counts: MoveCounts
