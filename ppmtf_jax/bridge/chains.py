@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ops import segment_sum
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.bridge.moves import Movement
@@ -71,18 +72,18 @@ class CellKernel(NamedTuple):
 
     def from_next(self, v: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
         """Sum over b of K(a, b) v(b)."""
-        moved = _sums(self.seen[:, None] * v[self.next_place], self.place, len(v))
+        moved = segment_sum(self.seen[:, None] * v[self.next_place], self.place, len(v))
         return self.stay[:, None] * v + moved + self._gravity(v, self.arriving, self.between, self.leaving)
 
     def to_next(self, u: Float[Array, "place cluster"]) -> Float[Array, "place cluster"]:
         """Sum over a of u(a) K(a, b)."""
-        moved = _sums(self.seen[:, None] * u[self.place], self.next_place, len(u))
+        moved = segment_sum(self.seen[:, None] * u[self.place], self.next_place, len(u))
         return self.stay[:, None] * u + moved + self._gravity(u, self.leaving, self.between.T, self.arriving)
 
     def _gravity(self, x: Array, inner: Array, between: Array, outer: Array) -> Float[Array, "place cluster"]:
         """Gravity of all other places: a place itself is taken out of its cell."""
         x = inner[:, None] * x
-        near = (between @ _sums(x, self.cell, len(between)))[self.cell]
+        near = (between @ segment_sum(x, self.cell, len(between)))[self.cell]
         return outer[:, None] * jnp.maximum(near - jnp.diag(between)[self.cell, None] * x, 0)
 
     def as_dense(self) -> Float[Array, "place next_place"]:
@@ -91,29 +92,6 @@ class CellKernel(NamedTuple):
         weight = self.leaving[:, None] * self.between[self.cell][:, self.cell] * self.arriving
         weight = weight.at[self.place, self.next_place].add(self.seen)
         return weight.at[places, places].set(self.stay)
-
-
-class _Shared(NamedTuple):
-    """What all pairs of slots have in common, on the devices."""
-
-    cell: Int[Array, " place"]
-    place: Int[Array, " move"]
-    next_place: Int[Array, " move"]
-    bin_of_move: Int[Array, " move"]
-    bin_of_cells: Int[Array, "cell cell"]
-    between: Float[Array, "cell cell"]
-
-
-class _Pair(NamedTuple):
-    """Weights and marginals of one pair of slots."""
-
-    stay: Float[np.ndarray, " place"]
-    seen: Float[np.ndarray, " move"]
-    leaving: Float[np.ndarray, " place"]
-    arriving: Float[np.ndarray, " place"]
-    before: Float[np.ndarray, "cluster place"]
-    after: Float[np.ndarray, "cluster place"]
-    share: Float[np.ndarray, " cluster"]
 
 
 class _Scaled(NamedTuple):
@@ -146,12 +124,12 @@ def fit_chains(
     slots = np.unique(following if len(following) else slot_of_instant[[0, 0]][None], axis=0)
     n_pairs, (n_clusters, _, n_places) = len(slots), marginals.shape
     bin_of_move = counts.bin[space.cell[seen.place], space.cell[seen.next_place]]
-    shared = _Shared(space.cell, seen.place, seen.next_place, bin_of_move, counts.bin, between.astype(np.float32))
+    shared = (space.cell, seen.place, seen.next_place, between.astype(np.float32), bin_of_move, counts.bin)
     local_copy = on_each_device(jax.tree.map(jnp.asarray, shared))
     # K has the stays on its diagonal; moves have the probability of not staying as a factor.
     moving = 1 - stays.at_place
-    seen_weight = (movement.weights.seen * moving[:, seen.place]).astype(np.float32)
-    leaving = (movement.weights.gravity * moving).astype(np.float32)
+    seen_weight = (movement.seen * moving[:, seen.place]).astype(np.float32)
+    leaving = (movement.gravity * moving).astype(np.float32)
     arriving = counts.population.astype(np.float32)
     more_stays, by_distance = np.ones(n_pairs), np.ones(len(counts.covered))
     scaling = np.ones((n_pairs, n_clusters, n_places), np.float32)
@@ -159,10 +137,16 @@ def fit_chains(
     def scaled(number: int, most_scalings: int) -> _Scaled:
         before, after = slots[number]
         stay = (stays.at_place[after] * more_stays[number]).astype(np.float32)
-        given = (part.astype(np.float32, copy=False) for part in (marginals[:, before], marginals[:, after], share))
-        pair = jax.tree.map(jnp.asarray, _Pair(stay, seen_weight[after], leaving[after], arriving[after], *given))
-        factor = jnp.asarray(by_distance, jnp.float32)
-        found = _scale(local_copy(), pair, factor, jnp.asarray(scaling[number]), most_scalings, dense=space.is_exact)
+        cell, place, next_place, between, *bins = local_copy()
+        parts = (stay, place, next_place, seen_weight[after], leaving[after], arriving[after], between, cell)
+        given = (marginals[:, before], marginals[:, after], share, by_distance, scaling[number])
+        found = _scale(
+            CellKernel(*map(jnp.asarray, parts)),
+            *bins,
+            *(jnp.asarray(part, jnp.float32) for part in given),
+            most_scalings,
+            dense=space.is_exact,
+        )
         return jax.tree.map(np.asarray, found)
 
     own_pairs = range(n_pairs)[own_share(n_pairs)]
@@ -195,14 +179,20 @@ def fit_chains(
 
 @partial(jax.jit, static_argnames="dense")
 def _scale(
-    shared: _Shared, pair: _Pair, by_distance: Array, scaling: Array, most_scalings: int | Array, dense: bool
+    kernel: CellKernel,
+    bin_of_move: Int[Array, " move"],
+    bin_of_cells: Int[Array, "cell cell"],
+    before: Float[Array, "cluster place"],
+    after: Float[Array, "cluster place"],
+    share: Float[Array, " cluster"],
+    by_distance: Float[Array, " bin"],
+    scaling: Float[Array, "cluster place"],
+    most_scalings: int | Array,
+    dense: bool,
 ) -> _Scaled:
     """Sinkhorn iterations u, v for the marginals before and after; then the expected stays and distances."""
-    between = shared.between * by_distance[shared.bin_of_cells]
-    seen = pair.seen * by_distance[shared.bin_of_move]
-    kernel = CellKernel(
-        pair.stay, shared.place, shared.next_place, seen, pair.leaving, pair.arriving, between, shared.cell
-    )
+    between = kernel.between * by_distance[bin_of_cells]
+    kernel = kernel._replace(seen=kernel.seen * by_distance[bin_of_move], between=between)
     weight = kernel.as_dense() if dense else None
 
     def from_next(v: Array) -> Array:
@@ -212,11 +202,10 @@ def _scale(
         # Transposed here and not once: it decides how the product rounds.
         return kernel.to_next(u) if weight is None else weight.T @ u
 
-    before, after = jnp.transpose(pair.before), jnp.transpose(pair.after)
+    before, after = jnp.transpose(before), jnp.transpose(after)
 
     def is_open(state: tuple[Array, Array, Array, Array]) -> Array:
-        _, _, error, number = state
-        return (error > TOLERANCE) & (number < most_scalings)
+        return (state[2] > TOLERANCE) & (state[3] < most_scalings)
 
     def iterate(state: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         u, v, error, number = state
@@ -237,9 +226,20 @@ def _scale(
     total = from_next(v)
     u = before / jnp.maximum(total, TINY)
     error = _variation(v * to_next(u), after)
-    u = u * pair.share
-    stays = jnp.sum(u * pair.stay[:, None] * v)
-    in_bin = _covered(kernel, shared, u, v, len(by_distance), dense)
+    u = u * share
+    stays = jnp.sum(u * kernel.stay[:, None] * v)
+    # Expected number of moves in each bin of distance: those by gravity, and those that were seen.
+    n_cells = len(between)
+    leaving, arriving = kernel.leaving[:, None] * u, kernel.arriving[:, None] * v
+    flow = between * (segment_sum(leaving, kernel.cell, n_cells) @ segment_sum(arriving, kernel.cell, n_cells).T)
+    own = jnp.sum(leaving * arriving, axis=1) * jnp.diag(between)[kernel.cell]
+    flow = flow.at[kernel.cell, kernel.cell].add(-own)
+    in_bin = segment_sum(flow.ravel(), bin_of_cells.ravel(), len(by_distance))
+    if dense:
+        of_moves = (u @ v.T)[kernel.place, kernel.next_place]
+    else:
+        of_moves = jnp.sum(u[kernel.place] * v[kernel.next_place], axis=1)
+    in_bin = jnp.maximum(in_bin, 0) + segment_sum(kernel.seen * of_moves, bin_of_move, len(by_distance))
     return _Scaled(v.T, total.T, stays, in_bin, error)
 
 
@@ -250,25 +250,6 @@ def _factor(wanted: Array, found: Array) -> Array:
 def _variation(found: Array, wanted: Array) -> Float[Array, ""]:
     """Greatest total variation of a cluster."""
     return jnp.abs(found - wanted).sum(axis=0).max() / 2
-
-
-def _covered(kernel: CellKernel, shared: _Shared, u: Array, v: Array, n_bins: int, dense: bool) -> Float[Array, " bin"]:
-    """Expected number of moves in each bin of distance."""
-    n_cells = len(kernel.between)
-    leaving, arriving = kernel.leaving[:, None] * u, kernel.arriving[:, None] * v
-    flow = kernel.between * (_sums(leaving, kernel.cell, n_cells) @ _sums(arriving, kernel.cell, n_cells).T)
-    own = jnp.sum(leaving * arriving, axis=1) * jnp.diag(kernel.between)[kernel.cell]
-    flow = flow.at[kernel.cell, kernel.cell].add(-own)
-    in_bin = jax.ops.segment_sum(flow.ravel(), shared.bin_of_cells.ravel(), n_bins)
-    if dense:
-        of_moves = (u @ v.T)[kernel.place, kernel.next_place]
-    else:
-        of_moves = jnp.sum(u[kernel.place] * v[kernel.next_place], axis=1)
-    return jnp.maximum(in_bin, 0) + jax.ops.segment_sum(kernel.seen * of_moves, shared.bin_of_move, n_bins)
-
-
-def _sums(rows: Float[Array, "row cluster"], group: Int[Array, " row"], n: int) -> Float[Array, "n cluster"]:
-    return jax.ops.segment_sum(rows, group, n)
 
 
 def _odds_ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:

@@ -58,7 +58,12 @@ def fit_gravity(
         # A bin without pairs of places cannot be covered.
         factor *= np.divide(covered, expected, out=np.ones(n_used), where=expected > 1e-9)
         factor /= factor.mean()
-    return Gravity(which, factor, _attraction(population, factor[which], space))
+    between = factor[which]
+    in_cell = np.stack([np.bincount(space.cell, row, n_cells) for row in population])
+    of_all = (in_cell @ between.T)[:, space.cell]
+    of_others = of_all - population * np.diag(between)[space.cell]
+    # If there is only one place, the rest is rounding.
+    return Gravity(which, factor, np.where(of_others > 1e-9 * of_all, of_others, 0))
 
 
 def covered_distances(
@@ -75,13 +80,3 @@ def _quantiles(value: np.ndarray, weight: Float[np.ndarray, " value"], quantile:
     if not len(value) or reached[-1] == 0:
         return np.zeros(0)
     return np.unique(value[order][np.searchsorted(reached, quantile * reached[-1])])
-
-
-def _attraction(
-    population: Float[np.ndarray, "slot place"], between: Float[np.ndarray, "cell cell"], space: Space
-) -> Float[np.ndarray, "slot place"]:
-    mass = np.stack([np.bincount(space.cell, row, len(space.km)) for row in population])
-    of_cell = (mass @ between.T)[:, space.cell]
-    rest = of_cell - population * np.diag(between)[space.cell]
-    # If there is only one place, the rest is rounding.
-    return np.where(rest > 1e-9 * of_cell, rest, 0)

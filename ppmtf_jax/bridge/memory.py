@@ -24,23 +24,17 @@ SCORE_BYTES = 3 * 4
 
 def bytes_to_fit(train: Traces, n_clusters: int) -> int:
     """Estimated peak of fitting `n_clusters` clusters, bytes."""
-    return _without_clusters(train) + n_clusters * _per_cluster(train)
+    n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
+    n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
+    fixed = CONSTANT_BYTES + EVENT_BYTES * train.n_events + SLOT_PLACE_BYTES * n_slots * train.n_places
+    per_place = THETA_BYTES * n_slots + CHAIN_BYTES * max(1, n_pairs)
+    return fixed + n_clusters * (per_place * train.n_places + SCORE_BYTES * train.n_users)
 
 
 def require_memory_to_fit(train: Traces, n_clusters: int | None, min_cluster_users: int) -> None:
     """Refuse a fit that does not fit into memory, and name a number of clusters that does; see `require_memory`."""
     most = max(1, min(n_clusters or max(CLUSTER_NUMBERS), train.n_users // min_cluster_users))
-    room = ((available_bytes() or 0) - _without_clusters(train)) // _per_cluster(train)
+    fixed = bytes_to_fit(train, 0)
+    room = ((available_bytes() or 0) - fixed) // (bytes_to_fit(train, 1) - fixed)
     way_out = f"Set n_clusters={room}" if room >= 1 else "Take fewer users, places or slots"
     require_memory("fit", bytes_to_fit(train, most), way_out)
-
-
-def _without_clusters(train: Traces) -> int:
-    return CONSTANT_BYTES + EVENT_BYTES * train.n_events + SLOT_PLACE_BYTES * train.time_grid.n_slots * train.n_places
-
-
-def _per_cluster(train: Traces) -> int:
-    slots = train.time_grid.one_period().slot_of_instant
-    n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
-    per_place = THETA_BYTES * train.time_grid.n_slots + CHAIN_BYTES * max(1, n_pairs)
-    return per_place * train.n_places + SCORE_BYTES * train.n_users

@@ -118,34 +118,6 @@ class SeenMoves:
         return at, pairs[at] == moves.pair
 
 
-class MoveWeights(NamedTuple):
-    """Two parts of the probabilities of moves: K_s(a, b) = seen_s(a, b) + gravity_s(a) p(s, b) f(a, b), for b not a.
-
-    Each row sums to one without its stay. Slots are those of arrival.
-    """
-
-    seen: Float[np.ndarray, "slot pair"]
-    gravity: Float[np.ndarray, "slot place"]
-
-
-def move_weights(
-    seen: SeenMoves, smoothing: MoveSmoothing, kernel: Float[np.ndarray, "slot slot"], gravity: Gravity
-) -> MoveWeights:
-    """Shrink the moves of a slot to those of all slots, and these to gravity.
-
-    D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s), with N
-    the seen moves, N_s those smoothed over slots, t_d and t_s the masses.
-    """
-    in_slot, overall = kernel @ seen.count, seen.overall
-    from_overall = seen.from_place(overall[None])[0]
-    of_slot = 1 / (seen.from_place(in_slot) + smoothing.slot_mass)
-    of_overall = smoothing.slot_mass / (from_overall + smoothing.gravity_mass)
-    weights = (in_slot + overall * of_overall[seen.place]) * of_slot[:, seen.place]
-    leaving = of_overall * smoothing.gravity_mass * of_slot
-    attraction = gravity.attraction
-    return MoveWeights(weights, np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0))
-
-
 class MoveCounts(NamedTuple):
     """Counts of stays and moves, and gravity, before smoothing.
 
@@ -183,26 +155,40 @@ class MoveCounts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Movement:
-    """Smoothed probabilities of next places, the same for all users: K of `chains`."""
+    """Smoothed probabilities of next places, the same for all users: K of `chains`.
+
+    A step that does not stay goes from a to b with probability seen_s(a, b) + gravity_s(a) p(s, b) f(a, b); f is
+    `Gravity.between`. Slots are those of arrival.
+    """
 
     counts: MoveCounts
     stays: Stays
-    weights: MoveWeights
+    seen: Float[np.ndarray, "slot pair"]
+    gravity: Float[np.ndarray, "slot place"]
 
     @classmethod
     def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
-        """Smooth counts."""
-        kernel = slot_kernel(counts.time_grid, smoothing.slot_bandwidth)
-        stays = stay_rates(counts.stays, smoothing.stay_mass, kernel)
-        return cls(counts, stays, move_weights(counts.seen, smoothing, kernel, counts.gravity))
+        """Shrink the moves of a slot to those of all slots, and these to gravity.
+
+        D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s),
+        with N the seen moves, N_s those smoothed over slots, t_d and t_s the masses.
+        """
+        kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
+        in_slot, from_overall = kernel @ seen.count, seen.from_place(seen.overall[None])[0]
+        of_slot = 1 / (seen.from_place(in_slot) + smoothing.slot_mass)
+        of_overall = smoothing.slot_mass / (from_overall + smoothing.gravity_mass)
+        weights = (in_slot + seen.overall * of_overall[seen.place]) * of_slot[:, seen.place]
+        leaving, attraction = of_overall * smoothing.gravity_mass * of_slot, counts.gravity.attraction
+        gravity = np.divide(leaving, attraction, out=np.zeros_like(leaving), where=attraction > 0)
+        return cls(counts, stay_rates(counts.stays, smoothing.stay_mass, kernel), weights, gravity)
 
     def log_probabilities(self, steps: Transitions) -> Float[np.ndarray, " step"]:
         """Log-probability of the next place of each transition, given its place and slot."""
         counts, slot, place, next_place = self.counts, steps.slot, steps.place, steps.next_place
         at, found = counts.seen.find(steps)
-        seen = np.where(found, self.weights.seen[slot, at] if len(counts.seen.place) else 0, 0)
+        seen = np.where(found, self.seen[slot, at] if len(counts.seen.place) else 0, 0)
         cell = counts.space.cell
         near = counts.gravity.between[cell[place], cell[next_place]]
-        moved = seen + self.weights.gravity[slot, place] * counts.population[slot, next_place] * near
+        moved = seen + self.gravity[slot, place] * counts.population[slot, next_place] * near
         stay = self.stays.at_place[slot, place]
         return np.log(np.where(place == next_place, stay, (1 - stay) * moved))

@@ -57,5 +57,4 @@ class Transitions:
 
     def where(self, keep: Bool[np.ndarray, " step"]) -> Transitions:
         """The transitions for which `keep` is true."""
-        user, slot, place, next_place = (each[keep] for each in (self.user, self.slot, self.place, self.next_place))
-        return replace(self, user=user, slot=slot, place=place, next_place=next_place)
+        return replace(self, **{name: getattr(self, name)[keep] for name in ("user", "slot", "place", "next_place")})

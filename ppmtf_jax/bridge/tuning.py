@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,7 +33,6 @@ from ppmtf_jax.bridge.visits import (
     slot_kernel,
     smoothed_population,
 )
-from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.devices import of_first_process
@@ -109,9 +109,15 @@ def choose(
     """Choose all settings, on at most 2,000 random users; `n_clusters` is kept if given."""
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     visits, steps, grid = visits.of_users(users), Transitions.of(train).of_users(users), train.time_grid
-    with progress_bar("choosing the smoothing", n_clusterings(n_clusters), show=progress, waits_for="") as advance:
+    # Upper bound of the number of clusterings.
+    n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
+    n_steps = n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)
+    with progress_bar("choosing the smoothing", n_steps, show=progress, waits_for="") as advance:
         of_population = choose_population(visits, grid, random)
         of_moves = choose_moves(steps, visits, of_population, space, grid, random)
+        # Root mean square distance of people from their centre.
+        position, share = train.places.position_km(), population(visits, of_population, grid).mean(axis=0)
+        spread_km = float(np.sqrt(share @ ((position - share @ position) ** 2).sum(axis=1)))
         of_clusters, gains = choose_clusters(
             visits,
             of_population,
@@ -119,17 +125,11 @@ def choose(
             grid,
             min_users=min_users,
             n_clusters=n_clusters,
-            spread_km=_spread_km(population(visits, of_population, grid), train.places),
+            spread_km=spread_km,
             random=random,
             advance=advance,
         )
     return BridgeChoice(of_population, of_moves, of_clusters, gains).of_first_process()
-
-
-def _spread_km(shares: Float[np.ndarray, "slot place"], places: PlaceTable) -> float:
-    """Root mean square distance of people from their centre."""
-    position, share = places.position_km(), shares.mean(axis=0)
-    return float(np.sqrt(share @ ((position - share @ position) ** 2).sum(axis=1)))
 
 
 def choose_population(visits: VisitCounts, time_grid: TimeGrid, random: np.random.Generator) -> PopulationSmoothing:
@@ -208,26 +208,24 @@ def choose_clusters(
     numbers = (n_clusters,) if n_clusters else tuple(n for n in CLUSTER_NUMBERS if n <= most)
     blurs = tuple(part * spread_km for part in BLURS) if space.has_distances else (0.0,)
     seed = int(random.integers(2**32))
-    gains: dict[ClusterSmoothing, Float[np.ndarray, " user"]] = {}
 
+    @cache
     def gain(candidate: ClusterSmoothing) -> Float[np.ndarray, " user"]:
-        if candidate not in gains:
-            found = fit_clusters(
-                learned,
-                shares,
-                space,
-                candidate,
-                time_grid=time_grid,
-                min_users=min_users,
-                # The same random numbers for all candidates, so that only their smoothing differs.
-                random=np.random.default_rng(seed),
-                n_sweeps=N_SWEEPS,
-            )
-            visited = (1 - POPULATION_SHARE) * found.visits + POPULATION_SHARE * shares.astype(np.float32)
-            by_cluster = log_likelihoods(predicted, replace(found, visits=visited)) + np.log(found.share)
-            gains[candidate] = logsumexp(by_cluster, axis=1) - everybody
-            advance(1)
-        return gains[candidate]
+        found = fit_clusters(
+            learned,
+            shares,
+            space,
+            candidate,
+            time_grid=time_grid,
+            min_users=min_users,
+            # The same random numbers for all candidates, so that only their smoothing differs.
+            random=np.random.default_rng(seed),
+            n_sweeps=N_SWEEPS,
+        )
+        visited = (1 - POPULATION_SHARE) * found.visits + POPULATION_SHARE * shares.astype(np.float32)
+        by_cluster = log_likelihoods(predicted, replace(found, visits=visited)) + np.log(found.share)
+        advance(1)
+        return logsumexp(by_cluster, axis=1) - everybody
 
     # Every other number is enough at first: it only decides with which number the smoothing is chosen.
     grid = ClusterSmoothing(numbers[::-2], blurs, CLUSTER_MASSES, BANDWIDTHS)
@@ -237,12 +235,6 @@ def choose_clusters(
     chosen = best._replace(n_clusters=numbers[first_within_error(by_number)])
     n_visits = predicted.count.sum()
     return chosen, {number: float(each.sum() / n_visits) for number, each in zip(numbers, by_number, strict=True)}
-
-
-def n_clusterings(n_clusters: int | None) -> int:
-    """Upper bound of the number of clusterings in `choose_clusters`."""
-    n_numbers = 1 if n_clusters else len(CLUSTER_NUMBERS[::-2]) + len(CLUSTER_NUMBERS)
-    return n_numbers + len(BLURS) + len(CLUSTER_MASSES) + len(BANDWIDTHS)
 
 
 def first_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
@@ -273,12 +265,10 @@ def _search(
     score: Score, grid: Smoothing, start: Smoothing, *, together: Sequence[Sequence[str]] = (), n_rounds: int = 2
 ) -> Smoothing:
     """Coordinate search on a grid for the greatest sum of scores; settings of `together` are searched jointly."""
-    known: dict[Smoothing, float] = {}
 
+    @cache
     def total(candidate: Smoothing) -> float:
-        if candidate not in known:
-            known[candidate] = float(score(candidate).sum())
-        return known[candidate]
+        return float(score(candidate).sum())
 
     values = grid._asdict()  # type: ignore[attr-defined]
     alone = [(name,) for name in values if not any(name in names for names in together)]

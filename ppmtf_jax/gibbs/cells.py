@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, SparseCounts, sample_zeros, zero_weights
+from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, sample_zeros, zero_weights
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
 
@@ -78,27 +78,17 @@ def observe(
         raise InputError("zeros", [Problem("'sampled' or 'weighted'", repr(zeros))])
     if n_zeros < 1:
         raise InputError("zeros", [Problem("n_zeros of at least 1", repr(n_zeros))])
-    tensors = counts._asdict()
-    if zeros == "weighted":
-        return {name: _with_weighted_zeros(tensor, n_zeros) for name, tensor in tensors.items()}
-    return {
-        name: _with_zeros(
-            tensor, sample_zeros(tensor, n_zeros, seed=seed, stage=ZERO_STAGES[name], hidden=(hidden or {}).get(name))
-        )
-        for name, tensor in tensors.items()
-    }
-
-
-def _with_zeros(counts: SparseCounts, zeros: np.ndarray) -> ObservedCells:
-    index = np.concatenate([counts.cell_index, zeros])
-    value = np.concatenate([counts.count, np.zeros(len(zeros), np.int32)]).astype(np.float32)
-    return lay_out_cells(index, value, counts.shape)
-
-
-def _with_weighted_zeros(counts: SparseCounts, n_zeros: int) -> ObservedCells:
-    return lay_out_cells(
-        counts.cell_index, counts.count.astype(np.float32), counts.shape, zero_weights(counts, n_zeros)
-    )
+    cells = {}
+    for name, tensor in counts._asdict().items():
+        index, value, zero_weight = tensor.cell_index, tensor.count.astype(np.float32), None
+        if zeros == "weighted":
+            zero_weight = zero_weights(tensor, n_zeros)
+        else:
+            stage, unseen = ZERO_STAGES[name], (hidden or {}).get(name)
+            drawn = sample_zeros(tensor, n_zeros, seed=seed, stage=stage, hidden=unseen)
+            index, value = np.concatenate([index, drawn]), np.pad(value, (0, len(drawn)))
+        cells[name] = lay_out_cells(index, value, tensor.shape, zero_weight)
+    return cells
 
 
 def lay_out_cells(
@@ -124,18 +114,13 @@ def lay_out_cells(
 def pad_parts(cells: dict[str, ObservedCells], multiple: int) -> dict[str, ObservedCells]:
     """Add empty parts until the number of parts is a multiple of `multiple`, the number of devices."""
 
-    def pad(tiles: Tiles, n_rows: int) -> Tiles:
-        n_more = -len(tiles.n_chunks) % multiple
+    def pad(tiles: Tiles) -> Tiles:
+        n_more, n_rows = -len(tiles.n_chunks) % multiple, int(tiles.rows.max()) + 1
         # Nothing reads the chunks of an empty part.
         padded = (np.pad(leaf, [(0, n_more)] + [(0, 0)] * (np.ndim(leaf) - 1)) for leaf in tiles[1:])
-        rows = np.pad(tiles.rows, [(0, n_more), (0, 0)], constant_values=n_rows)
-        return Tiles(rows, *padded)
+        return Tiles(np.pad(tiles.rows, [(0, n_more), (0, 0)], constant_values=n_rows), *padded)  # type: ignore[arg-type]
 
-    def pad_all(own: ObservedCells) -> ObservedCells:
-        by_mode = (pad(tiles, int(tiles.rows.max()) + 1) for tiles in own.by_mode)
-        return own._replace(by_mode=tuple(by_mode))
-
-    return {name: pad_all(own) for name, own in cells.items()}
+    return {name: own._replace(by_mode=tuple(map(pad, own.by_mode))) for name, own in cells.items()}
 
 
 def _tile(index: np.ndarray, value: np.ndarray, mode: int, shape: tuple[int, int, int]) -> Tiles:

@@ -81,8 +81,14 @@ class Diagnosis:
         Columns: error of single draws, averaged over each quarter of the sweeps; the best sweep; error of the average
         prediction of the second half.
         """
-        rows = {each.of: self._held_out_row(each.of) for each in self.trace if each.kind == "held_out"}
-        return pd.DataFrame.from_dict(rows, orient="index")
+        rows = {}
+        for tensor in (each.of for each in self.trace if each.kind == "held_out"):
+            mean = self.trace[Quantity("held_out", tensor)].mean(axis=0)
+            average = self.trace[Quantity("held_out_average", tensor)]
+            quarters = [float(quarter.mean()) for quarter in np.array_split(mean, 4)]
+            rows[tensor] = [*quarters, int(mean.argmin()) + 1, float(average[:, -1].mean())]
+        columns = ["first_quarter", "second_quarter", "third_quarter", "last_quarter", "best_sweep", "of_average"]
+        return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
     def sweeps(self) -> pd.DataFrame:
         """All quantities but the predicted cells, one row per chain and sweep."""
@@ -93,13 +99,6 @@ class Diagnosis:
     def shown_traces(self) -> dict[str, np.ndarray]:
         """Traces of all quantities but the predicted cells, by title, shapes (chains, sweeps): what a plot shows."""
         return {each.title: values for each, values in self.trace.items() if each.kind != "cell"}
-
-    def _held_out_row(self, tensor: str) -> dict[str, float]:
-        mean = self.trace[Quantity("held_out", tensor)].mean(axis=0)
-        quarters = [float(quarter.mean()) for quarter in np.array_split(mean, 4)]
-        average = self.trace[Quantity("held_out_average", tensor)]
-        row = dict(zip(("first_quarter", "second_quarter", "third_quarter", "last_quarter"), quarters, strict=True))
-        return row | {"best_sweep": int(mean.argmin()) + 1, "of_average": float(average[:, -1].mean())}
 
 
 def diagnose(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +14,7 @@ from numpyro.infer.mcmc import MCMCKernel
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.cells import ObservedCells
 from ppmtf_jax.gibbs.conditionals import FactorPrior
-from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, SweepInfo, init_state, step
+from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, init_state, step
 
 
 class MTFGibbsState(NamedTuple):
@@ -111,7 +112,14 @@ class MTFGibbs(MCMCKernel):
         keys = _typed(rng_key)
         init_one = jax.vmap(self._init_chain) if keys.ndim else self._init_chain
         state = init_one(keys)._replace(rng_key=rng_key)
-        return state if init_params is None else self._started_from(state, init_params)
+        if init_params is None:
+            return state
+        found = {name: np.shape(rows) for name, rows in init_params.items()}
+        expected = {name: rows.shape for name, rows in state.factors.items()}
+        if found != expected:
+            raise InputError("init_params", [Problem(f"factors of shapes {expected}", str(found))])
+        factors = {name: jnp.asarray(init_params[name], rows.dtype) for name, rows in state.factors.items()}
+        return state._replace(factors=factors)
 
     def sample(
         self, state: MTFGibbsState, model_args: tuple[dict[str, ObservedCells]], model_kwargs: dict[str, Any]
@@ -120,31 +128,19 @@ class MTFGibbs(MCMCKernel):
         (cells,) = model_args
         keys = _typed(state.rng_key)
         gibbs_state = GibbsState(state.factors, state.priors, state.sweep)
-        sweep = jax.vmap(self._sweep, (0, 0, None)) if keys.ndim else self._sweep
-        after, info = sweep(keys, gibbs_state, cells)
+        sweep = partial(step, coupling=self.coupling, settings=self.settings)
+        after, info = (jax.vmap(sweep, (0, 0, None)) if keys.ndim else sweep)(keys, gibbs_state, cells)
         rmse = {
             name: jnp.sqrt(jnp.maximum(error, 0) / cells[name].total_weight)
             for name, error in info.square_error.items()
         }
         return MTFGibbsState(*after, info.log_joint, rmse, info.finite.all(axis=-1), state.rng_key)
 
-    def _sweep(self, key: Array, state: GibbsState, cells: dict[str, ObservedCells]) -> tuple[GibbsState, SweepInfo]:
-        return step(key, state, cells, self.coupling, self.settings)
-
     def _init_chain(self, key: Array) -> MTFGibbsState:
         start = init_state(key, self.n_rows, self.coupling, self.settings)
         unknown = jnp.full((), jnp.nan, jnp.float32)
         rmse = {name: unknown for name, _ in self.coupling.tensors}
         return MTFGibbsState(*start, unknown, rmse, jnp.ones((), bool), key)
-
-    def _started_from(self, state: MTFGibbsState, factors: dict[str, Array]) -> MTFGibbsState:
-        found = {name: np.shape(rows) for name, rows in factors.items()}
-        expected = {name: rows.shape for name, rows in state.factors.items()}
-        if found != expected:
-            raise InputError("init_params", [Problem(f"factors of shapes {expected}", str(found))])
-        return state._replace(
-            factors={name: jnp.asarray(factors[name], rows.dtype) for name, rows in state.factors.items()}
-        )
 
     def _check_cells(self, model_args: tuple[Any, ...], model_kwargs: dict[str, Any]) -> None:
         tensors = [name for name, _ in self.coupling.tensors]

@@ -19,28 +19,21 @@ FACTOR_ENTRY_BYTES = 3 * 4
 
 def bytes_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> int:
     """Estimate of the peak of a PPMTF fit, bytes: cells as `gibbs.cells` lays them out, and the factors."""
+    n_users, n_places, n_slots = counts.visits.shape
     n_cells = sum(len(tensor.user) for tensor in counts)
     if zeros == "sampled":
-        n_cells += sum(min(n_zeros, tensor.cells_per_user) * tensor.shape[0] for tensor in counts)
-    return _without_cells(counts, rank) + CELL_BYTES * n_cells
-
-
-def _without_cells(counts: CountTensors, rank: int) -> int:
-    n_users, n_places, n_slots = counts.visits.shape
-    return CONSTANT_BYTES + FACTOR_ENTRY_BYTES * (n_users + 2 * n_places + n_slots) * rank
+        n_cells += sum(min(n_zeros, tensor.cells_per_user) * n_users for tensor in counts)
+    return CONSTANT_BYTES + FACTOR_ENTRY_BYTES * (n_users + 2 * n_places + n_slots) * rank + CELL_BYTES * n_cells
 
 
 def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> None:
     """Refuse a PPMTF fit that needs more memory than there is, and name settings that need less."""
-    require_memory("fit", bytes_to_fit(counts, zeros, n_zeros, rank), _settings_that_fit(counts, n_zeros, rank))
-
-
-def _settings_that_fit(counts: CountTensors, n_zeros: int, rank: int) -> str:
-    available = available_bytes() or 0
-    if bytes_to_fit(counts, "weighted", n_zeros, rank) <= available:
-        return "Set zeros=weighted"
-    room = (available - _without_cells(counts, rank)) // CELL_BYTES
+    available, weighted = available_bytes() or 0, bytes_to_fit(counts, "weighted", n_zeros, rank)
+    room = (available - weighted) // CELL_BYTES + sum(len(tensor.user) for tensor in counts)
     per_user = room // (len(counts) * counts.visits.shape[0])
-    if per_user >= 1:
-        return f"Set zeros=weighted, max_transitions={per_user} and max_visits={per_user}"
-    return "Take fewer users, or a lower rank"
+    way_out = "Take fewer users, or a lower rank"
+    if weighted <= available:
+        way_out = "Set zeros=weighted"
+    elif per_user >= 1:
+        way_out = f"Set zeros=weighted, max_transitions={per_user} and max_visits={per_user}"
+    require_memory("fit", bytes_to_fit(counts, zeros, n_zeros, rank), way_out)

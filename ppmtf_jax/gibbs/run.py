@@ -33,7 +33,6 @@ SWEEPS_PER_CALL = 5
 # On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several at once
 # on each device; with one device per core a sweep then takes 1.4 times as long. Other platforms ignore these options.
 ONE_CORE_A_DEVICE = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": False}
-WAY_OUT = "Delete it to start anew, or give another name"
 
 
 # Whether to keep the draw after `sweep` (1 to n_sweeps) of `n_sweeps` sweeps.
@@ -137,62 +136,42 @@ def run_gibbs(
     fingerprint = _fingerprint(key, cells, n_rows, coupling, settings, n_chains) if checkpoints else ""
     cells = share_cells(cells, mesh)
     chain_keys, start = init_chains(key, n_chains, n_rows, coupling, settings, mesh)
-    history = _History(start, [], [], [])
+    history = _History(start, {}, [])
     if checkpoints and checkpoints.path.is_file():
-        history = _read_checkpoint(checkpoints.path, history, fingerprint, coupling)
-        history = history.keeping(keep, n_sweeps, checkpoints.path)
-        history = history._replace(state=_on_all_devices(history.state, mesh))
+        history = _read_checkpoint(checkpoints.path, start, fingerprint, coupling, keep, n_sweeps)
+        history.state = _on_all_devices(history.state, mesh)
 
     weights = {name: float(cells[name].total_weight) for name, _ in coupling.tensors}
     done = int(history.state.sweep[0])
     with progress_bar("Gibbs sweeps", n_sweeps, show=progress, done=done) as advance:
         while done < n_sweeps:
             n = _sweeps_to_next_stop(done, n_sweeps, keep, checkpoints)
-            state, info = run_sweeps(chain_keys, history.state, cells, n, coupling, settings, mesh)
+            history.state, info = run_sweeps(chain_keys, history.state, cells, n, coupling, settings, mesh)
             _check_finite(info, n, done, coupling, checkpoints)
             done += n
             advance(n)
-            history.trace.append(_traced(info, n, weights, coupling))
-            history = history._replace(state=state)
+            history.traces.append(_traced(info, n, weights, coupling))
             if keep(done, n_sweeps):
-                history.kept.append(kept_of(state.factors))
-                history.kept_sweeps.append(done)
+                history.kept[done] = kept_of(history.state.factors)
             if checkpoints and is_first_process() and (done % checkpoints.every == 0 or done == n_sweeps):
                 _write_checkpoint(checkpoints.path, history, fingerprint)
-    return history.result()
+    kept = list(history.kept.values())
+    draws = {name: np.stack([draw[name] for draw in kept], axis=1) for name in (kept[0] if kept else {})}
+    # Of several devices' equal copies one is enough for whatever comes next.
+    state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), history.state)
+    return GibbsResult(state, draws, np.array(list(history.kept), np.int64), history.trace())
 
 
-class _History(NamedTuple):
+@dataclass
+class _History:
     """The run so far: the content of a checkpoint."""
 
     state: GibbsState
-    kept: list[dict[str, np.ndarray]]
-    kept_sweeps: list[int]
-    trace: list[dict[Quantity, np.ndarray]]
+    kept: dict[int, dict[str, np.ndarray]]  # by the sweep after which each was drawn
+    traces: list[dict[Quantity, np.ndarray]]  # the sweeps of each call
 
-    def keeping(self, keep: Keep, n_sweeps: int, path: Path) -> _History:
-        """The draws of a checkpoint that `keep` selects; the checkpoint may have been written with another `keep`."""
-        done = int(self.state.sweep[0])
-        if done > n_sweeps:
-            found = f"one of {done}"
-            raise InputError(str(path), [Problem(f"a checkpoint of at most {n_sweeps} sweeps", found, way_out=WAY_OUT)])
-        stored = dict(zip(self.kept_sweeps, self.kept, strict=True))
-        wanted = [sweep for sweep in range(1, done + 1) if keep(sweep, n_sweeps)]
-        missing = [sweep for sweep in wanted if sweep not in stored]
-        if missing:
-            found = f"none of sweeps {', '.join(first_examples(missing))}"
-            raise InputError(str(path), [Problem("a checkpoint with the draws to keep", found, way_out=WAY_OUT)])
-        return self._replace(kept=[stored[sweep] for sweep in wanted], kept_sweeps=wanted)
-
-    def result(self) -> GibbsResult:
-        names = self.kept[0] if self.kept else {}
-        draws = {name: np.stack([draw[name] for draw in self.kept], axis=1) for name in names}
-        # Of several devices' equal copies one is enough for whatever comes next.
-        state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), self.state)
-        return GibbsResult(state, draws, np.array(self.kept_sweeps, np.int64), self.joined_trace())
-
-    def joined_trace(self) -> dict[Quantity, np.ndarray]:
-        return {each: np.concatenate([part[each] for part in self.trace], axis=1) for each in self.trace[0]}
+    def trace(self) -> dict[Quantity, np.ndarray]:
+        return {each: np.concatenate([part[each] for part in self.traces], axis=1) for each in self.traces[0]}
 
 
 def share_cells(cells: dict[str, ObservedCells], mesh: Mesh) -> dict[str, ObservedCells]:
@@ -266,7 +245,10 @@ def sweep_chain(
         def sweep(state: GibbsState) -> tuple[GibbsState, SweepInfo]:
             return step(key, state, cells, coupling, settings, AXIS)
 
-        idle_info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(sweep, state)[1])
+        # Written out: asking JAX for the shapes would trace the sweep once more, which takes a second.
+        zero = jnp.zeros((), state.factors[coupling.factors[0]].dtype)
+        errors, sizes = {name: zero for name, _ in coupling.tensors}, dict.fromkeys(coupling.factors, zero)
+        idle_info = SweepInfo(errors, zero, sizes, jnp.zeros(len(coupling.factors), bool))
 
         def body(state: GibbsState, number: Array) -> tuple[GibbsState, SweepInfo]:
             return lax.cond(number < n_active, sweep, lambda s: (s, idle_info), state)
@@ -288,10 +270,9 @@ def _traced(info: SweepInfo, n: int, weights: dict[str, float], coupling: Coupli
 
 
 def _sweeps_to_next_stop(done: int, n_sweeps: int, keep: Keep, checkpoints: Checkpoints | None) -> int:
-    for n in range(1, SWEEPS_PER_CALL + 1):
-        stops = done + n == n_sweeps or keep(done + n, n_sweeps)
-        if stops or (checkpoints and (done + n) % checkpoints.every == 0):
-            return n
+    for sweep in range(done + 1, done + SWEEPS_PER_CALL):
+        if sweep == n_sweeps or keep(sweep, n_sweeps) or (checkpoints and sweep % checkpoints.every == 0):
+            return sweep - done
     return SWEEPS_PER_CALL
 
 
@@ -326,30 +307,42 @@ def _fingerprint(
 
 
 def _write_checkpoint(path: Path, history: _History, fingerprint: str) -> None:
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(history.state)]
-    arrays = {f"state_{i}": leaf for i, leaf in enumerate(leaves)}
-    arrays |= {f"trace_{quantity}": values for quantity, values in history.joined_trace().items()}
-    for i, draw in enumerate(history.kept):
+    arrays = {f"state_{i}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(history.state))}
+    arrays |= {f"trace_{quantity}": values for quantity, values in history.trace().items()}
+    for i, draw in enumerate(history.kept.values()):
         arrays |= {f"kept_{i}_{name}": value for name, value in draw.items()}
     with atomic_file(path) as partial_path, open(partial_path, "wb") as file:
-        np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(history.kept_sweeps, np.int64), **arrays)  # type: ignore[arg-type]
+        np.savez(file, fingerprint=fingerprint, kept_sweeps=np.array(list(history.kept), np.int64), **arrays)  # type: ignore[arg-type]
         file.flush()
         os.fsync(file.fileno())
 
 
-def _read_checkpoint(path: Path, fresh: _History, fingerprint: str, coupling: Coupling) -> _History:
+def _read_checkpoint(
+    path: Path, start: GibbsState, fingerprint: str, coupling: Coupling, keep: Keep, n_sweeps: int
+) -> _History:
+    """The run up to a checkpoint, with the draws that `keep` selects; another `keep` may have written it."""
+
+    def refusal(expected: str, found: str) -> InputError:
+        return InputError(
+            str(path), [Problem(expected, found, way_out="Delete it to start anew, or give another name")]
+        )
+
     try:
         # Opened here: NumPy leaves a damaged file open.
         with open(open_own(path, os.O_RDONLY), "rb") as file, np.load(file) as stored:
             arrays = dict(stored)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(str(path), [Problem("a checkpoint", str(error), way_out=WAY_OUT)]) from error
+        raise refusal("a checkpoint", str(error)) from error
     if str(arrays.get("fingerprint")) != fingerprint:
-        expected = "the checkpoint of this run"
-        raise InputError(str(path), [Problem(expected, "one of other data, settings or seed", way_out=WAY_OUT)])
-    structure = jax.tree.structure(fresh.state)
+        raise refusal("the checkpoint of this run", "one of other data, settings or seed")
+    structure = jax.tree.structure(start)
     state = jax.tree.unflatten(structure, [arrays[f"state_{i}"] for i in range(structure.num_leaves)])
-    kept_sweeps = arrays["kept_sweeps"].tolist()
-    kept = [{name: arrays[f"kept_{i}_{name}"] for name in fresh.state.factors} for i in range(len(kept_sweeps))]
-    trace = {quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}
-    return _History(state, kept, kept_sweeps, [trace])
+    done = int(state.sweep[0])
+    if done > n_sweeps:
+        raise refusal(f"a checkpoint of at most {n_sweeps} sweeps", f"one of {done}")
+    number = {sweep: i for i, sweep in enumerate(arrays["kept_sweeps"].tolist())}
+    wanted = [sweep for sweep in range(1, done + 1) if keep(sweep, n_sweeps)]
+    if missing := [sweep for sweep in wanted if sweep not in number]:
+        raise refusal("a checkpoint with the draws to keep", f"none of sweeps {', '.join(first_examples(missing))}")
+    kept = {sweep: {name: arrays[f"kept_{number[sweep]}_{name}"] for name in start.factors} for sweep in wanted}
+    return _History(state, kept, [{quantity: arrays[f"trace_{quantity}"] for quantity in watched(coupling)}])

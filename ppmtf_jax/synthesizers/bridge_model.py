@@ -16,10 +16,9 @@ from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import PopulationSmoothing
 from ppmtf_jax.data.description import counted
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
-from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
 CHOSEN = tuple(
     f"{part} {name}".replace("_", " ")
@@ -35,49 +34,43 @@ def _weights(*shape: str) -> StoredArray:
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class ClusterBridge(ModelOfFields, ScoredTraceModel):
+class ClusterBridge(ScoredTraceModel):
     """One Markov chain for each cluster of users, inhomogeneous in time; see `bridge.chains`.
 
     From place a, another place b has the weight (seen(a, b) + leaving(a) between(a, b) arriving(b)) scaling(b), and
     staying has the weight stay(a) scaling(a). There is no array of the size places x places.
     """
 
-    cluster: Int[Array, " user"] = field(metadata=stored(lambda n: StoredArray((n.users,), "int", 0)))
+    cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
     # Users with events in each cluster.
-    n_present: Int[Array, " cluster"] = field(metadata=stored(lambda n: StoredArray(("clusters",), "int", 0)))
+    n_present: Int[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), "int", 0))
     # Probabilities of the first place.
-    first: Float[Array, "cluster place"] = field(metadata=stored(lambda n: _weights("clusters", "places")))
+    first: Float[Array, "cluster place"] = stored(lambda n: _weights("clusters", "places"))
     # `pair_of_instant`, `slot_of_instant`: pair of slots of the step to an instant, and slot of the instant.
-    pair_of_instant: Int[Array, " instant"] = field(metadata=stored(lambda n: StoredArray((n.instants,), "int", 0)))
-    slot_of_instant: Int[Array, " instant"] = field(
-        metadata=stored(lambda n: StoredArray((n.instants,), "int", 0, n.slots - 1))
-    )
+    pair_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0))
+    slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0, n.slots - 1))
     # `cell`, `move_start`, `next_place`: cell of each place, see `bridge.space.Space`. The moves seen from a place
     # begin at `move_start` in `next_place`, whose last entry belongs to no place, since JAX cannot index an empty
     # array.
-    cell: Int[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), "int", 0)))
-    move_start: Int[Array, " place1"] = field(
-        metadata=stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
-    )
-    next_place: Int[Array, " move1"] = field(metadata=stored(lambda n: StoredArray(("moves",), "int", 0, n.places)))
+    cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
+    move_start: Int[Array, " place1"] = stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
+    next_place: Int[Array, " move1"] = stored(lambda n: StoredArray(("moves",), "int", 0, n.places))
     # `seen`, `stay`, `pull`, `log_total`, `leaving`, `arriving`, `between`, `marginal_error`: see
     # `bridge.chains.Chains`; `pull` is its `scaling`, under the name that model folders have.
-    seen: Float[Array, "slot move1"] = field(metadata=stored(lambda n: _weights("slots", "moves")))
-    stay: Float[Array, "pair place"] = field(metadata=stored(lambda n: _weights("pairs", "places")))
-    pull: Float[Array, "pair cluster place"] = field(metadata=stored(lambda n: _weights("pairs", "clusters", "places")))
-    log_total: Float[Array, "pair cluster place"] = field(
-        metadata=stored(lambda n: StoredArray(("pairs", "clusters", "places")))
-    )
-    leaving: Float[Array, "slot place"] = field(metadata=stored(lambda n: _weights("slots", "places")))
-    arriving: Float[Array, "slot place"] = field(metadata=stored(lambda n: _weights("slots", "places")))
-    between: Float[Array, "cell cell"] = field(metadata=stored(lambda n: _weights("cells", "cells")))
+    seen: Float[Array, "slot move1"] = stored(lambda n: _weights("slots", "moves"))
+    stay: Float[Array, "pair place"] = stored(lambda n: _weights("pairs", "places"))
+    pull: Float[Array, "pair cluster place"] = stored(lambda n: _weights("pairs", "clusters", "places"))
+    log_total: Float[Array, "pair cluster place"] = stored(lambda n: StoredArray(("pairs", "clusters", "places")))
+    leaving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
+    arriving: Float[Array, "slot place"] = stored(lambda n: _weights("slots", "places"))
+    between: Float[Array, "cell cell"] = stored(lambda n: _weights("cells", "cells"))
     # The chosen settings, see `CHOSEN`.
-    chosen: Float[Array, " setting"] = field(metadata=stored(lambda n: StoredArray((len(CHOSEN),))))
+    chosen: Float[Array, " setting"] = stored(lambda n: StoredArray((len(CHOSEN),)))
     # `tried`, `gain`: see `bridge.tuning.BridgeChoice`.
-    tried: Int[Array, " number"] = field(metadata=stored(lambda n: StoredArray(("numbers",), "int", 1)))
-    gain: Float[Array, " number"] = field(metadata=stored(lambda n: StoredArray(("numbers",))))
-    marginal_error: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0)))
-    longest: int = field(metadata={"static": True})  # greatest number of moves seen from one place
+    tried: Int[Array, " number"] = stored(lambda n: StoredArray(("numbers",), "int", 1))
+    gain: Float[Array, " number"] = stored(lambda n: StoredArray(("numbers",)))
+    marginal_error: Float[Array, ""] = stored(lambda n: StoredArray((), low=0))
+    longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of moves seen from one place
 
     @classmethod
     def of(

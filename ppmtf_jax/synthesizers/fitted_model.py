@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -105,14 +106,16 @@ class FittedModel:
 
     def __repr__(self) -> str:
         """A few lines that reveal nothing about a single user; they do not take longer for many users."""
-        grid = self.time_grid.summary()
+        grid, claims = self.time_grid.summary(), Claims()
+        with suppress(InputError):  # show the rest of the model all the same
+            claims = self.claims()
         parts = {
             "settings": ", ".join(f"{name}={value!r}" for name, value in self.settings.items()) or "none",
             "traces": f"{grid['time']}; {counted(self.time_grid.n_slots, 'slot')}",
             "fitted": "; ".join(self.summary()),
             "privacy": "secret like its training data; test its traces before release",
-            "protects": "; ".join(self._shown_claims().protected),
-            "leaks": "; ".join(self._shown_claims().not_protected),
+            "protects": "; ".join(claims.protected),
+            "leaks": "; ".join(claims.not_protected),
         }
         users, places = counted(self.n_users, "user"), counted(len(self.places), "place")
         return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
@@ -128,12 +131,6 @@ class FittedModel:
         synthesizer = SYNTHESIZERS[self.system]
         settings = build_settings(synthesizer.settings, self.settings, self.system)
         return synthesizer.claims(self.trace_model, settings)
-
-    def _shown_claims(self) -> Claims:
-        try:
-            return self.claims()
-        except InputError:  # show the rest of the model all the same
-            return Claims()
 
     def summary(self) -> list[str]:
         """Sentences for people about the model, such as the chosen settings."""
@@ -214,12 +211,10 @@ class FittedModel:
         key = jax_stream(own_seed.value, Stage.SYNTHESIS)
         place = sample_traces(key, self.trace_model, of_user, n_instants, batch_users=batch_users, progress=progress)
         drawn = np.flatnonzero(of_user)
-        of_user = of_user[drawn]
-        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user)
-        number = rank_in_run(user)
+        user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[drawn])
         return Traces(
             np.repeat(user, n_instants),
-            np.repeat(number.astype(np.int32), n_instants),
+            np.repeat(rank_in_run(user).astype(np.int32), n_instants),
             np.tile(np.arange(n_instants, dtype=np.int32), len(user)),
             place.ravel(),
             self.user_ids[drawn],

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Int, Key
 
-from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem
 from ppmtf_jax.runtime.devices import seed_of_first_process
@@ -18,7 +17,7 @@ from ppmtf_jax.settings import Settings, chosen_settings
 from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, grid_problems
 from ppmtf_jax.trace_models.base import ScoredTraceModel
-from ppmtf_jax.trace_models.completion import ABSENT, Completion, most_probable_places, sample_places
+from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, sample_places
 
 
 @dataclass(frozen=True)
@@ -86,83 +85,50 @@ def complete(
     True
     """
     chosen = chosen_settings(CompletionSettings, settings, named_settings, "completion")
-    trace_model = _scored(model)
+    trace_model = model.trace_model
+    if not isinstance(trace_model, ScoredTraceModel):
+        way_out = "Completion weighs whole traces: take another system"
+        problem = Problem("a model whose traces have a likelihood", model.system, way_out=way_out)
+        raise InputError("model", [problem])
     if problems := grid_problems(model, traces):
         raise InputError("traces to complete", problems)
-    rows = _Periods.of(traces)
-    users = model.user_index(traces.user_ids)[rows.user]
-    keys = None
+
+    # One row for each period with events: its instants, and the known places.
+    grid, periods = traces.time_grid, traces.periods()
+    user, trace, first = (column[periods.first] for column in (traces.user, traces.trace, traces.instant))
+    period = first // grid.period
+    instant = period[:, None] * grid.period + np.arange(grid.period)
+    known = np.full(instant.shape, ABSENT, np.int32)
+    known[periods.piece, periods.phase] = traces.place
+    users, keys = model.user_index(traces.user_ids)[user], None
     if chosen.how == "random":
         key = jax_stream(seed_of_first_process(draw_seed(seed)).value, Stage.COMPLETION)
-        keys = _keys(key, jnp.asarray(np.stack([users, rows.trace, rows.period], axis=1)))
-    completion = _complete_periods(trace_model, users, rows, keys, traces.time_grid, traces.n_places, progress)
-    _refuse_impossible(rows, completion.impossible_at, traces)
-    there = rows.instant < traces.time_grid.n_instants
-    user, trace = (np.repeat(column, there.sum(axis=1)) for column in (rows.user, rows.trace))
-    columns = {"user": user, "trace": trace, "instant": rows.instant[there], "place": completion.places[there]}
-    # Completed traces are not those that a model made.
-    return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
+        keys = _keys(key, jnp.asarray(np.stack([users, trace, period], axis=1)))
 
-
-class _Periods(NamedTuple):
-    """Periods with events, in their order. `instant` can be beyond the grid's end; `known` is -1 in gaps."""
-
-    user: Int[np.ndarray, " period"]
-    trace: Int[np.ndarray, " period"]
-    period: Int[np.ndarray, " period"]
-    instant: Int[np.ndarray, "period instant"]
-    known: Int[np.ndarray, "period instant"]
-
-    @classmethod
-    def of(cls, traces: Traces) -> _Periods:
-        length, periods = traces.time_grid.period, traces.periods()
-        user, trace, instant = (column[periods.first] for column in (traces.user, traces.trace, traces.instant))
-        period = instant // length
-        known = np.full((len(period), length), ABSENT, np.int32)
-        known[periods.piece, periods.phase] = traces.place
-        return cls(user, trace, period, period[:, None] * length + np.arange(length), known)
-
-
-def _scored(model: FittedModel) -> ScoredTraceModel:
-    if not isinstance(model.trace_model, ScoredTraceModel):
-        way_out = "Completion weighs whole traces: take another system"
-        raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
-    return model.trace_model
-
-
-def _complete_periods(
-    model: ScoredTraceModel,
-    users: Int[np.ndarray, " period"],
-    rows: _Periods,
-    keys: Key[Array, " period"] | None,
-    grid: TimeGrid,
-    n_places: int,
-    progress: bool,
-) -> Completion:
-    """Complete each period; a last period that the grid cuts off is completed up to the grid's end."""
-    n_instants = (rows.instant < grid.n_instants).sum(axis=1)
-    places, impossible_at = np.full_like(rows.known, ABSENT), np.full(len(users), ABSENT, np.int32)
+    places, impossible_at = np.full_like(known, ABSENT), np.full(len(users), ABSENT, np.int32)
+    # A last period that the grid cuts off is completed up to the grid's end.
+    within = instant < grid.n_instants
+    n_instants = within.sum(axis=1)
     for length in np.unique(n_instants).tolist():
-        group = n_instants == length
-        given = (model, users[group], rows.known[group, :length], n_places)
+        rows = np.flatnonzero(n_instants == length)
+        given = (trace_model, users[rows], known[rows, :length], traces.n_places)
         if keys is None:
             made = most_probable_places(*given, progress=progress)
         else:
-            made = sample_places(keys[np.flatnonzero(group)], *given, progress=progress)
-        places[group, :length], impossible_at[group] = made
-    return Completion(places, impossible_at)
+            made = sample_places(keys[rows], *given, progress=progress)
+        places[rows, :length], impossible_at[rows] = made
 
-
-def _refuse_impossible(rows: _Periods, impossible_at: Int[np.ndarray, " period"], traces: Traces) -> None:
-    impossible = np.flatnonzero(impossible_at != ABSENT)
-    if not len(impossible):
-        return
-    first = impossible[:N_EXAMPLES]
-    names = (traces.user_ids[rows.user[first]], rows.trace[first], rows.instant[first, impossible_at[first]])
-    examples = [f"user {user}, trace {trace}, instant {at}" for user, trace, at in zip(*names, strict=True)]
-    way_out = "Take a model in which every move is possible, such as bridge, or mend these events"
-    expected, found = "known events that are possible under the model", "periods with impossible ones"
-    raise InputError("completion", [Problem(expected, found, len(impossible), tuple(examples), way_out)])
+    if (impossible := np.flatnonzero(impossible_at != ABSENT)).size:
+        some = impossible[:N_EXAMPLES]
+        names = zip(traces.user_ids[user[some]], trace[some], instant[some, impossible_at[some]], strict=True)
+        examples = tuple(f"user {name}, trace {number}, instant {at}" for name, number, at in names)
+        way_out = "Take a model in which every move is possible, such as bridge, or mend these events"
+        expected, found = "known events that are possible under the model", "periods with impossible ones"
+        raise InputError("completion", [Problem(expected, found, len(impossible), examples, way_out)])
+    columns = {"instant": instant[within], "place": places[within]}
+    columns |= {"user": np.repeat(user, n_instants), "trace": np.repeat(trace, n_instants)}
+    # Completed traces are not those that a model made.
+    return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
 
 
 @jax.jit

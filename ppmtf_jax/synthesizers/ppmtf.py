@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import jax.numpy as jnp
 from annotated_types import Ge, Lt
-from jaxtyping import Array, Float
 
-from ppmtf_jax.data.tensors import CountTensors, Trimming, count_tensors
+from ppmtf_jax.data.tensors import Trimming, count_tensors
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import Problem
 from ppmtf_jax.gibbs.cells import observe
@@ -92,27 +92,24 @@ class PPMTFSettings(Settings):
         return GibbsSettings(self.rank, self.noise_precision)
 
 
-def fit_trace_model(
-    train: Traces, settings: PPMTFSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
-) -> MetropolisHastings:
-    """Factorize both tensors together."""
-    return fit_chains(train, SHARED, settings, seed, progress, checkpoints)
-
-
 def fit_chains(
-    train: Traces,
     coupling: Coupling,
+    train: Traces,
     settings: PPMTFSettings,
     seed: int,
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
 ) -> MetropolisHastings:
     """Count, factorize with a coupling of the tensors, and take the last draw as the model."""
+    population = None
     with spinner("counting", show=progress):
         counts = count_tensors(train, settings.trimming(), seed=seed)
         require_memory_to_fit(counts, settings.zeros, settings.n_zeros, settings.rank)
         cells = observe(counts, settings.zeros, settings.n_zeros, seed=seed)
-        population = _population(counts, settings)
+        if settings.proposal_mix:
+            epsilon = settings.population_epsilon
+            require_memory_for_population(train.n_places, private=epsilon is not None)
+            population = population_transitions(counts.transitions, settings.trimming(), epsilon=epsilon)
     result = run_gibbs(
         jax_stream(seed, Stage.FIT),
         cells,
@@ -129,18 +126,9 @@ def fit_chains(
         *(factors[name] for name in (*transition_modes, *visit_modes)),
         slot_of_instant=jnp.asarray(train.time_grid.one_period().slot_of_instant),
         floor=settings.floor,
-        population=population,
+        population=None if population is None else jnp.asarray(population, jnp.float32),
         proposal_mix=settings.proposal_mix,
     )
-
-
-def _population(counts: CountTensors, settings: PPMTFSettings) -> Float[Array, "place place"] | None:
-    """The population's transition matrix, if the proposal is mixed with it."""
-    if not settings.proposal_mix:
-        return None
-    require_memory_for_population(counts.transitions.shape[1], private=settings.population_epsilon is not None)
-    matrix = population_transitions(counts.transitions, settings.trimming(), epsilon=settings.population_epsilon)
-    return jnp.asarray(matrix, jnp.float32)
 
 
 def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
@@ -163,4 +151,6 @@ def claims(model: MetropolisHastings, settings: PPMTFSettings) -> Claims:
     return Claims(not_protected=(factors,))
 
 
-SYNTHESIZERS.register(Synthesizer("ppmtf", TITLE, PPMTFSettings, fit_trace_model, MetropolisHastings, claims))
+SYNTHESIZERS.register(
+    Synthesizer("ppmtf", TITLE, PPMTFSettings, partial(fit_chains, SHARED), MetropolisHastings, claims)
+)

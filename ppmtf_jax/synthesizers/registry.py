@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -61,13 +61,18 @@ SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers
 
 
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
-    """Refuse a fitted model that has another class than registered, or a class that JAX does not know."""
-    problems: list[Problem | str] = []
-    expected = synthesizer.model
+    """Refuse a fitted model of another class than registered, or of a class that JAX or a model folder cannot hold."""
+    subject, expected = f"synthesizer {synthesizer.name!r}", synthesizer.model
     if not isinstance(trace_model, expected):
-        problems.append(Problem(f"a {expected.__name__}, as registered, from its fit", type(trace_model).__name__))
-    elif jax.tree_util.all_leaves([trace_model]):
+        found = type(trace_model).__name__
+        raise InputError(subject, [Problem(f"a {expected.__name__}, as registered, from its fit", found)])
+    if jax.tree_util.all_leaves([trace_model]):
         way_out = f"Decorate class {expected.__name__} with @jax.tree_util.register_dataclass"
-        problems.append(Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out))
-    if problems:
-        raise InputError(f"synthesizer {synthesizer.name!r}", problems)
+        problem = Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out)
+        raise InputError(subject, [problem])
+    if is_dataclass(expected) and expected.from_arrays.__func__ is TraceModel.from_arrays.__func__:
+        required = [each for each in fields(expected) if each.default is MISSING]
+        if unstored := [each.name for each in required if "stored" not in each.metadata]:
+            way_out = "Declare them by `stored`, or override to_arrays, from_arrays and stored_arrays"
+            found = f"{', '.join(unstored)} of {expected.__name__}"
+            raise InputError(subject, [Problem("a trace model whose fields are stored", found, way_out=way_out)])

@@ -10,7 +10,7 @@ The likelihood of its traces cannot be computed, so the plausible-deniability te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import jax
@@ -31,9 +31,8 @@ from ppmtf_jax.semantics.similarity import VisitProfiles, place_similarity
 from ppmtf_jax.settings import Count, Probability, Settings
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import StoredArray
-from ppmtf_jax.trace_models.stationary import stationary_distribution
-from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
+from ppmtf_jax.trace_models.population import stationary_distribution
 
 TITLE = "SGLT: a user's trace moved to other places with a similar meaning, decoded by Viterbi (section 4.2)"
 # Places per cluster by default: 400 places had 100 clusters in the publication.
@@ -76,33 +75,27 @@ class SGLTSettings(Settings):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class SGLT(ModelOfFields):
+class SGLT(TraceModel):
     """Seed traces, clusters of places, and how all users move."""
 
     # Where each user's rows begin in `seed`.
-    seed_start: Int[Array, " user1"] = field(
-        metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
-    )
+    seed_start: Int[Array, " user1"] = stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
     # Places of the seed traces.
-    seed: Int[Array, "seed instant"] = field(
-        metadata=stored(lambda n: StoredArray(("seeds", n.instants), "int", 0, n.places - 1))
-    )
+    seed: Int[Array, "seed instant"] = stored(lambda n: StoredArray(("seeds", n.instants), "int", 0, n.places - 1))
     # `cluster`, `n_kept`, `n_joining`: see `semantics.decoding.SemanticClasses`.
-    cluster: Int[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), "int", 0, n.places - 1)))
-    n_kept: Int[Array, " cluster"] = field(metadata=stored(lambda n: StoredArray(("clusters",), "int", 1, n.places)))
-    n_joining: Int[Array, "distance cluster"] = field(
-        metadata=stored(lambda n: StoredArray(("distances", "clusters"), "int", 0, n.places))
+    cluster: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0, n.places - 1))
+    n_kept: Int[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), "int", 1, n.places))
+    n_joining: Int[Array, "distance cluster"] = stored(
+        lambda n: StoredArray(("distances", "clusters"), "int", 0, n.places)
     )
     # Without zeros, every trace of allowed places is possible.
     # `transition`, `first`: transition matrix of all users, and its stationary distribution.
-    transition: Float[Array, "place next_place"] = field(
-        metadata=stored(lambda n: StoredArray((n.places, n.places), low=TINY, high=1))
-    )
-    first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=TINY, high=1)))
-    remove_true_prob: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
-    randomization: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=1)))
+    transition: Float[Array, "place next_place"] = stored(lambda n: StoredArray((n.places, n.places), low=TINY, high=1))
+    first: Float[Array, " place"] = stored(lambda n: StoredArray((n.places,), low=TINY, high=1))
+    remove_true_prob: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
+    randomization: Float[Array, ""] = stored(lambda n: StoredArray((), low=1))
     # 1 if places join as in the published program.
-    joins_as_published: Int[Array, ""] = field(metadata=stored(lambda n: StoredArray((), "int", 0, 1)))
+    joins_as_published: Int[Array, ""] = stored(lambda n: StoredArray((), "int", 0, 1))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SGLT:
@@ -153,7 +146,10 @@ def fit_trace_model(
         problems.append(Problem(f"n_clusters up to {train.n_places}, the number of places", f"{n_clusters}"))
     if problems:
         raise InputError("sglt", problems)
-    _require_memory_to_fit(train.n_users, train.n_places)
+    per_place = USER_PLACE_BYTES * train.n_users
+    room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + per_place / train.n_places)) ** 0.5)
+    needed = PLACE_PAIR_BYTES * train.n_places**2 + per_place * train.n_places
+    require_memory("fit", needed, f"Take fewer places, about {room}")
     similarity = place_similarity(VisitProfiles.of(seeds))
     cluster = cluster_places(similarity, n_clusters, jax_stream(seed, Stage.FIT))
     # Processes on different processors may round, and then cluster, differently.
@@ -185,13 +181,6 @@ def fit_to_clusters(train: Traces, cluster: Int[np.ndarray, " place"], settings:
         jnp.asarray(settings.randomization, jnp.float32),
         jnp.asarray(settings.joining == "published", jnp.int32),
     )
-
-
-def _require_memory_to_fit(n_users: int, n_places: int) -> None:
-    """Refuse a fit that does not fit into memory, and say how many places would fit; see `require_memory`."""
-    needed = PLACE_PAIR_BYTES * n_places**2 + USER_PLACE_BYTES * n_users * n_places
-    room = int(((available_bytes() or 0) / (PLACE_PAIR_BYTES + USER_PLACE_BYTES * n_users / n_places)) ** 0.5)
-    require_memory("fit", needed, f"Take fewer places, about {room}")
 
 
 def claims(model: SGLT, settings: SGLTSettings) -> Claims:

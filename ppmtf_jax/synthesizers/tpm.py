@@ -6,7 +6,7 @@ Traces Including Co-locations"): Laplace noise on every transition count, first 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import jax
@@ -24,11 +24,9 @@ from ppmtf_jax.settings import Count, Positive, Settings
 from ppmtf_jax.streams import Seed, Stage, UserStreams
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
-from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
+from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more, stationary_distribution
 from ppmtf_jax.trace_models.sampling import sample_index
-from ppmtf_jax.trace_models.stationary import stationary_distribution
-from ppmtf_jax.trace_models.stored import ModelOfFields, stored
 
 TITLE = "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)"
 
@@ -54,16 +52,14 @@ class TPMSettings(Settings):
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class TransitionMatrix(ModelOfFields, ScoredTraceModel):
+class TransitionMatrix(ScoredTraceModel):
     """One homogeneous Markov chain for all users."""
 
     # Probabilities of the first place.
-    first: Float[Array, " place"] = field(metadata=stored(lambda n: StoredArray((n.places,), low=0, high=1)))
-    transition: Float[Array, "place next_place"] = field(
-        metadata=stored(lambda n: StoredArray((n.places, n.places), low=0, high=1))
-    )
+    first: Float[Array, " place"] = stored(lambda n: StoredArray((n.places,), low=0, high=1))
+    transition: Float[Array, "place next_place"] = stored(lambda n: StoredArray((n.places, n.places), low=0, high=1))
     # Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
-    noise_share: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
+    noise_share: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
         return sample_index(jax.random.uniform(key, dtype=self.first.dtype), self.first)

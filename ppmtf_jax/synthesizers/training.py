@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
-from ppmtf_jax.trace_models.base import StoredArray
-from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
 
 TITLE = "The training data itself, given away: protects nobody, for comparison only"
 
@@ -23,18 +23,14 @@ ABSENT = -1
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class OwnPeriods(ModelOfFields):
+class OwnPeriods(TraceModel):
     """Each user's own recorded periods; a trace is one of them, drawn at random."""
 
     # Where each user's periods begin in `place`.
-    period_start: Int[Array, " user1"] = field(
-        metadata=stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
-    )
-    place: Int[Array, "period instant"] = field(
-        metadata=stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
-    )
+    period_start: Int[Array, " user1"] = stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
+    place: Int[Array, "period instant"] = stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
     # Share of the events without a record, which have the place of a neighbouring event.
-    carried: Float[Array, ""] = field(metadata=stored(lambda n: StoredArray((), low=0, high=1)))
+    carried: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> OwnPeriods:
@@ -81,18 +77,11 @@ def fit_trace_model(
     kept = n_events == most[user]
     place = np.full((len(user), train.time_grid.period), ABSENT, np.int32)
     place[periods.piece, periods.phase] = train.place
-    place = place[kept]
-    carried = (place == ABSENT).mean()
+    place = pd.DataFrame(place[kept]).replace(ABSENT, np.nan)
+    carried = place.isna().to_numpy().mean()
+    carried_on = place.ffill(axis=1).bfill(axis=1).to_numpy(np.int32)
     start = np.searchsorted(user[kept], np.arange(train.n_users + 1)).astype(np.int32)
-    return OwnPeriods(jnp.asarray(start), jnp.asarray(_carried_on(place)), jnp.asarray(carried))
-
-
-def _carried_on(place: Int[np.ndarray, "period instant"]) -> Int[np.ndarray, "period instant"]:
-    """Fill each gap with the last place before it, or else with the first place after it."""
-    known = place != ABSENT
-    last_known = np.maximum.accumulate(np.where(known, np.arange(place.shape[1]), ABSENT), axis=1)
-    at = np.where(last_known == ABSENT, known.argmax(axis=1)[:, None], last_known)
-    return np.take_along_axis(place, at, axis=1)
+    return OwnPeriods(jnp.asarray(start), jnp.asarray(carried_on), jnp.asarray(carried))
 
 
 def claims(model: OwnPeriods, settings: TrainingSettings) -> Claims:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -13,18 +13,17 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
-from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray
-from ppmtf_jax.trace_models.stored import ModelOfFields, stored
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 
 TITLE = "Every event at a uniformly drawn place: knows nothing"
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
-class Uniform(ModelOfFields, ScoredTraceModel):
+class Uniform(ScoredTraceModel):
     """Independent uniform places, the same for every user."""
 
-    n_places: int = field(metadata={"static": True, **stored(lambda n: StoredArray((), "int", n.places, n.places))})
+    n_places: int = stored(lambda n: StoredArray((), "int", n.places, n.places), static=True)
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
         return jax.random.randint(key, (), 0, self.n_places)
@@ -48,10 +47,6 @@ class Uniform(ModelOfFields, ScoredTraceModel):
         self, cache: Float[Array, ""], instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         return cache
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> Uniform:
-        return cls(int(arrays["n_places"]))
 
 
 @dataclass(frozen=True)

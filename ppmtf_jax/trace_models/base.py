@@ -8,8 +8,9 @@ log-probabilities. Generation, likelihoods and the plausible-deniability test ar
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from dataclasses import Field, field, fields
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +18,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.errors import Problem, first_examples
+
+Model = TypeVar("Model", bound="TraceModel")
 
 
 class Sizes(NamedTuple):
@@ -41,11 +44,31 @@ class StoredArray(NamedTuple):
     optional: bool = False  # whether the array may be missing
 
 
+def stored(array: Callable[[Sizes], StoredArray], **options: Any) -> Any:
+    """A dataclass field of a trace model that a model folder stores; `options` as for `dataclasses.field`.
+
+    `array` gives the specification of the stored array. With the option `static=True` the field is a Python number,
+    which JAX compiles into its programs.
+    """
+    static = {"static": options.pop("static", False)}
+    return field(metadata={"stored": array, **static}, **options)
+
+
 class TraceModel(abc.ABC):
     """A distribution of traces for each user.
 
-    A trace model is a JAX pytree; all methods that take a user can be vmapped. Users, places and instants are indices;
-    the first event is at instant 0.
+    A trace model is a dataclass and a JAX pytree; all methods that take a user can be vmapped. Users, places and
+    instants are indices; the first event is at instant 0. A model folder holds the fields that are declared by
+    `stored`; a model with other arrays overrides `to_arrays`, `from_arrays` and `stored_arrays`.
+
+    Examples
+    --------
+    ::
+
+        @jax.tree_util.register_dataclass
+        @dataclass(frozen=True, eq=False)
+        class Places(TraceModel):
+            first: Float[Array, " place"] = stored(lambda n: StoredArray((n.places,), low=0, high=1))
     """
 
     @abc.abstractmethod
@@ -56,22 +79,28 @@ class TraceModel(abc.ABC):
         """Sentences that tell a person about the model, such as what was chosen and why."""
         return []
 
-    @abc.abstractmethod
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """The arrays that a model folder stores."""
+        """The arrays that a model folder stores; fields that are None are left out."""
+        values = {each.name: getattr(self, each.name) for each in self._stored()}
+        return {name: np.asarray(value) for name, value in values.items() if value is not None}
 
     @classmethod
-    @abc.abstractmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> TraceModel:
+    def from_arrays(cls: type[Model], arrays: dict[str, np.ndarray]) -> Model:
         """The inverse of `to_arrays`."""
+        static = {each.name for each in cls._stored() if each.metadata["static"]}
+        return cls(**{name: array.item() if name in static else jnp.asarray(array) for name, array in arrays.items()})
 
     @classmethod
-    @abc.abstractmethod
     def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
         """Specification of each array of `to_arrays`; loading refuses a folder whose arrays do not match.
 
         JAX would not notice wrong arrays: it clamps indices that are out of range, and NaN spreads.
         """
+        return {each.name: each.metadata["stored"](sizes) for each in cls._stored()}
+
+    @classmethod
+    def _stored(cls) -> list[Field]:
+        return [each for each in fields(cls) if "stored" in each.metadata]  # type: ignore[arg-type]
 
 
 class MarkovModel(TraceModel):
@@ -161,30 +190,26 @@ def array_problems(
         problems.append(Problem(f"arrays {', '.join(sorted(expected))}", found))
     lengths: dict[str, int] = dict(sizes._asdict())
     for name, what in expected.items():
-        if name in arrays:
-            problems += _problems_of_array(name, np.asarray(arrays[name]), what, lengths)
-    return problems
-
-
-def _problems_of_array(name: str, array: np.ndarray, what: StoredArray, lengths: dict[str, int]) -> list[Problem]:
-    if not np.issubdtype(array.dtype, np.floating if what.kind == "float" else np.integer):
-        return [Problem(f"{name!r} of {what.kind} numbers", str(array.dtype))]
-    problems = []
-    if array.ndim == len(what.shape):
-        for length, size in zip(array.shape, what.shape, strict=True):
-            if isinstance(size, str):
-                lengths.setdefault(size, length)
-    shape = tuple(lengths.get(size, "any") if isinstance(size, str) else size for size in what.shape)
-    if array.shape != shape:
-        problems.append(Problem(f"{name!r} of shape {shape}", str(array.shape)))
-    flat = array.ravel()
-    falls = np.append(np.zeros(min(len(flat), 1), bool), flat[1:] < flat[:-1])
-    for expected, bad in (
-        (f"finite numbers in {name!r}", ~np.isfinite(flat)),
-        (f"{name!r} from {what.low:g} to {what.high:g}", (flat < what.low) | (flat > what.high)),
-        (f"numbers in {name!r} that do not fall", falls & what.rises),
-    ):
-        if bad.any():
-            examples = first_examples(flat[np.flatnonzero(bad)[:5]].tolist())
-            problems.append(Problem(expected, "others", int(bad.sum()), examples))
+        if name not in arrays:
+            continue
+        array = np.asarray(arrays[name])
+        if not np.issubdtype(array.dtype, np.floating if what.kind == "float" else np.integer):
+            problems.append(Problem(f"{name!r} of {what.kind} numbers", str(array.dtype)))
+            continue
+        if array.ndim == len(what.shape):
+            for length, size in zip(array.shape, what.shape, strict=True):
+                if isinstance(size, str):
+                    lengths.setdefault(size, length)
+        shape = tuple(lengths.get(size, "any") if isinstance(size, str) else size for size in what.shape)
+        if array.shape != shape:
+            problems.append(Problem(f"{name!r} of shape {shape}", str(array.shape)))
+        flat = array.ravel()
+        for rule, bad in (
+            (f"finite numbers in {name!r}", ~np.isfinite(flat)),
+            (f"{name!r} from {what.low:g} to {what.high:g}", (flat < what.low) | (flat > what.high)),
+            (f"numbers in {name!r} that do not fall", np.append(False, flat[1:] < flat[:-1])[: len(flat)] & what.rises),
+        ):
+            if bad.any():
+                examples = first_examples(flat[np.flatnonzero(bad)[:5]].tolist())
+                problems.append(Problem(rule, "others", int(bad.sum()), examples))
     return problems

@@ -27,7 +27,7 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
-from ppmtf_jax.trace_models.likelihoods import in_batches, representatives
+from ppmtf_jax.trace_models.likelihoods import representatives
 from ppmtf_jax.trace_models.sampling import sample_index
 
 ABSENT = -1
@@ -106,6 +106,13 @@ def sample_places(
     return _complete(model, users, known, n_places, keys, progress)
 
 
+def bytes_to_complete(n_traces: int, n_instants: int, n_places: int) -> int:
+    """Bound on the peak memory of completing the traces, in bytes."""
+    forward = 2 * max(FORWARD_NUMBERS, n_places * n_instants)
+    of_threads = n_threads() * FLOAT_BYTES * (MATRICES_AT_A_TIME * n_places**2 + forward)
+    return SMALL_CONSTANT_BYTES + of_threads + COMPLETED_EVENT_BYTES * n_traces * n_instants
+
+
 def _complete(
     model: ScoredTraceModel,
     users: np.ndarray,
@@ -120,7 +127,8 @@ def _complete(
     places, peaks = np.empty(known.shape, np.int32), np.empty(known.shape, np.float32)
     if not known.size:
         return Completion(places, np.full(n_traces, ABSENT, np.int32))
-    require_memory_to_complete(n_traces, n_instants, n_places)
+    way_out = "Take fewer places, or fewer traces at a time"
+    require_memory("completion", bytes_to_complete(n_traces, n_instants, n_places), way_out)
     number, asked = _rows_of_one_class(model, users, n_instants * n_places)
     # All blocks have the same size, so that only one program is compiled; there is at least one block per thread if the
     # traces suffice.
@@ -136,7 +144,7 @@ def _complete(
         made = _complete_rows(model, phases, user, own_keys, traces, n_places)
         return np.asarray(made[0])[: len(block)], np.asarray(made[1])[: len(block)]
 
-    blocks = list(in_batches(np.arange(len(number)), size))
+    blocks = np.split(np.arange(len(number)), range(size, len(number), size))
     with progress_bar("completing", n_traces, show=progress) as advance:
         for block, (made, peak) in zip(blocks, map_in_threads(of_block, blocks), strict=True):
             # A row may be padded with traces of its own, which are then completed twice.
@@ -185,28 +193,55 @@ def _complete_rows(
     n_places: int,
 ) -> tuple[Int[Array, "row trace instant"], Float[Array, "row trace instant"]]:
     """Places, and the largest log-probability of the forward pass at each instant, row by row."""
-    every, instants = jnp.arange(n_places, dtype=jnp.int32), jnp.arange(1, known.shape[2])
+    n_instants = known.shape[2]
+    every, instants = jnp.arange(n_places, dtype=jnp.int32), jnp.arange(n_instants)
     gather = _best if keys is None else _total
 
     def of_row(row: tuple[Array, Array | None, Array]) -> tuple[Array, Array]:
         user, own_keys, traces = row
         cache = model.user_cache(user[None])
-        of_first = jax.vmap(model.log_first, (None, 0))(jax.tree.map(lambda leaf: leaf[..., 0], cache), every)
-        matrix_of = partial(_step_matrix, model, cache, every)
+
+        def normalized(values: Array, at_instant: Array) -> tuple[Array, Array]:
+            """Values of agreeing places minus their maximum, so that long traces lose no digits, and the maximum."""
+            values = jnp.where((at_instant[:, None] == ABSENT) | (at_instant[:, None] == every), values, -jnp.inf)
+            return values - _finite_peak(values)[..., None], values.max(axis=-1)
 
         def advance(state: tuple[Array, Array, Array], step: tuple[Array, Array, Array]) -> tuple[Any, Any]:
             values, matrix, last_phase = state
             instant, phase, at_instant = step
-            matrix = lax.cond(phase == last_phase, lambda: matrix, lambda: matrix_of(instant))
-            values, peak = _normalized(_agreeing(gather(values, matrix), at_instant, every))
+            matrix = lax.cond(phase == last_phase, lambda: matrix, lambda: _step_matrix(model, cache, every, instant))
+            values, peak = normalized(gather(values, matrix), at_instant)
             return (values, matrix, phase), (values, peak)
 
-        begin, peak = _normalized(_agreeing(jnp.broadcast_to(of_first, (len(traces), n_places)), traces[:, 0], every))
-        matrix = jnp.zeros_like(jax.eval_shape(matrix_of, jnp.int32(0)))
-        steps = (instants, phases[1:], traces.T[1:])
+        def choose(instant: Array, log_weights: Array) -> Array:
+            """For each trace a place, the one of largest weight or a random one; -1 if none is possible."""
+            if own_keys is None:
+                chosen = jnp.argmax(log_weights, axis=1)
+            else:
+                of_instant = jax.vmap(jax.random.fold_in, (0, None))(own_keys, instant)
+                uniform = jax.vmap(partial(jax.random.uniform, dtype=log_weights.dtype))(of_instant)
+                weights = jnp.exp(log_weights - _finite_peak(log_weights)[:, None])
+                chosen = jax.vmap(sample_index)(uniform, weights)
+            return jnp.where(log_weights.max(axis=1) > -jnp.inf, chosen, ABSENT).astype(jnp.int32)
+
+        def back(next_places: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
+            instant, before = step
+            columns = lax.map(lambda place: _steps_into(model, cache, every, instant, place), next_places)
+            places = choose(instant - 1, before + columns)
+            # Places before an impossible end do not matter: the whole trace is marked as impossible.
+            return jnp.maximum(places, 0), places
+
+        # Forwards: the best path, or all paths, to each place at each instant.
+        of_first = jax.vmap(model.log_first, (None, 0))(jax.tree.map(lambda leaf: leaf[..., 0], cache), every)
+        begin, peak = normalized(jnp.broadcast_to(of_first, (len(traces), n_places)), traces[:, 0])
+        matrix = jnp.zeros_like(jax.eval_shape(partial(_step_matrix, model, cache, every), jnp.int32(0)))
+        steps = (instants[1:], phases[1:], traces.T[1:])
         _, (later, peaks) = lax.scan(advance, (begin, matrix, jnp.int32(-1)), steps)
         values = jnp.concatenate([begin[None], later])
-        places = _chosen_backwards(model, cache, values, own_keys, every)
+        # Backwards: the last place by its value, then each earlier one by its value and its step to the next place.
+        last = choose(jnp.int32(n_instants - 1), values[-1])
+        _, earlier = lax.scan(back, jnp.maximum(last, 0), (instants[1:], values[:-1]), reverse=True)
+        places = jnp.concatenate([earlier, last[None]])
         return places.T, jnp.concatenate([peak[None], peaks]).T.astype(jnp.float32)
 
     return lax.map(of_row, (users, keys, known))
@@ -214,14 +249,12 @@ def _complete_rows(
 
 def _step_matrix(model: ScoredTraceModel, cache: Any, every: Array, instant: Array) -> Float[Array, "place next_place"]:
     """Log-probabilities of all steps to an instant, for the one user of the cache."""
-
-    def from_place(place: Array) -> Array:
-        at = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(place, every.shape)
-        return model.log_moves(cache, *at, every)[:, 0]
-
+    instants = jnp.broadcast_to(instant, every.shape)
     # Row by row: the intermediate arrays of a model are larger than the row.
-    moves = lax.map(from_place, every)
-    stays = model.log_stays(cache, jnp.broadcast_to(instant, every.shape), every)[:, 0]
+    moves = lax.map(
+        lambda place: model.log_moves(cache, instants, jnp.broadcast_to(place, every.shape), every)[:, 0], every
+    )
+    stays = model.log_stays(cache, instants, every)[:, 0]
     return moves.at[every, every].set(stays.astype(moves.dtype))
 
 
@@ -232,58 +265,6 @@ def _steps_into(
     at, there = jnp.broadcast_to(instant, every.shape), jnp.broadcast_to(next_place, every.shape)
     moves = model.log_moves(cache, at, every, there)[:, 0]
     return moves.at[next_place].set(model.log_stays(cache, instant[None], next_place[None])[0, 0].astype(moves.dtype))
-
-
-def _chosen_backwards(
-    model: ScoredTraceModel,
-    cache: Any,
-    values: Float[Array, "instant trace place"],
-    keys: Key[Array, " trace"] | None,
-    every: Int[Array, " place"],
-) -> Int[Array, "instant trace"]:
-    """Choose the last place by its value, then each earlier place by its value and its step to the next place."""
-    n_instants = len(values)
-    uniforms = None if keys is None else jax.vmap(_uniforms, (None, 0, None))(jnp.arange(n_instants), keys, values).T
-
-    def choose_at(instant: Array, log_weights: Array) -> Array:
-        if uniforms is None:
-            return jax.vmap(_largest)(log_weights)
-        return jax.vmap(_sampled)(uniforms[instant], log_weights)
-
-    def back(next_places: Array, step: tuple[Array, Array]) -> tuple[Array, Array]:
-        instant, before = step
-        columns = lax.map(lambda place: _steps_into(model, cache, every, instant, place), next_places)
-        places = choose_at(instant - 1, before + columns)
-        # Places before an impossible end do not matter: the whole trace is marked as impossible.
-        return jnp.maximum(places, 0), places
-
-    last = choose_at(jnp.int32(n_instants - 1), values[-1])
-    _, earlier = lax.scan(back, jnp.maximum(last, 0), (jnp.arange(1, n_instants), values[:-1]), reverse=True)
-    return jnp.concatenate([earlier, last[None]])
-
-
-def _uniforms(instants: Array, key: Key[Array, ""], values: Array) -> Float[Array, " instant"]:
-    return jax.vmap(lambda instant: jax.random.uniform(jax.random.fold_in(key, instant), dtype=values.dtype))(instants)
-
-
-def _largest(log_weight: Float[Array, " place"]) -> Int[Array, ""]:
-    """The place of largest weight; -1 if none is possible."""
-    return jnp.where(log_weight.max() > -jnp.inf, jnp.argmax(log_weight), ABSENT).astype(jnp.int32)
-
-
-def _sampled(uniform: Float[Array, ""], log_weight: Float[Array, " place"]) -> Int[Array, ""]:
-    """A place drawn in proportion to its weight; -1 if none is possible."""
-    drawn = sample_index(uniform, jnp.exp(log_weight - _finite_peak(log_weight)))
-    return jnp.where(log_weight.max() > -jnp.inf, drawn, ABSENT).astype(jnp.int32)
-
-
-def _agreeing(values: Float[Array, "trace place"], known: Int[Array, " trace"], every: Array) -> Array:
-    return jnp.where((known[:, None] == ABSENT) | (known[:, None] == every), values, -jnp.inf)
-
-
-def _normalized(values: Float[Array, "trace place"]) -> tuple[Array, Array]:
-    """Values minus their maximum, so that long traces lose no digits, and the maximum."""
-    return values - _finite_peak(values)[..., None], values.max(axis=-1)
 
 
 def _best(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
@@ -303,34 +284,21 @@ def _total(values: Float[Array, "trace place"], matrix: Float[Array, "place next
     # Underflow loses at most the smallest positive number for each place, because no factor is above 1.
     missing = len(matrix) * jnp.finfo(total.dtype).tiny
     lost = possible & (total < missing / jnp.finfo(total.dtype).eps)
-    return lax.cond(lost.any(), lambda: _total_of_logs(values, matrix), lambda: jnp.log(total))
 
+    def of_logs() -> Array:
+        """The same without underflow, but many times slower."""
+        best = _best(values, matrix)
+        peak = jnp.where(best == -jnp.inf, 0, best)
 
-def _total_of_logs(values: Float[Array, "trace place"], matrix: Float[Array, "place next_place"]) -> Array:
-    """The same without underflow, but many times slower."""
-    best = _best(values, matrix)
-    peak = jnp.where(best == -jnp.inf, 0, best)
+        def add(total: Array, step: tuple[Array, Array]) -> tuple[Array, None]:
+            return total + jnp.exp(step[0][:, None] + step[1] - peak), None
 
-    def add(total: Array, step: tuple[Array, Array]) -> tuple[Array, None]:
-        return total + jnp.exp(step[0][:, None] + step[1] - peak), None
+        return peak + jnp.log(lax.scan(add, jnp.zeros_like(values), (values.T, matrix))[0])
 
-    return peak + jnp.log(lax.scan(add, jnp.zeros_like(values), (values.T, matrix))[0])
+    return lax.cond(lost.any(), of_logs, lambda: jnp.log(total))
 
 
 def _finite_peak(values: Float[Array, "*rows place"]) -> Float[Array, "*rows"]:
     """The largest value; 0 if all are -inf, because -inf - -inf is NaN."""
     peak = values.max(axis=-1)
     return jnp.where(peak == -jnp.inf, 0, peak)
-
-
-def bytes_to_complete(n_traces: int, n_instants: int, n_places: int) -> int:
-    """Bound on the peak memory of completing the traces, in bytes."""
-    forward = 2 * max(FORWARD_NUMBERS, n_places * n_instants)
-    of_threads = n_threads() * FLOAT_BYTES * (MATRICES_AT_A_TIME * n_places**2 + forward)
-    return SMALL_CONSTANT_BYTES + of_threads + COMPLETED_EVENT_BYTES * n_traces * n_instants
-
-
-def require_memory_to_complete(n_traces: int, n_instants: int, n_places: int) -> None:
-    """Refuse a completion that needs more memory than there is."""
-    needed = bytes_to_complete(n_traces, n_instants, n_places)
-    require_memory("completion", needed, "Take fewer places, or fewer traces at a time")

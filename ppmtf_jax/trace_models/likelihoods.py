@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -37,11 +36,8 @@ def step_log_probabilities(
     distinct, number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
     order = np.argsort(number, kind="stable")
     tile = number[order] // USERS_AT_A_TIME
-    blocks = [
-        block
-        for of_tile in np.split(order, np.flatnonzero(np.diff(tile)) + 1)
-        for block in in_batches(of_tile, TRACES_AT_A_TIME)
-    ]
+    of_tiles = np.split(order, np.flatnonzero(np.diff(tile)) + 1)
+    blocks = [block for of_tile in of_tiles for block in _parts(of_tile, TRACES_AT_A_TIME)]
     # All blocks have the same size, so that only one program is compiled.
     size = padded_size(max(map(len, blocks)))
     local_copy = on_each_device(model)
@@ -56,12 +52,10 @@ def step_log_probabilities(
 
     computed = []
     with progress_bar("likelihoods of the traces", len(users), show=progress) as advance:
-        for block, steps in zip(blocks, map_in_threads(of_block, blocks), strict=True):
+        for steps in map_in_threads(of_block, blocks):
             computed.append(steps)
-            advance(len(block))
-    result = np.empty(places.shape, computed[0].dtype)
-    result[order] = np.concatenate(computed)
-    return result
+            advance(len(steps))
+    return np.concatenate(computed)[np.argsort(order)]
 
 
 class Steps(NamedTuple):
@@ -80,26 +74,25 @@ def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, 
 
     Rows count first places, then stays, then moves. Few sizes mean few compiled programs.
     """
-    n_places = int(places.max()) + 1
+    n_places, n_instants = int(places.max()) + 1, places.shape[1]
     # The first instant of each phase represents the phase.
-    _, representative, phase = np.unique(
-        model.instant_classes(places.shape[1])[1:], return_index=True, return_inverse=True
-    )
+    _, representative, phase = np.unique(model.instant_classes(n_instants)[1:], return_index=True, return_inverse=True)
     instant = (representative + 1)[phase]
-    first, first_row = np.unique(places[:, 0], return_inverse=True)
     before, after = places[:, :-1].astype(np.int64), places[:, 1:]
     stays = before == after
-    stay, stay_row = np.unique(((before * places.shape[1]) + instant)[stays], return_inverse=True)
-    moves = (instant * n_places + before) * n_places + after
-    move, move_row = np.unique(moves[~stays], return_inverse=True)
-    first, stay, move = (_padded(keys) for keys in (first, stay, move))
-    rows = np.empty(places.shape, np.int32)
-    rows[:, 0] = first_row
-    rows[:, 1:][stays] = len(first) + stay_row
-    rows[:, 1:][~stays] = len(first) + len(stay) + move_row
-    stay_place, stay_instant = np.divmod(stay, places.shape[1])
-    rest, next_place = np.divmod(move, n_places)
-    move_instant, place = np.divmod(rest, n_places)
+    rows, n_rows, distinct = np.empty(places.shape, np.int32), 0, []
+    for of_rows, which, keys in (
+        (rows[:, :1], slice(None), places[:, :1]),
+        (rows[:, 1:], stays, before * n_instants + instant),
+        (rows[:, 1:], ~stays, (instant * n_places + before) * n_places + after),
+    ):
+        found, row = np.unique(keys[which], return_inverse=True)
+        of_rows[which] = n_rows + row.reshape(of_rows[which].shape)
+        n_rows += padded_size(len(found))
+        distinct.append(np.pad(found, (0, padded_size(len(found)) - len(found)), mode="edge") if len(found) else found)
+    first, stay, move = distinct
+    stay_place, stay_instant = np.divmod(stay, n_instants)
+    move_instant, place, next_place = np.unravel_index(move, (n_instants, n_places, n_places))
     columns = (first, stay_instant, stay_place, move_instant, place, next_place)
     return Steps(*(column.astype(np.int32) for column in columns)), rows
 
@@ -121,10 +114,7 @@ def log_step_table(
 
     def write(number: Array, table: Array) -> Array:
         begin = number * chunk
-        of_chunk = (
-            jax.lax.dynamic_slice_in_dim(column, begin, chunk)
-            for column in (steps.move_instant, steps.move_place, steps.move_next_place)
-        )
+        of_chunk = (jax.lax.dynamic_slice_in_dim(column, begin, chunk) for column in steps[3:])
         rows = model.log_moves(cache, *of_chunk).astype(table.dtype)
         return jax.lax.dynamic_update_slice_in_dim(table, rows, n_first + n_stays + begin, 0)
 
@@ -163,7 +153,7 @@ def pairwise_log_likelihood(
         padded = jnp.asarray(np.resize(block, USERS_AT_A_TIME))
         return np.asarray(_log_likelihoods(model, padded, steps, rows))[:, : len(block)]
 
-    return np.concatenate(list(map_in_threads(of_block, in_batches(users, USERS_AT_A_TIME))), axis=1)
+    return np.concatenate(list(map_in_threads(of_block, _parts(users, USERS_AT_A_TIME))), axis=1)
 
 
 @jax.jit
@@ -198,12 +188,6 @@ def padded_size(size: int) -> int:
     return power * 3 // 4 if size <= power * 3 // 4 and power > 16 else power
 
 
-def _padded(keys: np.ndarray) -> np.ndarray:
-    """Keys padded to `padded_size` with their last value."""
-    return np.pad(keys, (0, padded_size(len(keys)) - len(keys)), mode="edge") if len(keys) else keys
-
-
-def in_batches(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
+def _parts(rows: np.ndarray, size: int) -> list[np.ndarray]:
     """Consecutive parts of `rows`; all but the last have the same size."""
-    for first in range(0, len(rows), size):
-        yield rows[first : first + size]
+    return np.split(rows, range(size, len(rows), size))

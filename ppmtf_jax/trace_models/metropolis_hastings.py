@@ -7,7 +7,7 @@ is accepted with eq. (5). So a step needs two rows of the proposal and their sum
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
-from ppmtf_jax.trace_models.base import ScoredTraceModel, Sizes, StoredArray
+from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sampling import sample_index
 
 FLOOR = 1e-8
@@ -24,6 +24,12 @@ FLOOR = 1e-8
 # is at most 1e36. A step that is less probable than 1e-38 is never drawn, and its log-probability is -inf.
 SMALLEST_FLOOR = 1e-12
 LARGEST_FACTOR = 1e6
+# Factors of the visits that may be those of the transitions, which are then stored once.
+SAME_FACTORS = {"visit_user": "user", "visit_place": "place"}
+
+
+def _factor(rows: str, rank: str, *, optional: bool = False) -> StoredArray:
+    return StoredArray((rows, rank), low=-LARGEST_FACTOR, high=LARGEST_FACTOR, optional=optional)
 
 
 class UserTables(NamedTuple):
@@ -40,22 +46,25 @@ class UserTables(NamedTuple):
 class MetropolisHastings(ScoredTraceModel):
     """Metropolis-Hastings chains of all users from the factors of both tensors."""
 
-    # `user`, `place`, `next_place`: factors of the transitions, shapes (users, rank), (places, rank), (places, rank).
-    user: Float[Array, "user rank"]
-    place: Float[Array, "place rank"]
-    next_place: Float[Array, "place rank"]
+    # `user`, `place`, `next_place`: factors of the transitions. Factors may be negative, since only counts are floored.
+    user: Float[Array, "user rank"] = stored(lambda _: _factor("users", "rank"))
+    place: Float[Array, "place rank"] = stored(lambda _: _factor("places", "rank"))
+    next_place: Float[Array, "place rank"] = stored(lambda _: _factor("places", "rank"))
     # `visit_user`, `visit_place`, `slot`: factors of the visits; in PPMTF those of users and places
     # are those of the transitions.
-    visit_user: Float[Array, "user rank2"]
-    visit_place: Float[Array, "place rank2"]
-    slot: Float[Array, "slot rank2"]
-    slot_of_instant: Int[Array, " instant"]
+    visit_user: Float[Array, "user rank2"] = stored(lambda _: _factor("users", "visit rank", optional=True))
+    visit_place: Float[Array, "place rank2"] = stored(lambda _: _factor("places", "visit rank", optional=True))
+    slot: Float[Array, "slot rank2"] = stored(lambda _: _factor("slots", "visit rank"))
+    slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray(("instants",), "int", 0, n.slots - 1))
     # phi: transitions below phi become phi, and so do visits below or at zero (as in the published program; the text of
     # the paper floors visits below phi).
-    floor: float = field(default=FLOOR, metadata={"static": True})
-    population: Float[Array, "place place"] | None = None  # transition matrix of the population, every entry positive
+    floor: float = stored(lambda _: StoredArray((), low=SMALLEST_FLOOR, high=1), default=FLOOR, static=True)
+    # Transition matrix of the population, every entry positive.
+    population: Float[Array, "place place"] | None = stored(
+        lambda _: StoredArray(("places", "places"), low=0, high=1, optional=True), default=None
+    )
     # m: the proposal of user n is (1 - m) r_n(a, b) / sum r_n(a, .) + m population(a, b). 0 as published.
-    proposal_mix: float = field(default=0.0, metadata={"static": True})
+    proposal_mix: float = stored(lambda _: StoredArray((), low=0, high=1), default=0.0, static=True)
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
         return sample_index(jax.random.uniform(key, dtype=self.user.dtype), self._visits(user, self.slot_of_instant[0]))
@@ -72,7 +81,7 @@ class MetropolisHastings(ScoredTraceModel):
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)
-        here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
+        here, there = self._visits(user, slot, jnp.stack([place, proposed]))
         # Ratios, as in `log_next`: a product of visits, proposal and sum can leave the range of single precision and
         # would then be refused, in contradiction to its log-probability.
         forth = row[proposed] / row.sum()
@@ -100,8 +109,7 @@ class MetropolisHastings(ScoredTraceModel):
         self, cache: UserTables, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
         target = cache.visits[self.slot_of_instant[instant]]
-        forth = self._proposal(cache, place, next_place)
-        back = self._proposal(cache, next_place, place)
+        forth, back = self._proposal(cache, place, next_place), self._proposal(cache, next_place, place)
         move = jnp.minimum(forth, back * (target[next_place] / target[place]))
         return jnp.log(jnp.where(place == next_place, self._stay(cache, target, place), move))
 
@@ -126,14 +134,8 @@ class MetropolisHastings(ScoredTraceModel):
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        rows, slots = cache.transition_row, self.slot_of_instant[instants]
-
-        def propose(place: Array, next_place: Array) -> Array:
-            design = self.place[place] * self.next_place[next_place]
-            personal = self._floored(design @ rows) / cache.row_sum[place]
-            return self._mixed(personal, (place, next_place, None))
-
-        forth, back = propose(places, next_places), propose(next_places, places)
+        slots = self.slot_of_instant[instants]
+        forth, back = self._proposal(cache, places, next_places), self._proposal(cache, next_places, places)
         return jnp.log(jnp.minimum(forth, back * (cache.visits[slots, next_places] / cache.visits[slots, places])))
 
     def log_stays(
@@ -168,45 +170,20 @@ class MetropolisHastings(ScoredTraceModel):
         return jax.lax.fori_loop(0, jnp.sum(distinct < n_places), of_place, empty)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        names = ("user", "place", "next_place", "slot", "slot_of_instant")
-        arrays = {name: np.asarray(getattr(self, name)) for name in names}
-        for name, shared in (("visit_user", "user"), ("visit_place", "place")):
-            own = np.asarray(getattr(self, name))
-            if not np.array_equal(own, arrays[shared]):
-                arrays[name] = own
-        if self.population is not None:
-            arrays |= {"population": np.asarray(self.population)}
-        return arrays | {"floor": np.asarray(self.floor), "proposal_mix": np.asarray(self.proposal_mix)}
+        """All factors; those of the visits only where they are others than those of the transitions."""
+        arrays = super().to_arrays()
+        shared = [name for name, other in SAME_FACTORS.items() if np.array_equal(arrays[name], arrays[other])]
+        return {name: array for name, array in arrays.items() if name not in shared}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> MetropolisHastings:
-        numbers = {name: float(arrays[name]) for name in ("floor", "proposal_mix")}
-        loaded = {name: jnp.asarray(value) for name, value in arrays.items() if name not in numbers}
-        loaded.setdefault("visit_user", loaded["user"])
-        loaded.setdefault("visit_place", loaded["place"])
-        if loaded["visit_user"].shape[1] != loaded["slot"].shape[1]:
+        shared = {name: other for name, other in SAME_FACTORS.items() if name not in arrays}
+        arrays = arrays | {name: arrays[other] for name, other in shared.items()}
+        if arrays["visit_user"].shape[1] != arrays["slot"].shape[1]:
             raise ValueError("factors of the visits of different rank")
-        return cls(**loaded, **numbers)
-
-    @classmethod
-    def stored_arrays(cls, sizes: Sizes) -> dict[str, StoredArray]:
-        """Factors may be negative: reconstructed counts are floored, factors are not."""
-
-        def factor(rows: str, rank: str = "rank", *, optional: bool = False) -> StoredArray:
-            return StoredArray((rows, rank), low=-LARGEST_FACTOR, high=LARGEST_FACTOR, optional=optional)
-
-        return {
-            "user": factor("users"),
-            "place": factor("places"),
-            "next_place": factor("places"),
-            "slot": factor("slots", "visit rank"),
-            "visit_user": factor("users", "visit rank", optional=True),
-            "visit_place": factor("places", "visit rank", optional=True),
-            "slot_of_instant": StoredArray(("instants",), "int", 0, sizes.slots - 1),
-            "population": StoredArray(("places", "places"), low=0, high=1, optional=True),
-            "floor": StoredArray((), low=SMALLEST_FLOOR, high=1),
-            "proposal_mix": StoredArray((), low=0, high=1),
-        }
+        model = super().from_arrays(arrays)
+        # One copy in memory serves both tensors.
+        return replace(model, **{name: getattr(model, other) for name, other in shared.items()})
 
     def _floored(self, transitions: Array) -> Array:
         return jnp.maximum(transitions, self.floor)
@@ -222,15 +199,18 @@ class MetropolisHastings(ScoredTraceModel):
         row = self._floored(self.next_place @ (user_row * self.place[place]))
         return row if self.population is None else self._mixed(row / row.sum(), (place,))
 
-    def _proposal(self, cache: UserTables, place: Array, next_place: Array) -> Float[Array, ""]:
+    def _proposal(
+        self, cache: UserTables, place: Int[Array, "*step"], next_place: Int[Array, "*step"]
+    ) -> Float[Array, "*step_and_user"]:
+        """The proposal of one step of one user, or of many steps of all users of the cache."""
         design = self.place[place] * self.next_place[next_place]
         personal = self._floored(design @ cache.transition_row) / cache.row_sum[place]
-        return self._mixed(personal, (place, next_place))
+        each_user = (None,) * (personal.ndim - place.ndim)
+        return self._mixed(personal, (place, next_place, *each_user))
 
-    def _visits(self, user: Int[Array, ""], slot: Int[Array, ""]) -> Float[Array, " place"]:
-        return self._floored_visits(self.visit_place @ (self.visit_user[user] * self.slot[slot]))
-
-    def _visits_at(self, user: Array, slot: Array, places: Int[Array, " some"]) -> Float[Array, " some"]:
+    def _visits(
+        self, user: Int[Array, ""], slot: Int[Array, ""], places: slice | Int[Array, " some"] = slice(None)
+    ) -> Float[Array, " some"]:
         return self._floored_visits(self.visit_place[places] @ (self.visit_user[user] * self.slot[slot]))
 
     def _floored_visits(self, visits: Array) -> Array:

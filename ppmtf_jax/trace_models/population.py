@@ -1,4 +1,4 @@
-"""The transition matrix of the population, which `MetropolisHastings` mixes into its proposals."""
+"""Transition matrices of the population, such as `MetropolisHastings` mixes into its proposals."""
 
 from __future__ import annotations
 
@@ -80,6 +80,20 @@ def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarra
     """
     share = (count.sum(axis=0) + 1) / (count.sum() + len(count))
     return (count + share) / (count.sum(axis=1, keepdims=True) + 1)
+
+
+def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
+    """The distribution that a step of a chain with positive transition probabilities preserves.
+
+    Examples
+    --------
+    >>> stationary_distribution(np.array([[0.9, 0.1], [0.3, 0.7]])).round(12).tolist()
+    [0.75, 0.25]
+    """
+    # p (I - P) = 0 has one solution up to a factor. Adding sum(p) = 1 to each equation makes the system regular.
+    n_places = len(transition)
+    found = np.linalg.solve(np.eye(n_places) - transition.T + 1, np.ones(n_places))
+    return np.maximum(found, 0) / np.maximum(found, 0).sum()
 
 
 def require_memory_for_population(n_places: int, *, private: bool) -> None:

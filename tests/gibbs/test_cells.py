@@ -181,6 +181,6 @@ def test_other_zeros_have_the_same_shapes():
     counts = CountTensors(sparse(dense), sparse(dense[..., :6]))
     shapes = {
         tuple(np.shape(leaf) for leaf in jax.tree.leaves(observe(counts, "sampled", 500, seed=seed)))
-        for seed in range(3)
+        for seed in range(2)
     }
     assert len(shapes) == 1

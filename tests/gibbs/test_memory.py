@@ -33,7 +33,7 @@ with open("/proc/self/statm") as file:
     before = int(file.read().split()[1]) * resource.getpagesize()
 with open("/proc/self/clear_refs", "w") as file:
     file.write("5")  # the peak counts from now on
-fit_chains(train, SHARED, settings, 0)
+fit_chains(SHARED, train, settings, 0)
 with open("/proc/self/status") as file:
     peak = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmHWM"))
 print(needed, peak - before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import jax
@@ -21,10 +22,17 @@ from ppmtf_jax.synthesizers.bridge import MEMBERSHIP_FOUND
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
-from tests.bridge.examples import N_PLACES, PERIOD, people, place_table, traces_of
+from tests.bridge.examples import N_PLACES, PERIOD, people, place_table, traces_of, try_few_settings
 
 N_DRAWS = 40_000
 FALSE_ALARM = 1e-6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_settings() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        try_few_settings(patch)
+        yield
 
 
 @pytest.fixture(scope="module")

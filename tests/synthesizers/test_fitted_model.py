@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import json
-import os
 import stat
-import subprocess
 import sys
 import tracemalloc
 import zipfile
@@ -367,12 +365,12 @@ def own_module(tmp_path, monkeypatch) -> Iterator[ModuleType]:
     del sys.modules["own_module"]
 
 
-def test_a_model_of_a_script_is_loaded_once_the_script_is_imported(tmp_path):
-    """It was learned by a process that ran the script."""
+def test_a_model_of_a_script_is_loaded_once_the_script_is_imported(tmp_path, monkeypatch):
+    """It was learned by the script as a program, whose classes are of the module `__main__`."""
     script = tmp_path / "own_script.py"
-    script.write_text(SCRIPT)
-    root = str(Path(__file__).parents[2])
-    subprocess.run([sys.executable, script, tmp_path / "model"], env=os.environ | {"PYTHONPATH": root}, check=True)
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "model")])
+    exec(compile(SCRIPT, script, "exec"), {"__name__": "__main__"})
+    SYNTHESIZERS.remove("stay")
     with pytest.raises(InputError, match=r"found 'stay'\. Import or run the script or notebook that registers it"):
         FittedModel.load(tmp_path / "model")
     try:

@@ -27,7 +27,7 @@ def train() -> Traces:
 
 @pytest.fixture(scope="module")
 def model(train) -> FittedModel:
-    return fit(train, "bridge", seed=0, min_cluster_users=1, n_clusters=1)
+    return fit(train, "tpm", seed=0, noise="seeded", epsilon=100.0)
 
 
 def rows(traces: Traces) -> set[tuple]:

@@ -308,9 +308,21 @@ class Plain(TraceModel):
         return {}
 
 
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Unstored(TraceModel):
+    """A model with a field that nothing stores."""
+
+    place: int
+
+    def sample_trace(self, key, user, n_instants):
+        return jnp.full(n_instants, self.place)
+
+
 @pytest.mark.parametrize(
     ("registered", "given", "message"),
     [
+        (Unstored, Unstored(1), "expected a trace model whose fields are stored; found place of Unstored.*by `stored`"),
         (Plain, Plain(), "expected a trace model that is a JAX pytree.*class Plain with @jax.tree_util"),
         (Walk, Plain(), "expected a Walk, as registered, from its fit; found Plain"),
     ],

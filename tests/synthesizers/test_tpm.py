@@ -25,7 +25,7 @@ from ppmtf_jax.synthesizers.tpm import (
     trimmed_transition_counts,
 )
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
-from ppmtf_jax.trace_models.stationary import stationary_distribution
+from ppmtf_jax.trace_models.population import stationary_distribution
 from tests.machine import with_gigabytes
 from tests.noise.sources import Recorded
 from tests.support import minutes, places_in_line, random_traces, to_traces, transitions_by_loop

@@ -47,23 +47,12 @@ def fitted(system: str, trace_model: TraceModel) -> FittedModel:
 
 
 class ScoredOnly(ScoredTraceModel):
-    """A model that is neither sampled nor stored."""
+    """A model that is not sampled."""
 
     def sample_first(self, key, user):
         raise NotImplementedError
 
     def sample_next(self, key, user, instant, place):
-        raise NotImplementedError
-
-    def to_arrays(self):
-        raise NotImplementedError
-
-    @classmethod
-    def from_arrays(cls, arrays):
-        raise NotImplementedError
-
-    @classmethod
-    def stored_arrays(cls, sizes):
         raise NotImplementedError
 
 

@@ -18,6 +18,7 @@ from ppmtf_jax.synthesizers.uniform import Uniform
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.metropolis_hastings import LARGEST_FACTOR, SMALLEST_FLOOR, MetropolisHastings
 from ppmtf_jax.trace_models.sampling import sample_index
+from tests.bridge.examples import try_few_settings
 from tests.trace_models.agreement import log_rows, worst_disagreement
 from tests.trace_models.examples import INSTANTS, PLACES, random_training
 
@@ -38,7 +39,8 @@ def test_every_system_whose_model_is_scored_is_looked_at():
 @pytest.mark.parametrize(
     ("system", "settings"), [(name, settings) for name, tried in FITTED.items() for settings in tried]
 )
-def test_draws_of_a_fitted_model_are_distributed_as_it_scores_them(system, settings):
+def test_draws_of_a_fitted_model_are_distributed_as_it_scores_them(system, settings, monkeypatch):
+    try_few_settings(monkeypatch)
     model = fit(random_training(), system, seed=1, **settings).trace_model
     assert worst_disagreement(model, [0, 69], INSTANTS, PLACES) < 1
 
@@ -122,7 +124,7 @@ def disagreement(kind: type, floor: float, mix: float, factors: dict[str, np.nda
 SIZES = strategies.floats(-3, 6).map(lambda exponent: 10**exponent)
 
 
-@hypothesis.settings(max_examples=60)
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(strategies.sampled_from(FLOORS_AND_MIXES), strategies.integers(0, 1000), SIZES, SIZES)
 def test_steps_are_scored_as_they_are_drawn(floor_and_mix, seed, scale, visit_scale):
     """Reconstructed counts from 1e-9 to 1e18, some of them at the floor."""
@@ -138,7 +140,7 @@ class Products(MetropolisHastings):
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)
-        here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
+        here, there = self._visits(user, slot, jnp.stack([place, proposed]))
         forth = here * row[proposed] * back_row.sum()
         return jnp.where(uniform[1] * forth < there * back_row[place] * row.sum(), proposed, place)
 

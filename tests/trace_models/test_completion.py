@@ -8,13 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from ppmtf_jax.errors import InputError, NumericalError
 from ppmtf_jax.trace_models import completion
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.completion import most_probable_places, sample_places
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from tests.trace_models.agreement import FALSE_ALARM, chi_square_ratio
 from tests.trace_models.examples import (
     INSTANTS,
     PLACES,
@@ -25,7 +25,6 @@ from tests.trace_models.examples import (
 )
 
 EVERY_TRACE = np.array(list(itertools.product(range(PLACES), repeat=INSTANTS)))
-FALSE_ALARM = 1e-6
 N_DRAWS = 10_000
 
 
@@ -83,18 +82,6 @@ def draws(model: ScoredTraceModel, user: int, known: np.ndarray) -> np.ndarray:
     return places @ PLACES ** np.arange(INSTANTS)[::-1]
 
 
-def chi_square_ratio(drawn: np.ndarray, probability: np.ndarray) -> float:
-    """Pearson's statistic over its quantile; traces that are expected less than five times count as one."""
-    assert not np.bincount(drawn, minlength=len(probability))[probability == 0].any()
-    expected = probability * len(drawn)
-    often = expected >= 5
-    observed = np.bincount(drawn, minlength=len(probability))
-    observed, expected = (np.append(each[often], each[~often].sum()) for each in (observed, expected))
-    observed, expected = observed[expected > 0], expected[expected > 0]
-    statistic = ((observed - expected) ** 2 / expected).sum()
-    return float(statistic / stats.chi2.isf(FALSE_ALARM, len(expected) - 1))
-
-
 GAPS = [np.array(row) for row in ([-1, 2, -1, -1], [1, -1, -1, 4], [-1, -1, -1, -1], [-1, -1, 3, 0])]
 
 
@@ -103,7 +90,7 @@ GAPS = [np.array(row) for row in ([-1, 2, -1, -1], [1, -1, -1, 4], [-1, -1, -1, 
 def test_random_completions_have_the_distribution_of_all_that_agree(kind, known):
     model = chains_of(kind)
     probability = np.where(agrees(known), joint(model, 5), 0)
-    assert chi_square_ratio(draws(model, 5, known), probability / probability.sum()) < 1
+    assert chi_square_ratio(draws(model, 5, known), probability / probability.sum(), FALSE_ALARM) < 1
 
 
 @pytest.mark.parametrize("known", GAPS[:2], ids=str)
@@ -116,7 +103,7 @@ def test_sampling_that_forgets_what_comes_later_is_found(known, monkeypatch):
     drawn = draws(model, 5, known)
     monkeypatch.undo()
     completion._complete_rows.clear_cache()
-    assert chi_square_ratio(drawn, probability / probability.sum()) > 1
+    assert chi_square_ratio(drawn, probability / probability.sum(), FALSE_ALARM) > 1
 
 
 def certain(moves: list[tuple[int, int]], n_places: int, n_users: int = 1) -> ChainOfEach:

@@ -212,7 +212,7 @@ class WithoutRowSums(MetropolisHastings):
     def move(self, uniform, user, slot, place):
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
-        here, there = self._visits_at(user, slot, jnp.stack([place, proposed]))
+        here, there = self._visits(user, slot, jnp.stack([place, proposed]))
         forth, back = here * row[proposed], there * self._proposal_from(self.user[user], proposed)[place]
         return jnp.where(uniform[1] * forth < back, proposed, place)
 
@@ -230,7 +230,7 @@ class WithoutProposalRatio(MetropolisHastings):
     def sample_next(self, key, user, instant, place):
         uniform = jax.random.uniform(key, (2,))
         proposed = sample_index(uniform[0], self._proposal_from(self.user[user], place))
-        here, there = self._visits_at(user, self.slot_of_instant[instant], jnp.stack([place, proposed]))
+        here, there = self._visits(user, self.slot_of_instant[instant], jnp.stack([place, proposed]))
         return jnp.where(uniform[1] * here < there, proposed, place)
 
 
