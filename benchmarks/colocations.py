@@ -128,7 +128,7 @@ def count_rows(data: dict[str, Traces]) -> Iterator[Row]:
         graph = FriendGraph.of(traces)
         for epsilon in EPSILONS:
             yield probability_row(graph, epsilon) | {"data": name}
-        exact = find_colocations(traces, graph).counts_in_period(N_INSTANTS)
+        exact = find_colocations(traces, graph).counts(N_INSTANTS)
         varied = {(EPSILON, c) for c in LIMITS} | {(epsilon, LIMIT) for epsilon in EPSILONS}
         for rule in RULES:
             trimmed = {c: trimmed_counts(traces, graph, rule, c) for c in LIMITS}
@@ -153,7 +153,7 @@ def trimmed_counts(
     found: list[Colocations] = [greedy_colocations(traces, graph, c)] if rule == "greedy" else []
     if rule == "bounded":
         found = [bounded_colocations(traces, graph, ColocationLimits(c), seed=seed) for seed in range(n_seeds)]
-    return [each.counts_in_period(N_INSTANTS).toarray() for each in found]
+    return [each.counts(N_INSTANTS).toarray() for each in found]
 
 
 def count_row(trimmed: list[np.ndarray], exact: Any, places: PlaceTable, mechanism: str, epsilon: float, c: int) -> Row:

@@ -111,8 +111,7 @@ def sample_zeros(
     and her own cells only.
 
     `n_zeros` (shape (users,)): for every user, or for each. `hidden` (shape (cells, 3)): user, place, other of cells
-    that must not be drawn either. Returns the columns user, place and other, sorted, each
-    cell once.
+    that must not be drawn either. Returns the columns user, place and other, sorted, each cell once.
     """
     if hidden is not None:  # these cells count once if they did not count before
         counts = _count(*np.concatenate([counts.cell_index, hidden]).T, counts.shape, counts.user_ids)
@@ -126,10 +125,8 @@ def sample_zeros(
     for first in range(0, n_users, size):
         users = np.arange(first, min(first + size, n_users))
         user, rank = distinct_ranks(streams, users, available[users], wanted[users])
-        drawn = zeros[done : done + len(user)]
-        cell = nth_zero_cell(counts, user, rank)
-        drawn[:, 0], drawn[:, 1] = user, cell // n_others
-        drawn[:, 2] = cell - drawn[:, 1] * np.int64(n_others)
+        place, other = np.divmod(nth_zero_cell(counts, user, rank), n_others)
+        zeros[done : done + len(user)] = np.stack([user, place, other], axis=1)
         done += len(user)
     return zeros
 
@@ -166,9 +163,6 @@ def distinct_ranks(
             parts.append((np.repeat(users[some[enough]], wanted[some[enough]]), rank))
             short.append(some[~enough])
         left, n_blocks = np.concatenate(short), 2 * n_blocks
-    parts = [part for part in parts if len(part[0])] or parts[:1]
-    if len(parts) == 1:
-        return parts[0]
     user, rank = np.concatenate(parts, axis=1)
     order = np.argsort(user, kind="stable")
     return user[order], rank[order]

@@ -100,7 +100,7 @@ def test_counts_by_instant_and_place():
         expected[instant, place] += 1
     found = find_colocations(traces, graph)
     assert found.counts().toarray().tolist() == expected.tolist()
-    assert found.counts_in_period(2).toarray().tolist() == (expected[:2] + expected[2:]).tolist()
+    assert found.counts(2).toarray().tolist() == (expected[:2] + expected[2:]).tolist()
 
 
 def test_figure_2_of_the_paper():
