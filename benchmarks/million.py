@@ -42,7 +42,7 @@ def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]
     testing = ["--verifiers", str(arguments.verifiers), "--precision", arguments.precision]
     return {
         "import": (["import", "toy-city", *size], city),
-        "fit": (["fit", str(city / "train"), *settings], model),
+        "fit": (["fit", str(city / "train"), "--system", "ppmtf", *settings], model),
         "synthesize": (["synthesize", str(model)], synthetic),
         "test": (["test", str(model), str(synthetic), *testing], verdicts),
         "release": (["release", str(synthetic), str(verdicts), "--key", str(work / "released-key")], released),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
+import os
 import platform
 import sys
 from collections.abc import Callable, Iterator
@@ -25,7 +26,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-import psutil
 from common import Clock, Row, command_line, machine, measured, new_york, peak_mb
 
 from ppmtf_jax import FittedModel, PPMTFSettings, SGDSettings, Traces, evaluate, fit, synthesize
@@ -313,7 +313,7 @@ def _machine() -> Iterator[Figure]:
     about: dict[str, str | int] = {
         "processor": _processor(),
         "cores": machine()["cores"],
-        "memory_gb": round(psutil.virtual_memory().total / 2**30),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "load_at_start": str(machine()["load"]),
         "python": platform.python_version(),
     }
