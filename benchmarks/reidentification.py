@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from common import Row, machine, measured, peak_mb, record
+from common import SHARED, Row, machine, measured, peak_mb, record
 from matplotlib.figure import Figure
 
 from ppmtf_jax import Traces
@@ -553,7 +553,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sections = ["table", "controls", "deleted", "known", "biased", "boxes"]
     parser.add_argument("section", choices=[*sections, "roc", "classes", "groups", "moves", "time", "print"])
-    parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
+    parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs; others get its name and an ending")
     parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="of the users into targets and strangers")
     parser.add_argument("--plot", type=Path, help="folder to draw all into that there is")

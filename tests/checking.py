@@ -2,8 +2,8 @@
 
 jaxtyping decorates all functions and data classes of the package when they are imported (`--jaxtyping-packages` in
 pyproject.toml). Its own decorator binds the arguments of each call to a signature and checks them twice, which was a
-seventh of the time of the tests. Only annotations of shapes need that: all others are checked by beartype alone. Most of
-the 4,000 functions are never called in a run, so a check is prepared at the first call.
+seventh of the time of the tests. Only annotations of shapes need that: all others are checked by beartype alone. Most
+of the 4,000 functions are never called in a run, so a check is prepared at the first call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def lazily(thing: Any = None, **_: object) -> Any:
     if isinstance(thing, classmethod | staticmethod):
         return type(thing)(lazily(thing.__func__))
     if inspect.isclass(thing):
-        if dataclasses.is_dataclass(thing):
+        if dataclasses.is_dataclass(thing) and not getattr(thing, "__no_type_check__", False):
             thing.__init__ = lazily(thing.__init__)
         return thing
     if not inspect.isfunction(thing):

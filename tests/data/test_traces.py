@@ -495,7 +495,7 @@ def parts_of_trace_sets(draw) -> tuple[pd.DataFrame, pd.DataFrame, list[int], pd
     return frame, place_frame, slots, friends
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(parts_of_trace_sets())
 def test_a_folder_keeps_everything(parts):
     frame, place_frame, slots, friends = parts
