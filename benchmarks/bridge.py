@@ -442,8 +442,7 @@ SECTIONS: dict[str, tuple[list[str], Callable[[Path], Iterator[Row]]]] = {
 
 
 def main() -> None:
-    parser = command_line(__doc__, shared=True)
-    parser.add_argument("section", choices=SECTIONS)
+    parser = command_line(__doc__, sections=SECTIONS, shared=True)
     arguments = parser.parse_args()
     columns, section = SECTIONS[arguments.section]
     rows = record(section(arguments.shared), arguments.csv, columns, append=True)

@@ -26,9 +26,11 @@ FOLDER = Path(__file__).resolve().parent
 SHARED = FOLDER.parents[1] / "shared"
 
 
-def command_line(text: str, *, shared: bool = False) -> argparse.ArgumentParser:
-    """A parser with the option for the file of figures and, if asked for, with the folder of the data."""
+def command_line(text: str, *, sections: Iterable[str] = (), shared: bool = False) -> argparse.ArgumentParser:
+    """A parser with the option for the file of figures and, if asked for, with a section and the folder of the data."""
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if sections:
+        parser.add_argument("section", choices=sections)
     if shared:
         parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", type=Path, help="file for the figures")

@@ -134,8 +134,7 @@ def timed(system: str, settings: str, n_users: int, n_places: int) -> Row:
 
 
 def main() -> None:
-    parser = command_line(__doc__, shared=True)
-    parser.add_argument("section", choices=("settings", "plot", "time"))
+    parser = command_line(__doc__, sections=("settings", "plot", "time"), shared=True)
     parser.add_argument("--folder", type=Path, default=Path("trade_offs"), help="for what is finished")
     parser.add_argument("--picture", type=Path, help="file to draw into")
     arguments = parser.parse_args()

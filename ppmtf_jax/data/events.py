@@ -57,7 +57,8 @@ def read_events(
         reader.add(piece)
     if problems := reader.problems_of_values():
         raise InputError(subject, problems)
-    events = in_order(*reader.columns[:, : reader.n_kept], reader.user_ids)
+    user, trace, instant, place = reader.columns[:, : reader.n_kept]
+    events = in_order(user, trace, instant, place, reader.user_ids)
     return events, [*reader.out_of_range.values(), *_repeated(events)]
 
 

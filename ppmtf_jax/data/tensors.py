@@ -51,7 +51,8 @@ class SparseCounts(NamedTuple):
 
     def select(self, keep: np.ndarray) -> SparseCounts:
         """Some of the cells, of as many users: `keep` has one boolean for each cell."""
-        return SparseCounts(*(column[keep] for column in self[:4]), *self[4:])
+        user, place, other, count = (column[keep] for column in self[:4])
+        return self._replace(user=user, place=place, other=other, count=count)
 
 
 class CountTensors(NamedTuple):
@@ -114,7 +115,8 @@ def sample_zeros(
     that must not be drawn either. Returns the columns user, place and other, sorted, each cell once.
     """
     if hidden is not None:  # these cells count once if they did not count before
-        counts = _count(*np.concatenate([counts.cell_index, hidden]).T, counts.shape, counts.user_ids)
+        user, place, other = np.concatenate([counts.cell_index, hidden]).T
+        counts = _count(user, place, other, counts.shape, counts.user_ids)
     n_users, _, n_others = counts.shape
     available = counts.cells_per_user - counts.positive_per_user()
     wanted = np.minimum(n_zeros, available)
@@ -193,15 +195,15 @@ def _count(
     user: np.ndarray, place: np.ndarray, other: np.ndarray, shape: tuple[int, int, int], user_ids: np.ndarray
 ) -> SparseCounts:
     cell, count = np.unique(np.ravel_multi_index((user, place, other), shape), return_counts=True)
-    columns = (column.astype(np.int32) for column in (*np.unravel_index(cell, shape), count))
-    return SparseCounts(*columns, shape, user_ids)
+    user, place, other = (index.astype(np.int32) for index in np.unravel_index(cell, shape))
+    return SparseCounts(user, place, other, count.astype(np.int32), shape, user_ids)
 
 
 def _joined(blocks: list[SparseCounts], max_count: int | None) -> SparseCounts:
     """One tensor of those of consecutive blocks of users, its counts cut."""
-    *index, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
+    user, place, other, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     count = count if max_count is None else np.minimum(count, max_count)
-    return SparseCounts(*index, count, *blocks[0][4:])
+    return blocks[0]._replace(user=user, place=place, other=other, count=count)
 
 
 def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:

@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -58,7 +59,7 @@ class Hierarchy:
         >>> hierarchy.sums(np.array([1, 2, 3, 4, 5])).tolist()
         [15, 6, 3, 3, 4, 1, 2, 3, 4, 5]
         """
-        unnamed = [number for number, path in enumerate(paths) if any(pd.isna(name) or name == "" for name in path)]
+        unnamed = [number for number, path in enumerate(paths) if any(map(_is_missing, path))]
         if unnamed or not len(paths):
             way_out = "Name them, as 'other', or leave the last names of their paths out"
             found = "leaves without one" if unnamed else "no leaf"
@@ -192,6 +193,10 @@ def noisy_counts(
         own = int(hierarchy.coefficient_sensitivity[nodes[0]] * sensitivity)
         noisy[..., nodes] = source.add_laplace(noisy[..., nodes], own, share)
     return hierarchy.inverse(hierarchy.subtract_means(noisy))
+
+
+def _is_missing(name: Any) -> bool:
+    return bool(pd.isna(name)) or name == ""
 
 
 def _check(counts: np.ndarray, hierarchy: Hierarchy, sensitivity: int, epsilon: int | float) -> None:
