@@ -12,54 +12,50 @@ users was a training user. Shadow models are learned of systems that take second
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from common import Row, command_line, measured, people_flow, record
 
 from ppmtf_jax import Traces, fit, synthesize, toy_city
 from ppmtf_jax.attacks.audit import reidentification_attacks
 from ppmtf_jax.attacks.membership import infer_membership
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.runtime.devices import use_all_cores
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-ROOT = Path(__file__).resolve().parents[1]
 SYSTEMS = ("training", "ppmtf", "sgd", "sgd n_copied=2", "sglt remove_true_prob=0.4", "bridge", "tpm", "uniform")
 ESTIMATORS = ("ml", "ml floor=1e-3", "tf", "gstf beta=0.3")
 MEMBERSHIP = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+COLUMNS = ["data", "system", "attack", "auc", "low", "high", "found_at_1_percent", "right_user", "seconds", "advantage"]
+COLUMNS += ["chance"]
 SHADOWED, N_SHADOWS = ("sgd", "bridge", "uniform"), 8
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
+    parser = command_line(__doc__, shared=True)
     parser.add_argument("--data", choices=("people-flow", "toy-city"), default="people-flow")
     parser.add_argument("--systems", nargs="+", default=SYSTEMS)
     parser.add_argument("--traces", type=int, default=10, help="of each training user")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--csv", type=Path, help="file for the figures")
     arguments = parser.parse_args()
     use_all_cores()
     train, test = _halves(arguments.data, arguments.shared)
-    rows = []
+    table = pd.DataFrame(record(rows(arguments, train, test), arguments.csv, COLUMNS))
+    print(table.pivot_table(index="attack", columns="system", values="auc", sort=False).to_string(float_format="%.3f"))
+
+
+def rows(arguments: argparse.Namespace, train: Traces, test: Traces) -> Iterator[Row]:
     for system in arguments.systems:
         entry, settings = parse_choice(system, SYNTHESIZERS)
         model = fit(train, entry.name, settings, seed=arguments.seed)
         synthetic = synthesize(model, traces_per_user=arguments.traces, seed=arguments.seed)
         for row in attacked(system, synthetic, train, test, arguments.seed):
-            rows.append({"data": arguments.data, "system": system, **row})
-            print(*(f"{name} {_text(value)}" for name, value in rows[-1].items()), sep="  ", flush=True)
-    table = pd.DataFrame(rows)
-    print(table.pivot_table(index="attack", columns="system", values="auc", sort=False).to_string(float_format="%.3f"))
-    if arguments.csv is not None:
-        table.to_csv(arguments.csv, index=False, float_format="%.4f")
+            yield {"data": arguments.data, "system": system, **row}
 
 
-def attacked(system: str, synthetic: Traces, train: Traces, test: Traces, seed: int) -> Iterator[dict[str, Any]]:
+def attacked(system: str, synthetic: Traces, train: Traces, test: Traces, seed: int) -> Iterator[Row]:
     """A row for each attack."""
     for name in ESTIMATORS:
         [found] = reidentification_attacks(train, synthetic, [name], seed=seed)
@@ -80,8 +76,8 @@ def attacked(system: str, synthetic: Traces, train: Traces, test: Traces, seed: 
         settings = dict(each.split("=") for each in given)
         if "n_shadows" in settings:
             settings["n_shadows"] = N_SHADOWS
-        began = time.perf_counter()
-        summary = infer_membership(synthetic, train, test, attack, seed=seed, **settings).summary(seed=seed)
+        scores, took = measured(infer_membership, synthetic, train, test, attack, seed=seed, **settings)
+        summary = scores.summary(seed=seed)
         yield {
             "attack": f"membership: {' '.join([attack, *(text for text in given if text.startswith('density'))])}",
             "auc": summary.auc.value,
@@ -90,19 +86,15 @@ def attacked(system: str, synthetic: Traces, train: Traces, test: Traces, seed: 
             "found_at_1_percent": summary.tpr_at_1_percent.value,
             "advantage": summary.advantage.value,
             "chance": summary.chance,
-            "seconds": time.perf_counter() - began,
+            "seconds": took["seconds"],
         }
 
 
 def _halves(data: str, shared: Path) -> tuple[Traces, Traces]:
     if data == "people-flow":
-        return read_people_flow(shared / "reference" / "people_flow")
+        return people_flow(shared)
     # SGLT needs traces without gaps.
     return toy_city(n_users=800, n_days=1, n_places=100, missing=0.0, seed=0).traces.split_users(0.5, seed=0)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

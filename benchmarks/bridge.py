@@ -32,11 +32,7 @@ out. Seconds are of one call of `fit_clusters`; memory is the peak of a process 
 
 from __future__ import annotations
 
-import argparse
-import os
-import resource
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -47,6 +43,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
+from common import Clock, Row, command_line, in_a_process, machine, measured, new_york, peak_mb, people_flow, record
 from scipy.special import logsumexp
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, plausible_deniability_test, synthesize
@@ -60,27 +57,17 @@ from ppmtf_jax.bridge.visits import PopulationSmoothing, VisitCounts, population
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Discretization
 from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.registry import split_users
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
-from ppmtf_jax.runtime.devices import n_cores, use_all_cores
+from ppmtf_jax.runtime.devices import use_all_cores
 from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers import bridge
 from ppmtf_jax.synthesizers.bridge import BridgeSettings, fit_to_clusters
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import append_csv, figures_of
-
-# As published: also places that one person alone visits.
-EVERY_PLACE = Discretization(min_users_per_place=1)
-
-Row = dict[str, Any]
 
 # Traces that are synthesized of each user.
 DATA = {"people flow": 10, "New York": 10, "toy city": 5, "New York, default": 10}
@@ -138,13 +125,13 @@ def read(data: str, shared: Path) -> Traces:
     if data == "toy city":
         return toy_city(n_users=2500, seed=0).traces
     if data == "people flow":
-        return read_people_flow(shared / "reference" / "people_flow")[0]
-    return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)[0]
+        return people_flow(shared)[0]
+    return new_york(shared)
 
 
 def split(data: str, shared: Path, seed: int) -> tuple[Traces, Traces]:
     if data == "people flow":
-        return read_people_flow(shared / "reference" / "people_flow")
+        return people_flow(shared)
     if data == "New York, default":
         traces, report = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc")
         sets = split_users(traces, report, 0.8, seed).sets
@@ -258,7 +245,7 @@ def tuning_rows(shared: Path) -> Iterator[Row]:
                 | {f"{name.removeprefix('choose_')}_s": round(seconds, 1) for name, seconds in taken.items()}
                 | _rounded(choice.clusters._asdict())
                 | {"gain": round(choice.gains.get(choice.clusters.n_clusters, 0.0), 4)}
-                | {"test_gain": round(float(np.mean(gains)), 4), "load": round(os.getloadavg()[0], 1)}
+                | {"test_gain": round(float(np.mean(gains)), 4), "load": machine()["load"]}
             )
 
 
@@ -269,9 +256,8 @@ def cpu_seconds(module: Any, *names: str) -> Iterator[dict[str, float]]:
 
     def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
-            begin = time.process_time()
-            result = function(*arguments, **options)
-            taken[name] = time.process_time() - begin
+            result, took = measured(function, *arguments, **options)
+            taken[name] = took["cpu_seconds"]
             return result
 
         return call
@@ -362,7 +348,7 @@ def step_probabilities(model: ClusterBridge, weights: np.ndarray, instant: int, 
 
 def city_rows(data: list[str]) -> Iterator[Row]:
     for name in data:
-        yield from in_a_process("measure_city", name)
+        yield from in_a_process(measure_city, name)
 
 
 def measure_city(data: str) -> list[Row]:
@@ -371,52 +357,32 @@ def measure_city(data: str) -> list[Row]:
     traces = read(data, Path())
     rows: list[Row] = []
     parts = {"choose": "settings", "fit_clusters": "clusters", "fit_to_clusters": "moves and chains"}
-    timed = {name: measured(stage, getattr(bridge, name), rows) for name, stage in parts.items()}
-    begin = _now()
+    timed = {name: adding_a_row(stage, getattr(bridge, name), rows) for name, stage in parts.items()}
+    clock = Clock()
     with patch.multiple(bridge, **timed):
         model = fit(traces, "bridge", BridgeSettings(), seed=0)
-    synthetic = measured("synthesize", synthesize, rows)(model, seed=0)
-    test = measured("test", plausible_deniability_test, rows)
+    synthetic = adding_a_row("synthesize", synthesize, rows)(model, seed=0)
+    test = adding_a_row("test", plausible_deniability_test, rows)
     verdicts = test(model, synthetic, k=K, eta=ETA)
     chains = model.trace_model
     note = f"{len(chains.first)} clusters of {BridgeSettings().min_cluster_users} or more, "
     note += f"{len(chains.next_place) - 1:,} seen moves, {verdicts.passed.mean():.2%} pass"
-    rows.append({"stage": "all", **_taken(begin), "peak_mb": max(row["peak_mb"] for row in rows), "note": note})
+    rows.append({"stage": "all", **clock.row(), "peak_mb": max(row["peak_mb"] for row in rows), "note": note})
     about = {"data": data, "users": traces.n_users, "places": traces.n_places, "events": traces.n_events}
-    return [about | row | {"cores": n_cores()} for row in rows]
+    return [about | row | {"cores": machine()["cores"]} for row in rows]
 
 
-def measured(stage: str, function: Callable[..., Any], rows: list[Row]) -> Callable[..., Any]:
+def adding_a_row(stage: str, function: Callable[..., Any], rows: list[Row]) -> Callable[..., Any]:
     """The function, which adds a row of seconds and of the peak of memory."""
 
     def call(*arguments: Any, **options: Any) -> Any:
-        peak, begin = PeakMemory(), _now()
+        peak, clock = PeakMemory(), Clock()
         result = function(*arguments, **options)
-        about = {"peak_mb": peak.megabytes(), "load": round(os.getloadavg()[0], 1)}
-        rows.append({"stage": stage, **_taken(begin), **about})
+        rows.append({"stage": stage, **clock.row(), "peak_mb": peak.megabytes(), "load": machine()["load"]})
         print(rows[-1], file=sys.stderr, flush=True)
         return result
 
     return call
-
-
-def _now() -> np.ndarray:
-    """Seconds by the clock, and those that all threads have computed."""
-    return np.array([time.perf_counter(), time.process_time()])
-
-
-def _taken(begin: np.ndarray) -> Row:
-    return dict(zip(("seconds", "cpu_seconds"), (_now() - begin).round(1).tolist(), strict=True))
-
-
-def in_a_process(function: str, *arguments: Any) -> Any:
-    """What a function of this file returns, called in a process of its own."""
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import bridge, json, pathlib; "
-    code += f"print(json.dumps(bridge.{function}(*{arguments!r})))"
-    found = figures_of(code)
-    if "error" in found:
-        raise SystemExit(f"{arguments}: {found['error']}")
-    return found
 
 
 # Clusters
@@ -426,8 +392,7 @@ def cluster_rows(shared: Path) -> Iterator[Row]:
     for case in CLUSTER_CASES:
         whole = {"em_users": clusters.EM_USERS, "n_sweeps": 20} | case
         about = whole | dict(zip(("n_clusters", "blur_km"), case["smoothing"], strict=False))
-        row = about | {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)}
-        row |= in_a_process("measure_clusters", whole, str(shared))
+        row = about | machine() | in_a_process(measure_clusters, whole, str(shared))
         yield {name: row[name] for name in CLUSTER_COLUMNS}
 
 
@@ -449,7 +414,7 @@ def measure_clusters(case: Row, shared: str) -> Row:
         "gain_error": round(error, 4),
         "seconds": round(seconds, 2),
         "cpu_seconds": round(cpu_seconds, 2),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_mb": peak_mb(),
     }
 
 
@@ -460,9 +425,9 @@ def held_out(case: Row, visits: VisitCounts, space: Space, grid: TimeGrid, seed:
     others, own = visits.of_users(np.sort(users[:n])), visits.of_users(np.sort(users[n:]))
     shares = population(own, POPULATION[case["data"].removeprefix("wide ")], grid)
     options = {"time_grid": grid, "min_users": 10, "random": np.random.default_rng(seed), "n_sweeps": case["n_sweeps"]}
-    begin = _now()
+    clock = Clock()
     found = fit_clusters(own, shares, space, ClusterSmoothing(*case["smoothing"]), **options)
-    taken = _now() - begin
+    taken = clock.both()
     return len(found.share), gain_of(others, found, shares), *taken
 
 
@@ -477,20 +442,10 @@ SECTIONS: dict[str, tuple[list[str], Callable[[Path], Iterator[Row]]]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=SECTIONS)
-    parser.add_argument("shared", type=Path, nargs="?", help="folder of the data; cities need none")
-    parser.add_argument("--csv", type=Path, help="file for the figures")
+    parser = command_line(__doc__, sections=SECTIONS, shared=True)
     arguments = parser.parse_args()
     columns, section = SECTIONS[arguments.section]
-    if not arguments.shared and arguments.section not in ("city", "wide"):
-        parser.error("the folder of the data is needed")
-    rows = []
-    for row in section(arguments.shared):
-        rows.append(row)
-        print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
-        if arguments.csv:
-            append_csv(arguments.csv, columns, [row])
+    rows = record(section(arguments.shared), arguments.csv, columns, append=True)
     if arguments.section == "table":
         print_table(rows)
 

@@ -32,18 +32,16 @@ from __future__ import annotations
 
 import argparse
 import csv
-import os
-import resource
-import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from common import Clock, Row, command_line, in_a_process, machine, measured, peak_mb, record
+from gibbs import CITY_PLACES, CITY_SLOTS, CITY_USERS, city_tensors, time_sweeps
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -58,9 +56,6 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.synthesis import synthesize
 from ppmtf_jax.trace_models.likelihoods import USERS_AT_A_TIME
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
-
-sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import CITY_PLACES, CITY_SLOTS, CITY_USERS, append_csv, city_tensors, figures_of, time_sweeps
 
 use_all_cores()
 
@@ -80,7 +75,7 @@ FIGURES = {
 }
 
 
-def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
+def fit_city(case: Row, work: Path) -> Row:
     """A few sweeps, and the model folder."""
     n_users, n_places = case["users"], case["places"]
     counts = city_tensors(n_users, n_places)
@@ -103,22 +98,20 @@ def fit_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     } | _both("sweep_s", sweeps.min(axis=0))
 
 
-def synthesize_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
+def synthesize_city(case: Row, work: Path) -> Row:
     """One trace of each user."""
     model = FittedModel.load(work / "model")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_mb()
     # Compilation apart: the same programs before.
-    begin = time.perf_counter()
-    synthesize(model, seed=1)
-    first = time.perf_counter() - begin
-    begin = _now()
+    first = measured(synthesize, model, seed=1)[1]["seconds"]
+    clock = Clock()
     synthetic = synthesize(model, seed=0)
-    taken = _now() - begin
+    taken = clock.both()
     synthetic.save(work / "synthetic", overwrite=True)
-    return {"seconds_first": round(first, 1), "before_mb": before // 1024} | _both("synthesis_s", taken)
+    return {"seconds_first": round(first, 1), "before_mb": before} | _both("synthesis_s", taken)
 
 
-def test_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
+def test_city(case: Row, work: Path) -> Row:
     """The privacy test of all traces by a random subset of users."""
     model, synthetic = FittedModel.load(work / "model"), Traces.load(work / "synthetic")
     # A trace that needs no user but its own asks no verifier: this compiles what computes own likelihoods, for full
@@ -128,9 +121,8 @@ def test_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     plausible_deniability_test(model, some, k=1, precision=case["precision"])
     options = {"k": case["k"], "n_verifiers": min(case["verifiers"], model.n_users), "precision": case["precision"]}
     with _clock_of_rounds() as finished:
-        begin = _now()
         result = plausible_deniability_test(model, synthetic, eta=1.0, count_all=case["count_all"], **options)
-    figures = _both("own_s", finished[0][0] - begin)
+    figures = _both("own_s", finished[0][0])
     rounds = finished[1:]
     if case["count_all"] and len(rounds) > 1:
         # Of many traces each verifier is asked once for every group.
@@ -142,24 +134,19 @@ def test_city(case: dict[str, Any], work: Path) -> dict[str, Any]:
     return options | {"count_all": case["count_all"]} | figures
 
 
-def _now() -> np.ndarray:
-    """Seconds by the clock, and those that all threads have computed."""
-    return np.array([time.perf_counter(), time.process_time()])
-
-
-def _both(figure: str, taken: np.ndarray) -> dict[str, float]:
+def _both(figure: str, taken: Sequence[float]) -> dict[str, float]:
     return {figure: round(float(taken[0]), 4), f"{figure}_cpu": round(float(taken[1]), 4)}
 
 
 @contextmanager
 def _clock_of_rounds() -> Iterator[list[tuple[np.ndarray, int]]]:
     """When the verifiers' turn begins, and when each round of so many of them is finished: what the bar would show."""
-    finished = []
+    since, finished = Clock(), []
 
     @contextmanager
     def clock(title: str, total: int, **options: Any) -> Iterator[Callable[[int], None]]:
-        finished.append((_now(), 0))
-        yield lambda n: finished.append((_now(), n))
+        finished.append((np.array(since.both()), 0))
+        yield lambda n: finished.append((np.array(since.both()), n))
 
     bar = plausible_users.progress_bar
     plausible_users.progress_bar = clock
@@ -169,31 +156,21 @@ def _clock_of_rounds() -> Iterator[list[tuple[np.ndarray, int]]]:
         plausible_users.progress_bar = bar
 
 
-STAGES: dict[str, Callable[[dict[str, Any], Path], dict[str, Any]]] = {
+STAGES: dict[str, Callable[[Row, Path], Row]] = {
     "fit": fit_city,
     "synthesize": synthesize_city,
     "test": test_city,
 }
 
 
-def measure(case: dict[str, Any], work: str) -> dict[str, Any]:
+def measure(case: Row, work: str) -> Row:
     """One stage in this process."""
-    begin, cpu = time.perf_counter(), time.process_time()
+    clock = Clock()
     more = STAGES[case["stage"]](case, Path(work))
-    return {
-        "seconds": round(time.perf_counter() - begin, 1),
-        "cpu_seconds": round(time.process_time() - cpu, 1),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-    } | more
+    return clock.row() | {"peak_mb": peak_mb()} | more
 
 
-def in_a_process(case: dict[str, Any], work: Path) -> dict[str, Any]:
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import city, json; "
-    code += f"print(json.dumps(city.measure({case!r}, {str(work)!r})))"
-    return figures_of(code)
-
-
-def print_exponents(rows: list[dict[str, Any]]) -> None:
+def print_exponents(rows: list[Row]) -> None:
     """The exponents of every figure, and the figure at the largest size beside the official program's."""
     print("| | grows with | from | to | at | exponent | CPU time's | per 1,000 users | official |")
     print("|---|---|--:|--:|---|--:|--:|--:|--:|")
@@ -215,7 +192,7 @@ def print_exponents(rows: list[dict[str, Any]]) -> None:
                 print(f"| {per_1000:.3g} | {official or ''} |")
 
 
-def _alike(rows: list[dict[str, Any]], axis: str) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
+def _alike(rows: list[Row], axis: str) -> dict[tuple[int, str, str], list[Row]]:
     """Rows of equal size along an axis, computed alike."""
     groups = defaultdict(list)
     for row in rows:
@@ -224,7 +201,7 @@ def _alike(rows: list[dict[str, Any]], axis: str) -> dict[tuple[int, str, str], 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--stages", nargs="+", choices=list(STAGES), default=list(STAGES))
     parser.add_argument("--users", type=int, nargs="+", default=[CITY_USERS])
     parser.add_argument("--places", type=int, nargs="+", default=[CITY_PLACES])
@@ -234,7 +211,6 @@ def main() -> None:
     parser.add_argument("--count-all", action="store_true", help="test without early stopping")
     parser.add_argument("--precision", choices=["float64", "float32"], default="float64")
     parser.add_argument("--work", type=Path, help="folder for models and traces")
-    parser.add_argument("--csv", type=Path)
     parser.add_argument("--exponents", type=Path, metavar="CSV", help="measure nothing: print those of stored rows")
     arguments = parser.parse_args()
     if arguments.exponents:
@@ -242,9 +218,12 @@ def main() -> None:
         return
     if not arguments.work:
         parser.error("--work is needed")
-    if arguments.csv:
-        append_csv(arguments.csv, COLUMNS, [])
-    rows = []
+    rows = record(measure_all(arguments), arguments.csv, COLUMNS, append=True)
+    if len(rows) > len(arguments.stages):
+        print_exponents(rows)
+
+
+def measure_all(arguments: argparse.Namespace) -> Iterator[Row]:
     for n_users, n_places in ((n, m) for m in arguments.places for n in arguments.users):
         work = arguments.work / f"{n_users}x{n_places}"
         work.mkdir(parents=True, exist_ok=True)
@@ -252,13 +231,8 @@ def main() -> None:
             about = {"stage": stage, "users": n_users, "places": n_places}
             names = ("sweeps", "verifiers", "k", "count_all", "precision")
             options = {name: getattr(arguments, name) for name in names}
-            machine = {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)}
-            rows.append(about | machine | in_a_process(about | options, work))
-            print(",".join(f"{name}={rows[-1][name]}" for name in COLUMNS if name in rows[-1]), flush=True)
-            if arguments.csv:
-                append_csv(arguments.csv, COLUMNS, rows[-1:])
-    if len(rows) > len(arguments.stages):
-        print_exponents(rows)
+            figures = in_a_process(measure, about | options, str(work), keep_error=True)
+            yield about | machine() | figures
 
 
 if __name__ == "__main__":

@@ -29,9 +29,6 @@ advantage that differential privacy allows is (e^epsilon - 1) / (e^epsilon + 1).
 from __future__ import annotations
 
 import argparse
-import os
-import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -40,6 +37,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from common import SHARED, Clock, Row, machine, record
+from noise import weighted_counts
 
 from ppmtf_jax import Traces, fit, synthesize
 from ppmtf_jax.attacks import membership_advantage, membership_chance, membership_scores
@@ -63,14 +62,8 @@ from ppmtf_jax.evaluation.plots import save_figure
 from ppmtf_jax.noise.laplace import NoiseSource
 from ppmtf_jax.noise.privelet import noisy_counts
 from ppmtf_jax.noise.seeded import SeededNoise
-from ppmtf_jax.runtime.devices import n_cores
 from ppmtf_jax.runtime.memory import PeakMemory
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import append_csv
-from noise import weighted_counts
-
-Row = dict[str, Any]
 N_PLACES, N_CATEGORIES, N_INSTANTS = 100, 4, 24
 EPSILONS, LIMITS = (0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0), (1, 5, 10, 15, 20)
 THETAS = (1, 5, 10, 50, 100, 500, 1000, 5000)
@@ -128,7 +121,7 @@ def count_rows(data: dict[str, Traces]) -> Iterator[Row]:
         graph = FriendGraph.of(traces)
         for epsilon in EPSILONS:
             yield probability_row(graph, epsilon) | {"data": name}
-        exact = find_colocations(traces, graph).counts_in_period(N_INSTANTS)
+        exact = find_colocations(traces, graph).counts(N_INSTANTS)
         varied = {(EPSILON, c) for c in LIMITS} | {(epsilon, LIMIT) for epsilon in EPSILONS}
         for rule in RULES:
             trimmed = {c: trimmed_counts(traces, graph, rule, c) for c in LIMITS}
@@ -153,7 +146,7 @@ def trimmed_counts(
     found: list[Colocations] = [greedy_colocations(traces, graph, c)] if rule == "greedy" else []
     if rule == "bounded":
         found = [bounded_colocations(traces, graph, ColocationLimits(c), seed=seed) for seed in range(n_seeds)]
-    return [each.counts_in_period(N_INSTANTS).toarray() for each in found]
+    return [each.counts(N_INSTANTS).toarray() for each in found]
 
 
 def count_row(trimmed: list[np.ndarray], exact: Any, places: PlaceTable, mechanism: str, epsilon: float, c: int) -> Row:
@@ -402,7 +395,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sections = {"counts": count_rows, "traces": trace_rows, "members": member_rows, "attack": attack_rows}
     parser.add_argument("section", choices=[*sections, "verdicts", "plot"])
-    parser.add_argument("shared", type=Path, help="folder of the data")
+    parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", required=True, help="file for the figures; to read, what the names begin with")
     parser.add_argument("--only", nargs="+", help="names of data sets")
     parser.add_argument("--picture", help="what the names of pictures begin with")
@@ -416,13 +409,10 @@ def main() -> None:
         for name, figure in draw(arguments.csv).items():
             save_figure(figure, f"{arguments.picture}_{name}.png")
         return
-    peak, begin = PeakMemory(), time.perf_counter()
+    peak, clock = PeakMemory(), Clock()
     data = {name: traces for name, traces in cities(arguments.shared).items() if name in (arguments.only or [name])}
-    for row in sections[arguments.section](data):
-        print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
-        append_csv(Path(arguments.csv), COLUMNS[arguments.section], [row])
-    seconds, load = time.perf_counter() - begin, os.getloadavg()[0]
-    print(f"{arguments.section}: {seconds:.0f} s, {peak.megabytes()} MB, {n_cores()} cores, load {load:.1f}")
+    record(sections[arguments.section](data), Path(arguments.csv), COLUMNS[arguments.section], append=True)
+    print(f"{arguments.section}: {clock.row() | {'peak_mb': peak.megabytes()} | machine()}")
 
 
 if __name__ == "__main__":

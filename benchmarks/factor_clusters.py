@@ -11,8 +11,6 @@ differs is who is with whom.
 
 from __future__ import annotations
 
-import argparse
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from common import Clock, Row, command_line, new_york, people_flow, record
 from sklearn.cluster import KMeans
 from sklearn.decomposition import NMF
 
@@ -32,9 +31,6 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.tensors import count_tensors
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.evaluation.metrics.groups import Groups, GroupSettings
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, rows_of_factors
@@ -46,13 +42,9 @@ from ppmtf_jax.synthesizers.itf import UNSHARED
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
 from ppmtf_jax.synthesizers.synthesis import synthesize
 
-# As published: also places that one person alone visits.
-EVERY_PLACE = Discretization(min_users_per_place=1)
-
 MIN_USERS, TRACES_PER_USER, N_PARTS = 10, 10, 4
 RANK, N_ITERATIONS, N_REGIONS = 16, 200, 128
 DATA = {"people-flow": "people flow", "foursquare": "New York"}
-COLUMNS = ["data", "case", "of", "seed", "clusters", "group_tv"]
 
 
 class Problem(NamedTuple):
@@ -195,39 +187,29 @@ EM = "EM"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, help="folder of the data")
+    parser = command_line(__doc__, shared=True)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--cases", nargs="+", choices=[EM, *CASES], default=[EM, *CASES], metavar="CASE")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument("--csv", type=Path, help="file to append the figures to")
     arguments = parser.parse_args()
     for data in arguments.data:
         for seed in arguments.seeds:
             problem = problem_of(arguments.shared, data, seed)
             references = f"floor {problem.groups.floor():.4f}, everybody alike {problem.groups.alike():.4f}"
             print(f"{data}: {references}, {problem.choice.clusters}", flush=True)
-            for row in rows(problem, data, arguments.cases):
-                table = pd.DataFrame([row], columns=COLUMNS)
-                print(table.to_string(header=False, index=False), flush=True)
-                if arguments.csv:
-                    table.to_csv(arguments.csv, mode="a", header=not arguments.csv.exists(), index=False)
+            record(rows(problem, data, arguments.cases), arguments.csv, append=True)
 
 
 def problem_of(shared: Path, data: str, seed: int) -> Problem:
-    if data == "people-flow":
-        train = read_people_flow(shared / "reference/people_flow")[0]
-    else:
-        traces, _ = read_foursquare(shared / "data/foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
-        train = traces.split_users(0.8, 0)[0]
+    train = people_flow(shared)[0] if data == "people-flow" else new_york(shared).split_users(0.8, 0)[0]
     visits, space = VisitCounts.of(train), space_of(train.places)
     choice = choose(train, visits, space, min_users=MIN_USERS, n_clusters=None, random=numpy_stream(seed, Stage.TUNING))
     return Problem(train, visits, space, choice, Groups.of(train, GroupSettings()), seed)
 
 
-def rows(problem: Problem, data: str, cases: list[str]) -> Iterator[dict[str, Any]]:
+def rows(problem: Problem, data: str, cases: list[str]) -> Iterator[Row]:
     for case in cases:
-        begin = time.perf_counter()
+        clock = Clock()
         if case == EM:
             clusterings = {EM: clusters_of_em(problem)}
         else:
@@ -241,7 +223,7 @@ def rows(problem: Problem, data: str, cases: list[str]) -> Iterator[dict[str, An
                 "clusters": int(of_user.max()) + 1,
                 "group_tv": round(group_tv(problem, of_user), 4),
             }
-        print(f"{time.perf_counter() - begin:.0f} s", flush=True)
+        print(f"{clock.both()[0]:.0f} s", flush=True)
 
 
 def clusters_of_em(problem: Problem) -> np.ndarray:

@@ -12,20 +12,17 @@ Every measurement runs in a process of its own, so that peak memory is its own. 
 
 from __future__ import annotations
 
-import argparse
-import csv
-import json
-import os
-import resource
-import subprocess
-import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 
 import numpy as np
+from common import SHARED, Clock, Row, command_line, in_a_process, machine, peak_mb, record
 
 CITY_USERS, CITY_PLACES, CITY_SLOTS, CITY_CELLS_PER_USER = 219_793, 1_000, 12, 20
 REPEATS = 5
+COLUMNS = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
+COLUMNS += ["million_visits_per_second", "statistics_ns_per_visit", "draw_us_per_row"]
+COLUMNS += ["statistics_share", "compile_s", "peak_mb", "cells_mb_per_device", "finite", "error", "load"]
 
 
 def city_tensors(n_users: int = CITY_USERS, n_places: int = CITY_PLACES):
@@ -70,10 +67,10 @@ def time_sweeps(cells, n_rows, coupling, settings, repeats=REPEATS):
     keys, state = init_chains(jax.random.key(0), 1, n_rows, coupling, settings, mesh)
     taken = []
     for _ in range(1 + repeats):
-        begin, cpu = time.perf_counter(), time.process_time()
+        clock = Clock()
         state = run_sweeps(keys, state, cells, SWEEPS_PER_CALL, coupling, settings, mesh)[0]
         jax.block_until_ready(state)
-        taken.append((time.perf_counter() - begin, time.process_time() - cpu))
+        taken.append(clock.both())
     return state, taken[0][0], np.array(taken[1:]) / SWEEPS_PER_CALL
 
 
@@ -109,7 +106,7 @@ def measure(case: dict) -> dict:
         "median_seconds": round(float(np.median(seconds)), 4),
         "million_visits_per_second": round(n_visits / sweep / 1e6, 1),
         "compile_s": round(first - SWEEPS_PER_CALL * sweep, 1),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_mb": peak_mb(),
         "cells_mb_per_device": round(sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(cells)) / 1e6, 1),
         "finite": finite,
     }
@@ -208,7 +205,7 @@ def measure_smurff(case: dict) -> dict:
         "seconds_per_sweep": round(sweep, 4),
         "median_seconds": round(float(np.median(seconds)), 4),
         "million_visits_per_second": round(3 * len(value) / sweep / 1e6, 1),
-        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_mb": peak_mb(),
     }
 
 
@@ -228,60 +225,26 @@ def cases(which: str, data: str) -> list[dict]:
     return [case | {"threads": n, "peer": peer} for n in (1, 2) for case in (one,) for peer in (False, True)]
 
 
-def in_a_process(case: dict) -> dict:
-    """Run one case on as many cores and devices as it says."""
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import gibbs, json, os; "
-    code += f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{case['threads']}]); "
-    function = "measure_smurff" if case.get("peer") else "measure_parts" if case.get("parts") else "measure"
-    code += f"print(json.dumps(gibbs.{function}({case!r})))"
-    environment = os.environ | {"OMP_NUM_THREADS": str(case["threads"])}
-    return figures_of(code, environment)
-
-
-def figures_of(code: str, environment: dict[str, str] | None = None) -> dict:
-    """What a program in a process of its own prints as JSON in its last line, or the error that ended it."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
-    if done.returncode:
-        return {"error": done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"}
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-def append_csv(path: Path, columns: list[str], rows: list[dict]) -> None:
-    """Store figures below those of the same columns that a file already has."""
-    new = not path.exists()
-    if not new and path.read_text().partition("\n")[0].rstrip("\r").split(",") != columns:
-        raise SystemExit(f"{path} has other columns: give another name")
-    with path.open("a", newline="") as file:
-        writer = csv.DictWriter(file, columns)
-        if new:
-            writer.writeheader()
-        writer.writerows(rows)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff", "parts", "devices"])
-    parser.add_argument("--data", default=str(Path(__file__).parents[2] / "shared" / "reference" / "people_flow"))
-    parser.add_argument("--csv", type=Path)
-    arguments = parser.parse_args()
-    columns = ["program", "data", "zeros", "rank", "threads", "tensors", "seconds_per_sweep", "median_seconds"]
-    columns += ["million_visits_per_second", "statistics_ns_per_visit", "draw_us_per_row"]
-    columns += ["statistics_share", "compile_s", "peak_mb", "cells_mb_per_device", "finite", "error", "load"]
-    rows = []
-    for case in cases(arguments.which, arguments.data):
-        row = {
+def rows(which: str, data: str) -> Iterator[Row]:
+    for case in cases(which, data):
+        measurement = measure_smurff if case.get("peer") else measure_parts if case.get("parts") else measure
+        yield {
             "program": "SMURFF" if case.get("peer") else "ppmtf_jax",
             "data": "city" if case["data"] == "city" else "people flow",
             "zeros": case["zeros"],
             "rank": case["rank"],
             "threads": case["threads"],
             "tensors": 1 if case.get("one_tensor") else 2,
-            "load": round(os.getloadavg()[0], 1),
-        } | in_a_process(case)
-        rows.append(row)
-        print(",".join(f"{name}={row[name]}" for name in columns if name in row), flush=True)
-    if arguments.csv:
-        append_csv(arguments.csv, columns, rows)
+            "load": machine()["load"],
+        } | in_a_process(measurement, case, n_cores=case["threads"], keep_error=True)
+
+
+def main() -> None:
+    parser = command_line(__doc__)
+    parser.add_argument("which", choices=["people-flow", "city", "ranks", "smurff", "parts", "devices"])
+    parser.add_argument("--data", default=str(SHARED / "reference" / "people_flow"))
+    arguments = parser.parse_args()
+    record(rows(arguments.which, arguments.data), arguments.csv, COLUMNS, append=True)
 
 
 if __name__ == "__main__":

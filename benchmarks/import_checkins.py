@@ -1,6 +1,6 @@
 """Seconds and peak memory of importing a large made-up table of check-ins.
 
-    python benchmarks/import_checkins.py --rows 5000000 --out import.csv
+    python benchmarks/import_checkins.py --rows 5000000 --csv import.csv
 
 One row of CSV for each file format. The import runs in a process of its own, so that making the file does not count;
 memory is the peak of that process, interpreter and libraries included.
@@ -8,24 +8,17 @@ memory is the peak of that process, interpreter and libraries included.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import json
-import os
-import resource
-import subprocess
-import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from common import Row, command_line, in_a_process, measured, peak_mb, record
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
 FORMATS = ("csv", "csv.gz", "parquet")
-FIELDS = ("format", "rows", "file_mb", "seconds", "peak_memory_mb", "users", "events", "transitions")
 SECONDS_OF_A_YEAR = 365 * 86_400
 
 
@@ -57,51 +50,41 @@ def write(table: pa.Table, path: Path) -> None:
         arrow_csv.write_csv(table, stream)
 
 
-def import_file(path: Path) -> dict[str, float]:
+def import_file(path: str) -> Row:
     """Import one file in this process and say what it took."""
     from ppmtf_jax.datasets.checkins import read_checkins
     from ppmtf_jax.datasets.discretization import Discretization
 
-    begin = time.perf_counter()
-    _, report = read_checkins(path, time_zone="America/New_York", discretization=Discretization(min_users_per_place=1))
-    seconds = time.perf_counter() - begin
-    peak_memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    every_place = Discretization(min_users_per_place=1)
+    (_, report), took = measured(read_checkins, path, time_zone="America/New_York", discretization=every_place)
     return {
-        "seconds": round(seconds, 1),
-        "peak_memory_mb": round(peak_memory_mb),
+        "seconds": round(took["seconds"], 1),
+        "peak_memory_mb": peak_mb(),
         "users": report.n_users,
         "events": report.n_events,
         "transitions": report.n_transitions,
     }
 
 
+def rows(n_rows: int, formats: list[str], seed: int) -> Iterator[Row]:
+    """Make the files, and import each in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = sample_checkins(n_rows, seed)
+        for name in formats:
+            path = Path(folder) / f"checkins.{name}"
+            write(table, path)
+            about = {"format": name, "rows": n_rows, "file_mb": round(path.stat().st_size / 2**20)}
+            yield about | in_a_process(import_file, str(path))
+            path.unlink()
+
+
 def main() -> None:
-    """Make the files, import each in a process of its own, and print and store the figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--formats", nargs="+", choices=FORMATS, default=FORMATS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, help="CSV file for the figures")
-    parser.add_argument("--import-file", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.import_file:
-        print(json.dumps(import_file(arguments.import_file)))
-        return
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        table = sample_checkins(arguments.rows, arguments.seed)
-        for name in arguments.formats:
-            path = Path(folder) / f"checkins.{name}"
-            write(table, path)
-            command = [sys.executable, os.fspath(Path(__file__).resolve()), "--import-file", os.fspath(path)]
-            output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-            file_mb = round(path.stat().st_size / 2**20)
-            rows.append({"format": name, "rows": arguments.rows, "file_mb": file_mb, **json.loads(output)})
-            path.unlink()
-    for stream in [sys.stdout, *([arguments.out.open("w", newline="")] if arguments.out else [])]:
-        writer = csv.DictWriter(stream, FIELDS)
-        writer.writeheader()
-        writer.writerows(rows)
+    record(rows(arguments.rows, arguments.formats, arguments.seed), arguments.csv)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,11 @@ attack finds on average. "control": the same where who is in which model is draw
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
+from common import Row, command_line, measured, people_flow, record
 
 from ppmtf_jax import Traces, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.attacks.membership import MEMBERSHIP_ATTACKS, infer_membership
@@ -27,39 +24,34 @@ from ppmtf_jax.attacks.membership.shadow_checkpoint import ShadowCheckpoint
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings, Target, Wanted, learn_shadows, made_like
 from ppmtf_jax.attacks.membership.trace_statistics import STATISTICS
 from ppmtf_jax.attacks.roc import Roc
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.settings import parse_choice
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-ROOT = Path(__file__).resolve().parents[1]
 TEST = {"k": 10, "eta": 1.0}
 TRACES_PER_USER = 10
 OTHERS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
+COLUMNS = ["system", "measured", "attack", "shadows", "traces", "auc", "auc_low", "auc_high", "found_at_1_percent"]
+COLUMNS += ["found_low", "found_high", "seconds"]
 NUMBERS = (6, 8, 12, 16, 20, 30)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
+    parser = command_line(__doc__, shared=True)
     parser.add_argument("--systems", nargs="+", default=("bridge", "ppmtf"))
     parser.add_argument("--shadows", type=int, default=16, help="even")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="folder in which finished shadow models are kept, to go on from")
-    parser.add_argument("--csv", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    train, test = read_people_flow(arguments.shared / "reference" / "people_flow")
-    rows = []
-    for system in arguments.systems:
-        for row in attacked(system, train, test, arguments.shadows, arguments.seed, arguments.keep):
-            rows.append({"system": system, **row})
-            print(*(f"{name} {_text(value)}" for name, value in rows[-1].items()), sep="  ", flush=True)
-            if arguments.csv is not None:
-                pd.DataFrame(rows).to_csv(arguments.csv, index=False, float_format="%.4f")
+    train, test = people_flow(arguments.shared)
+    rows = (
+        {"system": system, **row}
+        for system in arguments.systems
+        for row in attacked(system, train, test, arguments.shadows, arguments.seed, arguments.keep)
+    )
+    record(rows, arguments.csv, COLUMNS)
 
 
-def attacked(
-    system: str, train: Traces, test: Traces, n_shadows: int, seed: int, keep: Path | None
-) -> Iterator[dict[str, Any]]:
+def attacked(system: str, train: Traces, test: Traces, n_shadows: int, seed: int, keep: Path | None) -> Iterator[Row]:
     """Rows of all attacks on a system."""
     entry, chosen = parse_choice(system, SYNTHESIZERS)
     model = fit(train, entry.name, chosen, seed=seed)
@@ -69,8 +61,8 @@ def attacked(
     settings = ShadowModelSettings(entry.name, model.settings, TEST, n_shadows)
     target, wanted = Target.of(released, train, test, seed=seed), Wanted(n_traces, TRACES_PER_USER)
     kept = None if keep is None else ShadowCheckpoint(keep / f"{entry.name}.npz", f"{system} {seed}")
-    began = time.perf_counter()
-    shadows = learn_shadows(
+    shadows, took = measured(
+        learn_shadows,
         target,
         lambda traces, its_seed: made_like(traces, settings, wanted, its_seed),
         n_shadows,
@@ -78,7 +70,7 @@ def attacked(
         kept=kept,
         say=lambda text: print(text, flush=True),
     )
-    seconds = (time.perf_counter() - began) / n_shadows
+    seconds = took["seconds"] / n_shadows
     for name in OTHERS:
         attack, given = parse_choice(name, MEMBERSHIP_ATTACKS)
         yield _of_release(name, infer_membership(released, train, test, attack.name, given, seed=seed), n_traces)
@@ -92,7 +84,7 @@ def attacked(
     yield {"measured": "control", "attack": "shadow models", "shadows": n_shadows - 2, **found}
 
 
-def _of_release(name: str, scores: MembershipScores, n_traces: int) -> dict[str, Any]:
+def _of_release(name: str, scores: MembershipScores, n_traces: int) -> Row:
     auc, rate = scores.estimate(lambda roc: roc.auc), scores.true_positive_rate(0.01)
     return {
         "measured": "released",
@@ -132,10 +124,6 @@ def _drawn_anew(is_in: np.ndarray, seed: int) -> np.ndarray:
     rng = np.random.default_rng([seed, 1])
     half = rng.permuted(is_in[::2], axis=1)
     return np.stack([half, ~half], axis=1).reshape(is_in.shape)
-
-
-def _text(value: Any) -> str:
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -15,30 +15,18 @@ give, with what they are to be held against.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
-import resource
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from common import Row, command_line, machine, measured, new_york, peak_mb, people_flow, record
 
 from ppmtf_jax import PPMTFSettings, evaluate, fit, synthesize, toy_city
 from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.evaluation.registry import METRICS
-
-# As published: also places that one person alone visits.
-EVERY_PLACE = Discretization(min_users_per_place=1)
 
 N_PLACES, TRAIN_FRACTION = 1000, 0.8
 
@@ -58,26 +46,27 @@ def city(n_users: int, n_days: int) -> tuple[Traces, Traces, Traces]:
     return day.select_users(np.flatnonzero(np.isin(day.user_ids, train.user_ids))), train, test
 
 
-def time_city(n_users: int, n_days: int) -> Iterator[dict[str, Any]]:
+def time_city(n_users: int, n_days: int) -> Iterator[Row]:
     synthetic, train, test = city(n_users, n_days)
     real = Comparison(train, train, test, synthetic.time_grid.n_instants, pool_traces=True)
     comparison = real.of(synthetic)
     for name, metric in METRICS.items():
         settings = metric.settings()
         row = {"users": train.n_users, "days": n_days, "metric": name}
-        values, row["seconds"] = _timed(metric.measure, comparison, settings)
-        row["uniform_seconds"] = _timed(metric.uniform, real, settings)[1] if metric.uniform else ""
-        row["reading_seconds"] = _timed(metric.reading, real, settings)[1] if metric.reading else ""
+        values, took = measured(metric.measure, comparison, settings)
+        row["seconds"] = took["seconds"]
+        for what, function in (("uniform", metric.uniform), ("reading", metric.reading)):
+            row[f"{what}_seconds"] = measured(function, real, settings)[1]["seconds"] if function else ""
         row["value"] = " ".join(f"{value:.4f}" for value in values)
-        row["peak_memory_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        yield row | {"load": round(os.getloadavg()[0], 1)}
+        row["peak_memory_mb"] = peak_mb()
+        yield row | {"load": machine()["load"]}
 
 
-def values_of_data(data: Path) -> Iterator[dict[str, Any]]:
-    checkins = read_foursquare(data / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)[0]
+def values_of_data(data: Path) -> Iterator[Row]:
+    checkins = new_york(data)
     city = toy_city(n_users=2000, seed=0).traces
     sets = {
-        "people flow": (*read_people_flow(data / "reference" / "people_flow"), PPMTFSettings(), 10),
+        "people flow": (*people_flow(data), PPMTFSettings(), 10),
         "New York": (*checkins.split_users(TRAIN_FRACTION, 0), PPMTFSettings(), 10),
         "toy city": (*city.split_users(TRAIN_FRACTION, 0), PPMTFSettings(zeros="weighted"), 5),
     }
@@ -96,28 +85,18 @@ def values_of_data(data: Path) -> Iterator[dict[str, Any]]:
                 yield row | {"caveat": reading.caveat if reading else ""}
 
 
-def _timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    begin = time.perf_counter()
-    result = function(*arguments)
-    return result, round(time.perf_counter() - begin, 2)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("what", choices=["city", "values"])
     parser.add_argument("--users", type=int, default=220_000, help="training users of the city")
     parser.add_argument("--days", type=int, default=1, help="of the real traces of the city")
     parser.add_argument("--data", type=Path, help="folder with data/ and reference/")
-    parser.add_argument("--csv", type=Path, help="file for the figures")
     arguments = parser.parse_args()
     if arguments.what == "values" and not arguments.data:
         parser.error("--data is needed")
     is_city = arguments.what == "city"
-    rows = list(time_city(arguments.users, arguments.days) if is_city else values_of_data(arguments.data))
-    for stream in [sys.stdout, *([arguments.csv.open("w", newline="")] if arguments.csv else [])]:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    rows = time_city(arguments.users, arguments.days) if is_city else values_of_data(arguments.data)
+    record(rows, arguments.csv)
 
 
 if __name__ == "__main__":

@@ -19,13 +19,11 @@ import argparse
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 # Nothing large is imported here: a child's peak would begin at that of its parent.
-sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import append_csv
+from common import Clock, command_line, machine, record
 
 COLUMNS = ["step", "users", "places", "cores", "load", "sweeps", "verifiers", "precision", "seconds", "cpu_seconds"]
 COLUMNS += ["peak_mb", "output_mb", "exit", "said"]
@@ -44,7 +42,7 @@ def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]
     testing = ["--verifiers", str(arguments.verifiers), "--precision", arguments.precision]
     return {
         "import": (["import", "toy-city", *size], city),
-        "fit": (["fit", str(city / "train"), *settings], model),
+        "fit": (["fit", str(city / "train"), "--system", "ppmtf", *settings], model),
         "synthesize": (["synthesize", str(model)], synthetic),
         "test": (["test", str(model), str(synthetic), *testing], verdicts),
         "release": (["release", str(synthetic), str(verdicts), "--key", str(work / "released-key")], released),
@@ -53,14 +51,14 @@ def commands(arguments: argparse.Namespace) -> dict[str, tuple[list[str], Path]]
 
 def measure(command: list[str]) -> dict[str, Any]:
     """Run one command of `ppmtf`; the bars of a terminal are shown."""
-    begin = time.perf_counter()
+    clock = Clock()
     command = [sys.executable, "-m", "ppmtf_jax.cli.app", *command]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         said = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     return {
-        "seconds": round(time.perf_counter() - begin, 1),
+        "seconds": clock.row()["seconds"],
         "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
         "peak_mb": usage.ru_maxrss // 1024,
         "exit": process.returncode,
@@ -69,7 +67,7 @@ def measure(command: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = command_line(__doc__)
     parser.add_argument("--users", type=int, default=1_000_000)
     parser.add_argument("--places", type=int, default=1_000)
     parser.add_argument("--sweeps", type=int, default=100)
@@ -78,26 +76,21 @@ def main() -> None:
     parser.add_argument("--steps", nargs="+", choices=list(OPTIONS), help="by default all")
     parser.add_argument("--again", action="store_true", help="do steps whose output is there already once more")
     parser.add_argument("--work", type=Path, required=True, help="folder for all that is made")
-    parser.add_argument("--csv", type=Path)
     arguments = parser.parse_args()
     arguments.work.mkdir(parents=True, exist_ok=True)
-    if arguments.csv:
-        append_csv(arguments.csv, COLUMNS, [])
     for step, (command, output) in commands(arguments).items():
         if arguments.steps and step not in arguments.steps:
             continue
         if output.exists() and not arguments.again:
             print(f"{step}: {output} is there already", flush=True)
             continue
-        row = {"step": step, "cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+        row = {"step": step} | machine()
         row |= {name: getattr(arguments, name) for name in ("users", "places", *OPTIONS[step])}
         row |= measure([*command, "--out", str(output), "--overwrite"])
         size = sum(file.stat().st_size for file in output.rglob("*") if file.is_file())
         row["output_mb"] = round(size / 2**20, 1)
         row["said"] = row["said"].replace(f"{arguments.work}{os.sep}", "")
-        print(",".join(f"{name}={row[name]}" for name in COLUMNS if name in row), flush=True)
-        if arguments.csv:
-            append_csv(arguments.csv, COLUMNS, [row])
+        record([row], arguments.csv, COLUMNS, append=True)
         if row["exit"]:
             raise SystemExit(f"{step} failed: nothing after it can be measured")
 

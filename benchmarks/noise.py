@@ -13,17 +13,12 @@ Its noise has a seed.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import os
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from common import Row, command_line, machine, measured, record
 
 from ppmtf_jax.noise.accountant import float_below
 from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
@@ -38,7 +33,7 @@ N_PLACES = {"travel": (50, 5, 5, 10, 5), "shop": (5, 3, 3, 4), "arts": (5,), "pr
 FAVOURING_CATEGORIES = [1, 4, 1, 1]
 
 
-def seconds() -> Iterator[dict[str, Any]]:
+def seconds() -> Iterator[Row]:
     places = Hierarchy.of_paths([(i % 10, i % 100) for i in range(1000)])
     # Loads OpenDP.
     SecureNoise().add_laplace(0, 1, 1.0)
@@ -50,16 +45,11 @@ def seconds() -> Iterator[dict[str, Any]]:
             "Privelet, 1000 x 1000": lambda noise: noisy_counts(np.zeros((1000, 1000), int), places, 1, 1.0, noise),
         }
         for name, draw in cases.items():
-            clocks = time.perf_counter, time.process_time
-            begin = [clock() for clock in clocks]
-            draw(noise)
-            row: dict[str, Any] = {"noise": "OpenDP" if noise.is_private else "seeded", "what": name}
-            for column, clock, first in zip(("seconds", "cpu_seconds"), clocks, begin, strict=True):
-                row[column] = round(clock() - first, 2)
-            yield row | {"load": round(os.getloadavg()[0], 1)}
+            took = measured(draw, noise)[1]
+            yield {"noise": "OpenDP" if noise.is_private else "seeded", "what": name, **took, "load": machine()["load"]}
 
 
-def sums() -> Iterator[dict[str, Any]]:
+def sums() -> Iterator[Row]:
     paths = [
         (category, number) for category, sizes in N_PLACES.items() for number, n in enumerate(sizes) for _ in range(n)
     ]
@@ -106,15 +96,10 @@ def weighted_counts(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__)
     parser.add_argument("what", choices=["seconds", "sums"])
-    parser.add_argument("--csv", type=Path, help="file for the figures")
     arguments = parser.parse_args()
-    rows = list(seconds() if arguments.what == "seconds" else sums())
-    for stream in [sys.stdout, *([arguments.csv.open("w", newline="")] if arguments.csv else [])]:
-        writer = csv.DictWriter(stream, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    record(seconds() if arguments.what == "seconds" else sums(), arguments.csv)
 
 
 if __name__ == "__main__":

@@ -15,15 +15,13 @@ Both are the largest of all rows, entries and repeats. `noise` is what a draw it
 
 from __future__ import annotations
 
-import argparse
-import csv
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from common import Row, command_line, record
 
 from ppmtf_jax.gibbs.conditionals import (
     CellStatistics,
@@ -125,7 +123,7 @@ CASES = {
 }
 
 
-def table() -> Iterator[dict[str, Any]]:
+def table() -> Iterator[Row]:
     for number, (name, (measure, sizes)) in enumerate(CASES.items()):
         for size in sizes:
             for rank in RANKS:
@@ -143,18 +141,7 @@ def table() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--csv", type=Path, help="file for the table")
-    arguments = parser.parse_args()
-    rows = []
-    for line in table():
-        rows.append(line)
-        print(*line.values(), sep="\t", flush=True)
-    if arguments.csv:
-        with arguments.csv.open("w", newline="") as stream:
-            writer = csv.DictWriter(stream, rows[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    record(table(), command_line(__doc__).parse_args().csv)
 
 
 if __name__ == "__main__":

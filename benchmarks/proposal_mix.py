@@ -22,23 +22,19 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pandas as pd
+from common import Row, new_york, people_flow, record
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from ppmtf_jax import FittedModel, PPMTFSettings, Traces, evaluate, fit, plausible_deniability_test, synthesize
 from ppmtf_jax.data.tensors import count_tensors
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow
+from ppmtf_jax.datasets.people_flow import read_official_factors
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.evaluation.metrics.transitions import transition_counts
 from ppmtf_jax.evaluation.plots.style import DPI, LINE_COLOURS, STYLE
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 from ppmtf_jax.trace_models.population import population_transitions
-
-# As published: also places that one person alone visits.
-EVERY_PLACE = Discretization(min_users_per_place=1)
 
 K, TRACES_PER_USER = 10, 10
 # Data, system and settings of each case.
@@ -67,15 +63,12 @@ def main() -> None:
         parser.error("--plot needs --csv")
     for case in arguments.data if arguments.shared else ():
         for seed in arguments.seeds:
-            table = pd.DataFrame(rows(arguments.shared, case, arguments.mixes, seed), columns=COLUMNS).round(4)
-            print(table.to_string(), flush=True)
-            if arguments.csv:
-                table.to_csv(arguments.csv, mode="a", header=not arguments.csv.exists(), index=False)
+            record(rows(arguments.shared, case, arguments.mixes, seed), arguments.csv, COLUMNS, append=True)
     if arguments.plot:
         curves(pd.read_csv(arguments.csv)).savefig(arguments.plot, dpi=DPI)
 
 
-def rows(shared: Path, case: str, mixes: list[float], seed: int) -> Iterator[dict[str, float | int | str]]:
+def rows(shared: Path, case: str, mixes: list[float], seed: int) -> Iterator[Row]:
     name, system, settings = CASES[case]
     train, test = trace_sets(shared, case)
     model = official_model(shared, train) if case == "official" else fit(train, system, settings, seed=seed)
@@ -97,11 +90,10 @@ def rows(shared: Path, case: str, mixes: list[float], seed: int) -> Iterator[dic
 
 def trace_sets(shared: Path, case: str) -> tuple[Traces, Traces]:
     if case.startswith("foursquare"):
-        traces, _ = read_foursquare(shared / "data/foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
-        return traces.split_users(0.8, 0)
+        return new_york(shared).split_users(0.8, 0)
     if case == "toy-city":
         return toy_city(n_users=1000, seed=0).traces.split_users(0.8, 0)
-    return read_people_flow(shared / "reference/people_flow")
+    return people_flow(shared)
 
 
 def official_model(shared: Path, train: Traces) -> FittedModel:

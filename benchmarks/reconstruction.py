@@ -12,9 +12,6 @@ fewer check-ins of each; `people-flow` has many transitions of every user.
 
 from __future__ import annotations
 
-import argparse
-import csv
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,14 +19,13 @@ from pathlib import Path
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
+from common import Clock, command_line, new_york, people_flow, record
 from jax import Array
 
 from ppmtf_jax.data.tensors import ZERO_STAGES, CountTensors, SparseCounts, count_tensors, sample_zeros
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.checkins import read_checkins
 from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.foursquare import read_foursquare
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.gibbs import kernel
 from ppmtf_jax.gibbs.cells import observe
 from ppmtf_jax.gibbs.conditionals import HyperPrior, NormalWishart, hyper_conditional
@@ -39,16 +35,12 @@ from ppmtf_jax.gibbs.run import run_gibbs
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.itf import UNSHARED
 
-# As published: also places that one person alone visits.
-EVERY_PLACE = Discretization(min_users_per_place=1)
-
-ROOT = Path(__file__).resolve().parents[1]
 COUPLINGS = {"PPMTF": SHARED, "ITF": UNSHARED}
 N_ZEROS, N_SWEEPS = 1000, 100
 
 
 @dataclass(frozen=True)
-class Row:
+class Errors:
     """One fit of one system, and one tensor of it."""
 
     data: str
@@ -67,9 +59,7 @@ class Row:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
-    parser.add_argument("--csv", type=Path, help="file for the figures")
+    parser = command_line(__doc__, shared=True)
     parser.add_argument("--data", choices=DATA, default="nyc")
     parser.add_argument("--precisions", type=float, nargs="+", default=[200.0], help="noise precisions alpha")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
@@ -84,16 +74,12 @@ def main() -> None:
         for seed in arguments.seeds:
             counts = thinned(count_tensors(train, seed=seed), arguments.share, seed)
             for system in COUPLINGS:
-                for found in errors(system, counts, precision, seed):
-                    row = {name: short(value) for name, value in asdict(Row(*about, *found)).items()}
-                    print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
-                    if arguments.csv:
-                        append(arguments.csv, row)
+                found = (asdict(Errors(*about, *each)) for each in errors(system, counts, precision, seed))
+                record(found, arguments.csv, append=True)
 
 
 def nyc(shared: Path) -> Traces:
-    traces, _ = read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
-    return traces.split_users(0.8, 0)[0]
+    return new_york(shared).split_users(0.8, 0)[0]
 
 
 def nyc_friends(shared: Path) -> Traces:
@@ -101,15 +87,12 @@ def nyc_friends(shared: Path) -> Traces:
     table = pd.read_csv(shared / "data" / "foursquare-www2019-lbsn2vec" / "nyc_checkins.csv.gz").dropna(subset="lat")
     names = {"user": "user", "time": "local_time_hour", "latitude": "lat", "longitude": "lon", "place": "venue_id"}
     table["local_time_hour"] += ":00:00"
-    traces, _ = read_checkins(table, names, time_zone="America/New_York", discretization=EVERY_PLACE)
+    every_place = Discretization(min_users_per_place=1)
+    traces, _ = read_checkins(table, names, time_zone="America/New_York", discretization=every_place)
     return traces.split_users(0.8, 0)[0]
 
 
-def people_flow(shared: Path) -> Traces:
-    return read_people_flow(shared / "reference" / "people_flow")[0]
-
-
-DATA = {"nyc": nyc, "nyc-friends": nyc_friends, "people-flow": people_flow}
+DATA = {"nyc": nyc, "nyc-friends": nyc_friends, "people-flow": lambda shared: people_flow(shared)[0]}
 
 
 def thinned(counts: CountTensors, share: float, seed: int) -> CountTensors:
@@ -127,7 +110,7 @@ def uncentred(factor: Array, hyper: HyperPrior) -> NormalWishart:
 def errors(system: str, counts: CountTensors, noise_precision: float, seed: int) -> Iterator[tuple]:
     """Fit one system and measure the reconstruction of both tensors."""
     coupling = COUPLINGS[system]
-    begin = time.process_time()
+    clock = Clock()
     cells = observe(counts, "sampled", N_ZEROS, seed=seed)
     result = run_gibbs(
         jax_stream(seed, Stage.FIT),
@@ -137,7 +120,7 @@ def errors(system: str, counts: CountTensors, noise_precision: float, seed: int)
         GibbsSettings(noise_precision=noise_precision),
         n_sweeps=N_SWEEPS,
     )
-    seconds = time.process_time() - begin
+    seconds = clock.both()[1]
     for tensor, modes in coupling.tensors:
         own = counts._asdict()[tensor]
         zeros = sample_zeros(own, N_ZEROS, seed=seed, stage=ZERO_STAGES[tensor])
@@ -182,19 +165,6 @@ def check_zeros(factors, counts, zeros, rmse) -> None:
     value = np.concatenate([counts.count, np.zeros(len(zeros))])
     ours = np.sqrt(np.mean((value - reconstruct(factors, index)) ** 2))
     assert abs(ours - rmse) < 1e-3 * rmse, f"root mean square error {ours}, but the sampler says {rmse}"
-
-
-def short(value: float | int | str) -> float | int | str:
-    return f"{value:.6g}" if isinstance(value, float) else value
-
-
-def append(file: Path, row: dict[str, float | int | str]) -> None:
-    new = not file.exists()
-    with file.open("a", newline="") as stream:
-        writer = csv.DictWriter(stream, row, lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow(row)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,7 @@ target users and 500 strangers. `print`: means over divisions and seeds beside w
 from __future__ import annotations
 
 import argparse
-import os
-import resource
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -31,6 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from common import SHARED, Row, machine, measured, peak_mb, record
 from matplotlib.figure import Figure
 
 from ppmtf_jax import Traces
@@ -47,12 +45,7 @@ from ppmtf_jax.datasets.spaced_traces import SpacedTraces, split_traces
 from ppmtf_jax.evaluation.plots import save_figure
 from ppmtf_jax.evaluation.plots.attacks import draw_auc, draw_roc
 from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, styled
-from ppmtf_jax.runtime.devices import n_cores
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import append_csv
-
-Row = dict[str, Any]
 N_DIVISIONS, SEEDS = 10, range(3)
 DAY_S = 86_400
 REGIONS = 16, 16
@@ -191,16 +184,14 @@ def plan(section: str, n_divisions: int) -> Iterator[Attack]:
 def run(attack: Attack, shared: Path, beta: float | None = None) -> tuple[TransitionMatrices, Traces, float]:
     """Learn the matrices; and the attacked traces, with places deleted."""
     known, rest = attack.attacked(shared)
-    began = time.perf_counter()
     name = ESTIMATORS[attack.estimator][0]
-    matrices = estimate_transitions(known, name, seed=attack.seed, **attack.settings(beta))
-    seconds = time.perf_counter() - began
+    matrices, took = measured(estimate_transitions, known, name, seed=attack.seed, **attack.settings(beta))
     if attack.deleted:
         at_random = random_deletions(rest, attack.deleted, seed=attack.division)
         worst = worst_deletions(rest, matrices, attack.deleted)
         is_target = index_of_ids(rest.user_ids, matrices.user_ids) >= 0
         rest = rest.select_events(np.where(is_target[rest.user], worst, at_random))
-    return matrices, rest, seconds
+    return matrices, rest, took["seconds"]
 
 
 def auc_of(scores: TraceScores) -> float:
@@ -260,9 +251,7 @@ def run_section(section: str, shared: Path, csv: Path, n_divisions: int) -> None
     betas = Betas(stored)
     for attack in plan(section, n_divisions):
         if attack.key() not in done:
-            for row in rows_of(attack, shared, betas.of(attack)):
-                print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
-                append_csv(csv, COLUMNS, [row])
+            for row in record(rows_of(attack, shared, betas.of(attack)), csv, COLUMNS, append=True):
                 betas.add(row)
 
 
@@ -410,16 +399,12 @@ def time_rows(n_users: int = 1000, n_traces: int = 10, length: int = 10) -> Iter
     known, rest = split_traces(traces, 1 / n_traces)
     known = known.select_users(np.arange(0, n_users, 2))
     for label in PUBLISHED_ONES:
-        began, cpu_began = time.perf_counter(), time.process_time()
-        matrices = estimate_transitions(known, ESTIMATORS[label][0], seed=0)
-        estimated = time.perf_counter()
-        scores = score_traces(rest, matrices)
-        seconds = [estimated - began, time.perf_counter() - estimated, time.process_time() - cpu_began]
+        matrices, estimating = measured(estimate_transitions, known, ESTIMATORS[label][0], seed=0)
+        scores, scoring = measured(score_traces, rest, matrices)
+        seconds = [estimating["seconds"], scoring["seconds"], estimating["cpu_seconds"] + scoring["cpu_seconds"]]
         print(f"{label}: AUC {auc_of(scores)}, {auc_of(scores.combined())} combined", file=sys.stderr)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1000
         sizes = [known.n_users, n_users - known.n_users, len(rest.trace_table()[0]), rest.n_places]
-        values = [label, *sizes, *(round(each, 1) for each in seconds), peak, n_cores()]
-        values.append(round(os.getloadavg()[0], 1))
+        values = [label, *sizes, *(round(each, 1) for each in seconds), peak_mb(), *machine().values()]
         yield dict(zip(TIME_COLUMNS, values, strict=True))
 
 
@@ -568,7 +553,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sections = ["table", "controls", "deleted", "known", "biased", "boxes"]
     parser.add_argument("section", choices=[*sections, "roc", "classes", "groups", "moves", "time", "print"])
-    parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
+    parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
     parser.add_argument("--csv", type=Path, required=True, help="file of the runs; others get its name and an ending")
     parser.add_argument("--divisions", type=int, default=N_DIVISIONS, help="of the users into targets and strangers")
     parser.add_argument("--plot", type=Path, help="folder to draw all into that there is")
@@ -587,9 +572,7 @@ def main() -> None:
             "moves": lambda: (move_rows(shared), MOVE_COLUMNS),
             "time": lambda: (time_rows(), TIME_COLUMNS),
         }[section]()
-        for row in rows:
-            print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
-            append_csv(csv.with_name(f"{csv.stem}_{section}.csv"), columns, [row])
+        record(rows, csv.with_name(f"{csv.stem}_{section}.csv"), columns, append=True)
     if arguments.plot:
         draw(csv, arguments.plot)
 

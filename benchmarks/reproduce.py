@@ -10,31 +10,26 @@ that is also busy with other things. A figure that something is demanded of is m
 
 from __future__ import annotations
 
-import argparse
 import csv
 import multiprocessing
 import os
 import platform
-import resource
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-import psutil
+from common import Clock, Row, command_line, machine, measured, new_york, peak_mb
 
 from ppmtf_jax import FittedModel, PPMTFSettings, SGDSettings, Traces, evaluate, fit, synthesize
 from ppmtf_jax.data.tensors import Trimming, count_tensors
-from ppmtf_jax.datasets.discretization import Discretization
-from ppmtf_jax.datasets.foursquare import read_foursquare
 from ppmtf_jax.datasets.people_flow import read_official_factors, read_people_flow, read_synthetic, read_tensor
 from ppmtf_jax.evaluation import Evaluation
 from ppmtf_jax.evaluation.metrics.population import N_TOP, population_by_slot, tp_tv
@@ -44,10 +39,6 @@ from ppmtf_jax.synthesizers.fitted_model import complete_places
 from ppmtf_jax.trace_models.likelihoods import pairwise_log_likelihood, step_log_probabilities
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
-# As published: also places that one person alone visits.
-EVERY_PLACE = Discretization(min_users_per_place=1)
-
-ROOT = Path(__file__).resolve().parents[1]
 SEEDS = (0, 1, 2)
 TRACES_PER_USER = 10
 K = 10
@@ -89,20 +80,6 @@ OFFICIAL_FILES = {
 ORACLE_VERIFIERS, ORACLE_TRACES = 499, 5
 
 
-class Seconds(NamedTuple):
-    """What a stage took, by the clock and in computing time of all threads."""
-
-    clock: float
-    cpu: float
-
-    @classmethod
-    def now(cls) -> Seconds:
-        return cls(time.perf_counter(), time.process_time())
-
-    def since(self, begin: Seconds) -> Seconds:
-        return Seconds(self.clock - begin.clock, self.cpu - begin.cpu)
-
-
 @dataclass(frozen=True)
 class Figure:
     """One number of one run, with what was published and the range demanded of it."""
@@ -132,9 +109,7 @@ class Figure:
 
 def main() -> None:
     """Run the parts one after another; print every figure as it comes, and store all of them."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
-    parser.add_argument("--csv", type=Path, help="file for the figures")
+    parser = command_line(__doc__, shared=True)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART", help=", ".join(PARTS))
     arguments = parser.parse_args()
     needed = [arguments.shared / "reference" / "people_flow", arguments.shared / "data" / "foursquare-tsmc2014-nyc"]
@@ -164,11 +139,9 @@ def fresh_fits(shared: Path) -> Iterator[Figure]:
     for run, settings in SETTINGS.items():
         demanded = DEMANDED.get(run, {})
         for seed in SEEDS:
-            model, fit_s = _timed(lambda settings=settings, seed=seed: fit(train, "ppmtf", settings, seed=seed))
-            synthetic, synthesize_s = _timed(
-                lambda model=model, seed=seed: synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
-            )
-            evaluation, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
+            model, fit_s = measured(fit, train, "ppmtf", settings, seed=seed)
+            synthetic, synthesize_s = measured(synthesize, model, traces_per_user=TRACES_PER_USER, seed=seed)
+            evaluation, evaluate_s = measured(evaluate, synthetic, train, test)
             yield from _metric_figures("fresh fits", run, seed, evaluation, published, demanded)
             seconds = {"fit": fit_s, "synthesize": synthesize_s, "evaluate": evaluate_s}
             yield from _seconds("fresh fits", run, seed, seconds)
@@ -213,10 +186,8 @@ def likelihoods(shared: Path) -> Iterator[Figure]:
     asked = synthetic.trace_table()[1] < ORACLE_TRACES
     counted, likelihood = {}, {}
     for precision in PRECISIONS:
-        verdicts, seconds = _timed(
-            lambda precision=precision: plausible_deniability_test(
-                model, synthetic, k=K, count_all=True, precision=precision
-            )
+        verdicts, seconds = measured(
+            plausible_deniability_test, model, synthetic, k=K, count_all=True, precision=precision
         )
         with jax.enable_x64(precision == "float64"):
             cast = _cast(model.trace_model, precision)
@@ -275,11 +246,8 @@ def count_differences(shared: Path) -> Iterator[Figure]:
 def foursquare_nyc(shared: Path) -> Iterator[Figure]:
     """The whole line on check-ins in New York: 1,000 places, hourly instants, twelve cyclic slots."""
     part, seed = "foursquare", 0
-    (traces, report), import_s = _timed(
-        lambda: read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=EVERY_PLACE)
-    )
+    traces, import_s = measured(new_york, shared)
     train, test = traces.split_users(0.8, seed)
-    print(report, flush=True)
     counts = {"users_train": train.n_users, "users_test": test.n_users, "places": traces.n_places}
     counts |= {"instants": traces.time_grid.n_instants, "slots": traces.time_grid.n_slots}
     counts |= {"events_train": train.n_events, "events_test": test.n_events}
@@ -296,14 +264,10 @@ def foursquare_nyc(shared: Path) -> Iterator[Figure]:
     # The exact Uniform has no sampling noise; this one has as much as the others.
     systems["Uniform, drawn"] = ("uniform", None)
     for number, (run, (system, settings)) in enumerate(systems.items()):
-        model, fit_s = _timed(lambda system=system, settings=settings: fit(train, system, settings, seed=seed))
-        synthetic, synthesize_s = _timed(
-            lambda model=model: synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
-        )
-        verdicts, test_s = _timed(
-            lambda model=model, synthetic=synthetic: plausible_deniability_test(model, synthetic, k=K)
-        )
-        evaluation, evaluate_s = _timed(lambda synthetic=synthetic: evaluate(synthetic, train, test))
+        model, fit_s = measured(fit, train, system, settings, seed=seed)
+        synthetic, synthesize_s = measured(synthesize, model, traces_per_user=TRACES_PER_USER, seed=seed)
+        verdicts, test_s = measured(plausible_deniability_test, model, synthetic, k=K)
+        evaluation, evaluate_s = measured(evaluate, synthetic, train, test)
         seconds = {"fit": fit_s, "synthesize": synthesize_s, "test": test_s, "evaluate": evaluate_s}
         yield from _seconds(part, run, seed, seconds)
         yield Figure(part, run, seed, "pass_rate_k10", float(verdicts.passed.mean()))
@@ -331,16 +295,15 @@ PARTS: dict[str, Callable[[Path], Iterator[Figure]]] = {
 
 def _measure(part: str, shared: Path) -> list[Figure]:
     """Run one part in this process, and add what it took."""
-    begin = Seconds.now()
+    clock = Clock()
     figures = []
     for figure in PARTS[part](shared):
         print(figure, flush=True)
         figures.append(figure)
-    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     name = figures[0].part
     took = [
-        *_seconds(name, "whole part", None, {"all": Seconds.now().since(begin)}),
-        Figure(name, "whole part", None, "peak_memory_mb", round(peak_mb)),
+        *_seconds(name, "whole part", None, {"all": clock.row(2)}),
+        Figure(name, "whole part", None, "peak_memory_mb", peak_mb()),
     ]
     print(*took, sep="\n", flush=True)
     return figures + took
@@ -349,9 +312,9 @@ def _measure(part: str, shared: Path) -> list[Figure]:
 def _machine() -> Iterator[Figure]:
     about: dict[str, str | int] = {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_gb": round(psutil.virtual_memory().total / 2**30),
-        "load_at_start": f"{os.getloadavg()[0]:.1f}",
+        "cores": machine()["cores"],
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
+        "load_at_start": str(machine()["load"]),
         "python": platform.python_version(),
     }
     about |= {name: version(name) for name in ("ppmtf_jax", "jax", "jaxlib", "numpy", "scipy", "pandas")}
@@ -415,16 +378,10 @@ def _staying(part: str, run: str, seed: int, traces: Traces) -> Iterator[Figure]
     yield Figure(part, run, seed, "share_of_places_without_step", float((counts.sum(axis=1) == 0).mean()))
 
 
-def _seconds(part: str, run: str, seed: int | None, seconds: dict[str, Seconds]) -> Iterator[Figure]:
+def _seconds(part: str, run: str, seed: int | None, seconds: dict[str, Row]) -> Iterator[Figure]:
     for stage, value in seconds.items():
-        yield Figure(part, run, seed, f"seconds_{stage}", value.clock)
-        yield Figure(part, run, seed, f"cpu_seconds_{stage}", value.cpu)
-
-
-def _timed(function: Callable[[], Any]) -> tuple[Any, Seconds]:
-    begin = Seconds.now()
-    result = function()
-    return result, Seconds.now().since(begin)
+        yield Figure(part, run, seed, f"seconds_{stage}", value["seconds"])
+        yield Figure(part, run, seed, f"cpu_seconds_{stage}", value["cpu_seconds"])
 
 
 def _rounded(value: Any) -> Any:

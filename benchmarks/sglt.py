@@ -15,15 +15,13 @@ and the first synthesis of a process compile; `seconds` are by the clock.
 
 from __future__ import annotations
 
-import argparse
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from common import Row, command_line, measured, record
 from jaxtyping import Float, Int
 from sklearn.metrics import adjusted_rand_score
 
@@ -35,7 +33,6 @@ from ppmtf_jax.semantics.similarity import VisitProfiles, place_similarity
 from ppmtf_jax.streams import Stage, jax_stream
 from ppmtf_jax.synthesizers.sglt import SGLTSettings, fit_to_clusters
 
-ROOT = Path(__file__).resolve().parents[1]
 TRACES_PER_USER = 10
 N_CLUSTERS, N_RECOVERED = (50, 100, 200), 100
 PROBABILITIES = (0.0, 0.2, 0.4, 1.0)
@@ -50,18 +47,12 @@ RUN = ["n_clusters", "clusters", "remove_true_prob"]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shared", type=Path, nargs="?", default=ROOT.parent / "shared", help="folder of the data")
+    parser = command_line(__doc__, shared=True)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--csv", type=Path, help="file for the figures")
     arguments = parser.parse_args()
     folder = arguments.shared / "reference" / "people_flow"
     results = pd.read_csv(folder / "published_results.csv").set_index("setting")
-    rows = []
-    for row in measure(folder, arguments.seeds):
-        rows.append(row)
-        print(*(f"{name} {_text(value)}" for name, value in row.items()), sep="  ", flush=True)
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(record(measure(folder, arguments.seeds)))
     learned = table[table["clusters"] != "recovered"]
     means = learned.groupby(RUN, as_index=False).mean().drop(columns="seed")
     table = pd.concat([table, means], ignore_index=True)
@@ -73,7 +64,7 @@ def main() -> None:
         table.to_csv(arguments.csv, index=False, float_format="%.5g")
 
 
-def measure(folder: Path, seeds: list[int]) -> Iterator[dict[str, Any]]:
+def measure(folder: Path, seeds: list[int]) -> Iterator[Row]:
     """One row for each clustering and probability."""
     train, test = read_people_flow(folder)
     profiles = VisitProfiles.of(SeedTraces.of(train))
@@ -127,7 +118,7 @@ def numbered_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place oth
     return graph + graph.T
 
 
-def _alone(train: Traces, cluster: Int[np.ndarray, " place"]) -> dict[str, Any]:
+def _alone(train: Traces, cluster: Int[np.ndarray, " place"]) -> Row:
     visits = np.bincount(train.place, minlength=len(cluster))
     alone = (np.bincount(cluster)[cluster] == 1) & (visits > 0)
     return {"places_alone": alone.sum(), "events_alone": visits[alone].sum() / visits.sum()}
@@ -139,19 +130,17 @@ def model_of(train: Traces, cluster: Int[np.ndarray, " place"], settings: SGLTSe
     return FittedModel("sglt", asdict(settings), 0, train.user_ids, train.places, grid, trace_model)
 
 
-def _row(train: Traces, test: Traces, settings: SGLTSettings, model: FittedModel, seed: int) -> dict[str, Any]:
-    begin = time.perf_counter()
-    synthetic = synthesize(model, traces_per_user=TRACES_PER_USER, seed=seed)
-    seconds = time.perf_counter() - begin
+def _row(train: Traces, test: Traces, settings: SGLTSettings, model: FittedModel, seed: int) -> Row:
+    synthetic, took = measured(synthesize, model, traces_per_user=TRACES_PER_USER, seed=seed)
     evaluation = evaluate(synthetic, train, test)
     return (
         {"remove_true_prob": settings.remove_true_prob}
         | {name: evaluation.value(name, "synthetic") for name in METRICS}
-        | {"synthesize_s": seconds}
+        | {"synthesize_s": took["seconds"]}
     )
 
 
-def _verdict(row: dict[str, Any], results: pd.DataFrame) -> dict[str, Any]:
+def _verdict(row: Row, results: pd.DataFrame) -> Row:
     """The published figures, and for what has to be near them whether it is."""
     probability, n_clusters = row["remove_true_prob"], row["n_clusters"]
     setting = f"c{n_clusters}_0.25_0.75_{probability:g}_4"
@@ -169,10 +158,6 @@ def _verdict(row: dict[str, Any], results: pd.DataFrame) -> dict[str, Any]:
     if "reid_rate" not in tolerance:
         near &= 0.01 <= row["reid_rate"] <= 0.07
     return found | {"verdict": "in" if near else "OUT"}
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -18,29 +18,19 @@ users or places.
 
 from __future__ import annotations
 
-import argparse
-import os
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
+from common import Row, command_line, in_a_process, machine, measured, people_flow, record
 
 from ppmtf_jax import Traces, fit, synthesize
-from ppmtf_jax.datasets.people_flow import read_people_flow
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.evaluation import EvaluationSettings
 from ppmtf_jax.evaluation.plots import save_figure, trade_offs
 from ppmtf_jax.jobs.compare import Candidate, CompareSettings, compare_systems
-from ppmtf_jax.runtime.devices import n_cores
 
-sys.path.insert(0, str(Path(__file__).parent))
-from gibbs import append_csv, figures_of
-
-Row = dict[str, Any]
 NOISE_PRECISIONS = (0.5, 0.6, 0.7, 0.8, 0.9, 1, 2, 10, 20, 100, 200, 1000)
 REMOVED = (0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1)
 N_CLUSTERS = (50, 100, 150, 200)
@@ -74,7 +64,7 @@ USERS, PLACES = (100, 200, 500, 1000), (100, 200, 400, 1000)
 def settings_rows(shared: Path, folder: Path) -> Iterator[Row]:
     """A row for each candidate, and for what was published of it."""
     official = shared / "reference" / "people_flow"
-    for name, traces in zip(("train", "test"), read_people_flow(official), strict=True):
+    for name, traces in zip(("train", "test"), people_flow(shared), strict=True):
         if not (folder / name).exists():
             folder.mkdir(parents=True, exist_ok=True)
             traces.save(folder / name)
@@ -124,7 +114,7 @@ def draw(csv: Path, picture: Path) -> None:
 def time_rows() -> Iterator[Row]:
     for system, settings in TIMED.items():
         for along, sizes in (("users", [(n, 400) for n in USERS]), ("places", [(500, n) for n in PLACES])):
-            rows = [in_a_process(system, settings, *size) for size in sizes]
+            rows = [in_a_process(timed, system, settings, *size) for size in sizes]
             yield from ({"system": system, "along": along} | row for row in rows)
             x = np.log([row[along] for row in rows])
             for stage in ("fit_seconds", "synthesize_seconds"):
@@ -132,34 +122,20 @@ def time_rows() -> Iterator[Row]:
                 print(f"{system}: {stage} grows with {along} to the power {slope:.2f}")
 
 
-def in_a_process(system: str, settings: str, n_users: int, n_places: int) -> Row:
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import trade_offs, json; "
-    code += f"print(json.dumps(trade_offs.timed(*{(system, settings, n_users, n_places)!r})))"
-    found = figures_of(code)
-    if "error" in found:
-        raise SystemExit(f"{system}, {n_users} users, {n_places} places: {found['error']}")
-    return found
-
-
 def timed(system: str, settings: str, n_users: int, n_places: int) -> Row:
     traces: Traces = toy_city(n_users=n_users, n_places=n_places, n_days=1, missing=0.0, seed=0).traces
     chosen, row = Candidate.parse(f"{system} {settings}").settings, {"users": n_users, "places": n_places}
     # The first time compiles.
     for name in ("compiling_s", "seconds"):
-        begin = time.perf_counter()
-        model = fit(traces, system, chosen, seed=0)
-        fitted = time.perf_counter()
-        synthesize(model, seed=0)
-        row |= {f"fit_{name}": round(fitted - begin, 2), f"synthesize_{name}": round(time.perf_counter() - fitted, 2)}
-    return row | {"cores": n_cores(), "load": round(os.getloadavg()[0], 1)}
+        model, fitting = measured(fit, traces, system, chosen, seed=0)
+        synthesizing = measured(synthesize, model, seed=0)[1]
+        row |= {f"fit_{name}": fitting["seconds"], f"synthesize_{name}": synthesizing["seconds"]}
+    return row | machine()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("section", choices=("settings", "plot", "time"))
-    parser.add_argument("shared", type=Path, nargs="?", help="folder of the data")
+    parser = command_line(__doc__, sections=("settings", "plot", "time"), shared=True)
     parser.add_argument("--folder", type=Path, default=Path("trade_offs"), help="for what is finished")
-    parser.add_argument("--csv", type=Path, required=True, help="file for the figures, or to draw from")
     parser.add_argument("--picture", type=Path, help="file to draw into")
     arguments = parser.parse_args()
     if arguments.section == "plot":
@@ -169,9 +145,7 @@ def main() -> None:
         rows, columns = settings_rows(arguments.shared, arguments.folder), COLUMNS
     else:
         rows, columns = time_rows(), TIME_COLUMNS
-    for row in rows:
-        print(",".join(f"{name}={value}" for name, value in row.items()), flush=True)
-        append_csv(arguments.csv, columns, [row])
+    record(rows, arguments.csv, columns, append=True)
 
 
 if __name__ == "__main__":

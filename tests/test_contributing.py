@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import doctest
-import importlib.util
+import importlib
 import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.cli.listing import markdown_tables
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.registry import DATA_SETS
 from ppmtf_jax.datasets.toy_city import toy_city
@@ -62,37 +62,26 @@ def shown_help(*words: object) -> str:
     return " ".join(re.sub(r"[│╭╮╰╯─]", " ", works(*words, "--help", columns=200)).split())
 
 
-def run_as_module(name: str, file: Path) -> ModuleType:
-    """Run a file as a module of the package, which it is not in."""
-    spec = importlib.util.spec_from_file_location(name, file)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and their annotations look there
-    spec.loader.exec_module(module)
-    return module
-
-
-def written(folder: Path) -> dict[str, Path]:
-    """Every example as a file, below a folder as below the package."""
-    paths = {name: folder / name for name in FILES}
-    for name, path in paths.items():
-        path.parent.mkdir(parents=True)
-        path.write_text(FILES[name], encoding="utf-8")
-    return paths
-
-
 @pytest.fixture(scope="module")
 def added(tmp_path_factory) -> Iterator[dict[str, ModuleType]]:
-    """The examples while they are run and registered, by the names of their files."""
-    before = [list(registry) for registry, _ in ENTRIES]
-    paths = written(tmp_path_factory.mktemp("added"))
-    names = {name: "ppmtf_jax." + name.removesuffix(".py").replace("/", ".") for name in paths}
-    try:
-        yield {name: run_as_module(names[name], path) for name, path in paths.items()}
-    finally:
+    """The examples by the names of their files, which lie in the folders while the registries look into them anew."""
+    before, folder = [list(registry) for registry, _ in ENTRIES], tmp_path_factory.mktemp("added")
+    names = {name: "ppmtf_jax." + name.removesuffix(".py").replace("/", ".") for name in FILES}
+    with pytest.MonkeyPatch.context() as patch:
+        for (name, text), (registry, _) in zip(FILES.items(), ENTRIES, strict=True):
+            file = folder / name
+            file.parent.mkdir(parents=True)
+            file.write_text(text, encoding="utf-8")
+            package = importlib.import_module(registry.package)
+            patch.setattr(package, "__path__", [*package.__path__, str(file.parent)])
+            patch.setattr(registry, "_discovered", False)
+        found = [list(registry) for registry, _ in ENTRIES]
+        yield {name: sys.modules[module] for name, module in names.items()}
         for registry, entry in ENTRIES:
             registry.remove(entry)
-        for name in names.values():
-            del sys.modules[name]
+        for module in names.values():
+            del sys.modules[module]
+    assert [{*after} - {*earlier} for after, earlier in zip(found, before, strict=True)] == [{e} for _, e in ENTRIES]
     assert [list(registry) for registry, _ in ENTRIES] == before
 
 
@@ -150,22 +139,13 @@ def test_examples_of_the_examples_run(added):
         assert list(help_of_fields(kind)) == list(kind.__dataclass_fields__)
 
 
-def test_a_file_in_the_folder_is_all(tmp_path):
-    """A program that begins with the files in their folders knows all four: nobody else had to be told."""
-    written(tmp_path)
-    code = f"""
-import importlib, pathlib
-for folder in {sorted({str(Path(name).parent) for name in FILES})}:
-    package = importlib.import_module("ppmtf_jax." + folder.replace("/", "."))
-    package.__path__.append(str(pathlib.Path({str(tmp_path)!r}) / folder))
-from ppmtf_jax.cli.listing import markdown_tables
-print(markdown_tables())
-"""
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "| bus-cards | Taps of bus cards at stops. |" in done.stdout
-    assert "| magnet | Everybody at the most visited place, and now and then anywhere |" in done.stdout
-    assert "| Return share | " in done.stdout
-    assert "| Home guess | " in done.stdout
+def test_a_file_in_the_folder_is_all(added):
+    """A program that finds the files in the folders knows all four: nobody else had to be told."""
+    tables = markdown_tables()
+    assert "| bus-cards | Taps of bus cards at stops. |" in tables
+    assert "| magnet | Everybody at the most visited place, and now and then anywhere |" in tables
+    assert "| Return share | " in tables
+    assert "| Home guess | " in tables
 
 
 # A data set

@@ -73,18 +73,15 @@ class Colocations:
     def __len__(self) -> int:
         return len(self.pair)
 
-    def counts(self) -> sparse.csr_array:
-        """Number of co-locations at each instant and place: matrix Q, sparse, shape (instants, places)."""
-        return self.counts_in_period(self.n_instants)
+    def counts(self, period: int | None = None) -> sparse.csr_array:
+        """Number of co-locations at each instant and place: matrix Q, sparse, shape (instants, places).
 
-    def counts_in_period(self, period: int) -> sparse.csr_array:
-        """The same, added up over all periods, shape (period, places).
-
-        A user who changes `counts` by some number, in L1, changes these by no more.
+        With a period, added up over all periods, shape (period, places): a user who changes Q by some number, in L1,
+        changes these sums by no more.
         """
-        place = self.instant % period, self.place
-        ones = np.ones(len(self), np.int64)
-        return sparse.csr_array(sparse.coo_array((ones, place), shape=(period, self.n_places)))
+        period = period or self.n_instants
+        ones, cell = np.ones(len(self), np.int64), (self.instant % period, self.place)
+        return sparse.csr_array(sparse.coo_array((ones, cell), shape=(period, self.n_places)))
 
 
 def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
@@ -236,7 +233,8 @@ class _Presence:
         one, other = np.take_along_axis(graph.pairs, np.stack([fewer, 1 - fewer], axis=1), axis=1).T
         n_met, pairs, events = 0, [np.zeros(0, np.int64)], [np.zeros((0, 2), np.int64)]
         for block in _blocks(n_events[one]):
-            row, event = _ranges(begin[one[block]], n_events[one[block]])
+            length = n_events[one[block]]
+            row, event = np.repeat(np.arange(len(length)), length), joined_ranges(begin[one[block]], length)
             wanted = other[block][row].astype(np.int64) * n_cells + self.cell[event]
             at = np.minimum(np.searchsorted(code, wanted), len(code) - 1)
             met = code[at] == wanted
@@ -261,8 +259,3 @@ def _blocks(length: np.ndarray) -> Iterator[slice]:
         stop = max(first + 1, int(np.searchsorted(total, before + EVENTS_AT_A_TIME, side="right")))
         yield slice(first, stop)
         first = stop
-
-
-def _ranges(begin: np.ndarray, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each number of some ranges begin, begin + 1, ...: which range it belongs to, and the number."""
-    return np.repeat(np.arange(len(length)), length), joined_ranges(begin, length)

@@ -127,9 +127,10 @@ def draw_meetings(
     ([0, 1], 1)
     """
     n_instants = len(probabilities.instant)
-    if allow_fewer and graph.n_pairs:
-        n_colocations = min(n_colocations, _n_possible(graph, probabilities))
-    _check(graph, probabilities, n_colocations, joining_probability)
+    n_possible = graph.n_pairs * int((probabilities.instant > 0).sum())
+    if allow_fewer:
+        n_colocations = min(n_colocations, n_possible)
+    _check(n_colocations, n_possible, joining_probability)
     needed = n_instants * (PAIR_BYTES * graph.n_pairs + USER_BYTES * graph.n_users)
     require_memory("co-locations", needed, "Take fewer friendships or instants")
     rng = numpy_stream(seed, Stage.COLOCATIONS)
@@ -161,23 +162,18 @@ def draw_meetings(
     return Drawn(pair, instant, known.reshape(graph.n_users, n_instants))
 
 
-def _check(graph: FriendGraph, probabilities: MeetingProbabilities, n_colocations: int, joining: float) -> None:
-    possible = _n_possible(graph, probabilities)
+def _check(n_colocations: int, n_possible: int, joining: float) -> None:
     problems: list[Problem | str] = []
     if not 0 <= joining < 1:
         problems.append(Problem("a joining probability from 0 to below 1", repr(joining)))
-    if not graph.n_pairs:
+    if not n_possible:
         way_out = "Raise the epsilon of friendships, or the number of users"
         problems.append(Problem("at least one friendship among the synthetic users", "none", way_out=way_out))
-    elif not 1 <= n_colocations <= possible:
-        expected = f"from 1 to {possible} co-locations, a pair of friends and an instant each"
+    elif not 1 <= n_colocations <= n_possible:
+        expected = f"from 1 to {n_possible} co-locations, a pair of friends and an instant each"
         problems.append(Problem(expected, repr(n_colocations)))
     if problems:
         raise InputError("co-locations", problems)
-
-
-def _n_possible(graph: FriendGraph, probabilities: MeetingProbabilities) -> int:
-    return graph.n_pairs * int((probabilities.instant > 0).sum())
 
 
 def _nearest_not_negative(

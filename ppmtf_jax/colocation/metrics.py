@@ -82,9 +82,8 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
     """
     if len(_shape(counts)) != 2 or _shape(counts)[0] != time_grid.n_instants:
         raise InputError("counts", [Problem(f"shape ({time_grid.n_instants}, places)", f"shape {counts.shape}")])
-    first = time_grid.time_of(0)
-    second = first.hour * 3600 + first.minute * 60 + first.second + time_grid.step_s * np.arange(time_grid.n_instants)
-    return _shares(np.bincount(second // 3600 % HOURS, np.asarray(counts.sum(axis=1)).ravel(), HOURS))
+    hour = time_grid.since_midnight_s() // 3600 % HOURS
+    return _shares(np.bincount(hour, np.asarray(counts.sum(axis=1)).ravel(), HOURS))
 
 
 def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:

@@ -19,6 +19,17 @@ NEVER_PROTECTED = (
     "Other releases of the same data: their epsilon adds to the epsilon of this one.",
     "How long the computation took.",
 )
+UNBOUNDED_RUNS = (
+    "Users, against a person who has seen what earlier runs made or printed. At least one of those runs used the "
+    "greedy rule, a model that was given, or noise from a seed. So their epsilon bounds nothing, and a sum that "
+    "includes it bounds nothing."
+)
+# By whether the noise is private.
+RANDOMNESS = {
+    True: "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was "
+    "drawn from a seed. The protection does not depend on the secrecy of this seed.",
+    False: "The noise and everything else were drawn from a seed. A person who knows the seed can remove the noise.",
+}
 
 
 def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:
@@ -59,8 +70,8 @@ def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS)
         "ledger": accountant.ledger(),
         "settings": vars(made.settings) | {"system": made.model.system},
         "protected": _protected(stated(accountant.spent)["epsilon"], earlier, total["epsilon"]) if private else [],
-        "not_protected": [*_why_not_private(made), *_if_unbounded(earlier), *NEVER_PROTECTED],
-        "randomness": _randomness(accountant.noise.is_private),
+        "not_protected": [*_own_reasons(made), *([] if earlier.bounded else [UNBOUNDED_RUNS]), *NEVER_PROTECTED],
+        "randomness": RANDOMNESS[accountant.noise.is_private],
     }
 
 
@@ -106,17 +117,8 @@ def _protected(own_epsilon: float, earlier: EarlierRuns, total_epsilon: float) -
     return [*points, "Who the synthetic users are: nobody. None of them was made from one person."]
 
 
-def _if_unbounded(earlier: EarlierRuns) -> list[str]:
-    if earlier.bounded:
-        return []
-    return [
-        "Users, against a person who has seen what earlier runs made or printed. At least one of those runs used the "
-        "greedy rule, a model that was given, or noise from a seed. So their epsilon bounds nothing, and a sum that "
-        "includes it bounds nothing."
-    ]
-
-
-def _why_not_private(made: ColocationSynthesis) -> list[str]:
+def _own_reasons(made: ColocationSynthesis) -> list[str]:
+    """Why the traces are not private, or not as private as the ledger says."""
     reasons = []
     if not made.accountant.noise.is_private:
         reasons.append("Anybody: the noise comes from a seed, for experiments. The losses above protect nobody.")
@@ -135,12 +137,3 @@ def _why_not_private(made: ColocationSynthesis) -> list[str]:
         reasons += [f"What this model protects by itself, on top of the ledger: {note}." for note in claims.protected]
         reasons += [f"By this model: {note}." for note in claims.not_protected]
     return reasons
-
-
-def _randomness(secure: bool) -> str:
-    if not secure:
-        return "The noise and everything else were drawn from a seed. A person who knows the seed can remove the noise."
-    return (
-        "The noise is OpenDP's, from the operating system's secure source, and has no seed. Everything else was drawn "
-        "from a seed. The protection does not depend on the secrecy of this seed."
-    )

@@ -243,7 +243,11 @@ def synthesize_colocations(
         else MeetingProbabilities.as_published(counts)
     )
     number = chosen.n_colocations or _noisy_number(traces, friends, chosen, accountant)
-    completing = model or _private_moves(traces, chosen, accountant, own_seed)
+    completing = model
+    if completing is None:
+        what, most = "all other moves: transition matrix (TPM)", chosen.max_transitions
+        epsilon = accountant.spend(what, chosen.epsilon_moves, sensitivity=most)
+        completing = fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=own_seed)
 
     def draw(n: int) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
         drawn = no_meetings(synthetic.n_users, traces.time_grid.period)
@@ -293,7 +297,7 @@ def noisy_colocation_counts(
         kept = bounded_colocations(traces, graph, limits, seed=seed)
     else:
         kept = greedy_colocations(traces, graph, settings.max_events)
-    counts = kept.counts_in_period(traces.time_grid.period).toarray()
+    counts = kept.counts(traces.time_grid.period).toarray()
     what = f"co-locations by instant and place, {settings.limit_rule} rule: {settings.mechanism}"
     sensitivity, source = settings.sensitivity, accountant.noise
     epsilon = accountant.spend(what, settings.epsilon_colocation, sensitivity=sensitivity)
@@ -335,13 +339,6 @@ def _noisy_number(traces: Traces, graph: FriendGraph, settings: ColocationSettin
         way_out = "Give n_colocations, or raise epsilon_number if friends do meet. What was spent is spent"
         raise InputError("co-locations", [Problem(expected, str(number), way_out=way_out)])
     return number
-
-
-def _private_moves(traces: Traces, settings: ColocationSettings, accountant: Accountant, seed: Seed) -> FittedModel:
-    """TPM under the budget of all other moves."""
-    what, most = "all other moves: transition matrix (TPM)", settings.max_transitions
-    epsilon = accountant.spend(what, settings.epsilon_moves, sensitivity=most)
-    return fit_with_noise(traces, TPMSettings(epsilon, most), accountant.noise, seed=seed)
 
 
 def _as_many_in_all(

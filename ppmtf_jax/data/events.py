@@ -6,8 +6,9 @@ own files, are not sorted again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ from ppmtf_jax.errors import N_EXAMPLES, InputError, Problem, first_examples
 EVENT_COLUMNS = ("user", "trace", "instant", "place")
 # Events of a piece: as a table it takes about 200 MB.
 PIECE_EVENTS = 2**20
-INT32 = np.iinfo(np.int32)
+INT32_MAX = np.iinfo(np.int32).max
 
 
 class EncodedEvents(NamedTuple):
@@ -29,6 +30,12 @@ class EncodedEvents(NamedTuple):
     instant: np.ndarray
     place: np.ndarray
     user_ids: pd.Index
+
+
+def pieces_of(n_events: int) -> Iterator[slice]:
+    """The rows of each piece of at most `PIECE_EVENTS` events."""
+    for first in range(0, n_events, PIECE_EVENTS):
+        yield slice(first, min(first + PIECE_EVENTS, n_events))
 
 
 def read_events(
@@ -45,121 +52,84 @@ def read_events(
     values, unknown places) are raised together; values out of range and repeated events are returned, to be raised
     with others: the events are then of no use.
     """
-    collected = _Collected(n_events, place_index, n_instants)
+    reader = _Reader(n_events, place_index, n_instants)
     for piece in pieces:
-        collected.add(piece)
-    problems = collected.problems_of_values()
-    if problems:
+        reader.add(piece)
+    if problems := reader.problems_of_values():
         raise InputError(subject, problems)
-    events = collected.events()
-    return events, collected.problems_of_ranges() + _repeated(events)
+    user, trace, instant, place = reader.columns[:, : reader.n_kept]
+    events = in_order(user, trace, instant, place, reader.user_ids)
+    return events, [*reader.out_of_range.values(), *_repeated(events)]
 
 
-def in_pieces(frame: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """A table in pieces of at most `PIECE_EVENTS` rows, without copying it."""
-    for first in range(0, len(frame), PIECE_EVENTS):
-        yield frame.iloc[first : first + PIECE_EVENTS]
-
-
-@dataclass
-class _Finding:
-    """One kind of problem over all pieces: how many rows, and the first offenders."""
-
-    expected: str
-    found: str
-    n_rows: int = 0
-    examples: list[object] = field(default_factory=list)
-
-    def add(self, bad: np.ndarray, examples: Callable[[], Sequence[object]]) -> None:
-        """Count the bad rows of a piece; `examples` gives texts for the message."""
-        n_bad = int(np.count_nonzero(bad))
-        if n_bad:
-            self.n_rows += n_bad
-            self.examples = (self.examples + list(examples()))[:N_EXAMPLES]
-
-    def problem(self) -> Problem:
-        return Problem(self.expected, self.found, self.n_rows, first_examples(self.examples))
-
-
-class _Collected:
+class _Reader:
     """Checked and encoded rows so far, in arrays of full length."""
 
     def __init__(self, n_events: int, place_index: Callable[[object], np.ndarray], n_instants: int):
         self.place_index, self.n_instants = place_index, n_instants
-        self.columns = {name: np.empty(n_events, np.int32) for name in EVENT_COLUMNS}
+        self.columns = np.empty((len(EVENT_COLUMNS), n_events), np.int32)
         self.n_read = self.n_kept = 0
         self.user_ids = pd.Index([])
-        self.id_types: dict[str, object] = {}
-        self.not_whole = {name: _Finding(f"whole numbers in '{name}'", "others") for name in ("trace", "instant")}
-        self.missing = {
-            name: _Finding(f"a {name} for every event", f"missing values in '{name}'") for name in ("user", "place")
-        }
-        self.unknown = _Finding("places of the place table", "unknown places")
-        self.outside = _Finding(f"instants 0 to {n_instants - 1} of the time grid", "others")
-        self.odd = _Finding("trace numbers from 0 to 2**31 - 1", "others")
+        self.id_types: dict[str, object] = {}  # with an example each
+        # By what was expected, over all pieces.
+        self.wrong_values: dict[str, Problem] = {}
+        self.out_of_range: dict[str, Problem] = {}
 
     def problems_of_values(self) -> list[Problem]:
-        of_ids = []
-        if len(self.id_types) > 1:
-            examples = tuple(f"{value!r} ({kind})" for kind, value in self.id_types.items())
-            of_ids.append(Problem("user ids of one type", "several", examples=examples))
-        before, after = self.not_whole.values(), [*self.missing.values(), self.unknown]
-        return _problems(before) + of_ids + _problems(after)
-
-    def problems_of_ranges(self) -> list[Problem]:
-        return _problems([self.outside, self.odd])
+        if len(self.id_types) < 2:
+            return list(self.wrong_values.values())
+        # Ids of several types could neither be sorted nor saved.
+        examples = tuple(f"{value!r} ({kind})" for kind, value in self.id_types.items())
+        return [*self.wrong_values.values(), Problem("user ids of one type", "several", examples=examples)]
 
     def add(self, piece: pd.DataFrame) -> None:
         if "trace" not in piece:
             piece = piece.assign(trace=0)
-        for name, finding in self.not_whole.items():
+        for name in ("trace", "instant"):
             number = pd.to_numeric(piece[name], errors="coerce").to_numpy(np.float64)
             bad = ~np.isfinite(number) | (number != np.floor(number))
-            finding.add(bad, lambda name=name, bad=bad: piece.loc[bad, name].tolist())
-        self.id_types |= _types(piece["user"])
-        for name, finding in self.missing.items():
+            _note(self.wrong_values, f"whole numbers in '{name}'", "others", bad, piece[name][bad])
+        for name in ("user", "place"):
             bad = piece[name].isna().to_numpy()
-            finding.add(bad, lambda bad=bad: [f"row {self.n_read + row}" for row in np.flatnonzero(bad)[:N_EXAMPLES]])
-        place = self._encoded_places(piece["place"])
+            rows = [f"row {self.n_read + row}" for row in np.flatnonzero(bad)[:N_EXAMPLES]]
+            _note(self.wrong_values, f"a {name} for every event", f"missing values in '{name}'", bad, rows)
+        if piece["user"].dtype == object:
+            self.id_types |= {type(value).__name__: value for value in piece["user"].dropna()}
+        code, ids = pd.factorize(piece["place"])
+        index = np.append(self.place_index(ids), -1)  # a missing id has code -1
+        place, unknown = index[code], ids[index[:-1] < 0]
+        is_unknown = (place < 0) & (code >= 0)
+        _note(self.wrong_values, "places of the place table", "unknown places", is_unknown, unknown)
         self.n_read += len(piece)
         # Problems of single values are raised in the end: then rows are only searched for more of them.
         if not self.problems_of_values():
             self._keep(piece, place)
 
-    def _encoded_places(self, column: pd.Series) -> np.ndarray:
-        code, ids = pd.factorize(column)
-        index = np.append(self.place_index(ids), -1)  # a missing id has code -1
-        place = index[code]
-        unknown = (place < 0) & (code >= 0)
-        self.unknown.add(unknown, lambda: [i for i in ids[index[:-1] < 0] if i not in self.unknown.examples])
-        return place
-
     def _keep(self, piece: pd.DataFrame, place: np.ndarray) -> None:
         instant, trace = (piece[name].to_numpy(np.int64) for name in ("instant", "trace"))
-        outside = (instant < 0) | (instant >= self.n_instants)
-        self.outside.add(outside, lambda: instant[outside].tolist())
-        odd = (trace < 0) | (trace > INT32.max)
-        self.odd.add(odd, lambda: trace[odd].tolist())
-        user = self._encoded_users(piece["user"])
-        if outside.any() or odd.any():  # values beyond int32 are reported, but cannot be kept
-            fits = np.logical_and.reduce([(i >= INT32.min) & (i <= INT32.max) for i in (trace, instant)])
-            user, trace, instant, place = (index[fits] for index in (user, trace, instant, place))
-        rows = slice(self.n_kept, self.n_kept + len(user))
-        for column, index in zip(self.columns.values(), (user, trace, instant, place), strict=True):
-            column[rows] = index
-        self.n_kept = rows.stop
-
-    def _encoded_users(self, column: pd.Series) -> np.ndarray:
-        code, ids = pd.factorize(column)
+        outside, odd = (instant < 0) | (instant >= self.n_instants), (trace < 0) | (trace > INT32_MAX)
+        expected = f"instants 0 to {self.n_instants - 1} of the time grid"
+        _note(self.out_of_range, expected, "others", outside, instant[outside])
+        _note(self.out_of_range, "trace numbers from 0 to 2**31 - 1", "others", odd, trace[odd])
+        code, ids = pd.factorize(piece["user"])
         new = ids[self.user_ids.get_indexer(ids) < 0]
         # Appended to an empty index of another type, ids would lose their type.
         self.user_ids = self.user_ids.append(new) if len(self.user_ids) else new
-        return self.user_ids.get_indexer(ids)[code]
+        columns = (self.user_ids.get_indexer(ids)[code], trace, instant, place)
+        if (bad := outside | odd).any():  # some do not fit into 32 bits
+            columns = [column[~bad] for column in columns]
+        stop = self.n_kept + len(columns[0])
+        for kept, column in zip(self.columns, columns, strict=True):
+            kept[self.n_kept : stop] = column
+        self.n_kept = stop
 
-    def events(self) -> EncodedEvents:
-        """The rows kept, in order."""
-        user, trace, instant, place = (column[: self.n_kept] for column in self.columns.values())
-        return in_order(user, trace, instant, place, self.user_ids)
+
+def _note(problems: dict[str, Problem], expected: str, found: str, bad: np.ndarray, examples: Iterable[object]) -> None:
+    """Count the bad rows of a piece, and keep the first different examples over all pieces."""
+    if n_bad := int(np.count_nonzero(bad)):
+        before = problems.get(expected, Problem(expected, found))
+        different = dict.fromkeys([*before.examples, *map(str, islice(examples, N_EXAMPLES))])
+        problems[expected] = replace(before, n_rows=before.n_rows + n_bad, examples=first_examples([*different]))
 
 
 def in_order(
@@ -168,34 +138,17 @@ def in_order(
     """Events of users who are given by index into ids in any order, without repeated ids; `user` is overwritten."""
     rank, user_ids = pd.factorize(user_ids, sort=True)
     if (rank[1:] < rank[:-1]).any():
-        _rename(user, rank.astype(np.int32))
-    if not _in_order(user, trace, instant):
+        for rows in pieces_of(len(user)):  # without a full copy
+            user[rows] = rank[user[rows]]
+    if not _is_in_order(user, trace, instant):
         order = np.lexsort((instant, trace, user))
         user, trace, instant, place = (index[order] for index in (user, trace, instant, place))
     return EncodedEvents(user, trace, instant, place, user_ids)
 
 
-def _problems(findings: Iterable[_Finding]) -> list[Problem]:
-    return [finding.problem() for finding in findings if finding.n_rows]
-
-
-def _types(ids: pd.Series) -> dict[str, object]:
-    """Types of ids with an example each. Ids of several types could neither be sorted nor saved."""
-    if ids.dtype != object:
-        return {}
-    return {type(value).__name__: value for value in ids if not pd.isna(value)}
-
-
-def _rename(index: np.ndarray, new: np.ndarray) -> None:
-    """Replace `index` by `new[index]` without a full copy."""
-    for part in _parts(len(index)):
-        index[part] = new[index[part]]
-
-
-def _in_order(user: np.ndarray, trace: np.ndarray, instant: np.ndarray) -> bool:
-    """Whether events are sorted."""
-    for part in _parts(len(user) - 1):
-        before, after = part, slice(part.start + 1, part.stop + 1)
+def _is_in_order(user: np.ndarray, trace: np.ndarray, instant: np.ndarray) -> bool:
+    for before in pieces_of(len(user) - 1):
+        after = slice(before.start + 1, before.stop + 1)
         later = instant[after] >= instant[before]
         for index in (trace, user):
             later = (index[after] > index[before]) | ((index[after] == index[before]) & later)
@@ -216,8 +169,3 @@ def _repeated(events: EncodedEvents) -> list[Problem]:
     way_out = "Keep one event per instant, or give them different trace numbers"
     expected = "each (user, trace, instant) once"
     return [Problem(expected, "repeated ones", int(np.count_nonzero(again)), examples, way_out)]
-
-
-def _parts(n: int) -> Iterator[slice]:
-    for first in range(0, n, PIECE_EVENTS):
-        yield slice(first, min(first + PIECE_EVENTS, n))

@@ -51,9 +51,8 @@ class SparseCounts(NamedTuple):
 
     def select(self, keep: np.ndarray) -> SparseCounts:
         """Some of the cells, of as many users: `keep` has one boolean for each cell."""
-        return SparseCounts(
-            self.user[keep], self.place[keep], self.other[keep], self.count[keep], self.shape, self.user_ids
-        )
+        user, place, other, count = (column[keep] for column in self[:4])
+        return self._replace(user=user, place=place, other=other, count=count)
 
 
 class CountTensors(NamedTuple):
@@ -113,11 +112,11 @@ def sample_zeros(
     and her own cells only.
 
     `n_zeros` (shape (users,)): for every user, or for each. `hidden` (shape (cells, 3)): user, place, other of cells
-    that must not be drawn either. Returns the columns user, place and other, sorted, each
-    cell once.
+    that must not be drawn either. Returns the columns user, place and other, sorted, each cell once.
     """
-    if hidden is not None:
-        counts = _with_cells(counts, hidden)
+    if hidden is not None:  # these cells count once if they did not count before
+        user, place, other = np.concatenate([counts.cell_index, hidden]).T
+        counts = _count(user, place, other, counts.shape, counts.user_ids)
     n_users, _, n_others = counts.shape
     available = counts.cells_per_user - counts.positive_per_user()
     wanted = np.minimum(n_zeros, available)
@@ -128,10 +127,8 @@ def sample_zeros(
     for first in range(0, n_users, size):
         users = np.arange(first, min(first + size, n_users))
         user, rank = distinct_ranks(streams, users, available[users], wanted[users])
-        drawn = zeros[done : done + len(user)]
-        cell = nth_zero_cell(counts, user, rank)
-        drawn[:, 0], drawn[:, 1] = user, cell // n_others
-        drawn[:, 2] = cell - drawn[:, 1] * np.int64(n_others)
+        place, other = np.divmod(nth_zero_cell(counts, user, rank), n_others)
+        zeros[done : done + len(user)] = np.stack([user, place, other], axis=1)
         done += len(user)
     return zeros
 
@@ -154,7 +151,8 @@ def distinct_ranks(
     and rank have one entry for each number and are sorted.
     """
     everything = wanted == bound
-    parts = [_all_ranks(users[everything], bound[everything])]
+    who = np.repeat(users[everything], bound[everything])
+    parts = [(who, rank_in_run(who))]
     left = np.flatnonzero(~everything & (wanted > 0))
     n_blocks = _n_blocks(int(wanted[left].max(initial=0)))
     # Some need more numbers than others, since more of theirs are alike: these draw on.
@@ -167,9 +165,6 @@ def distinct_ranks(
             parts.append((np.repeat(users[some[enough]], wanted[some[enough]]), rank))
             short.append(some[~enough])
         left, n_blocks = np.concatenate(short), 2 * n_blocks
-    parts = [part for part in parts if len(part[0])] or parts[:1]
-    if len(parts) == 1:
-        return parts[0]
     user, rank = np.concatenate(parts, axis=1)
     order = np.argsort(user, kind="stable")
     return user[order], rank[order]
@@ -199,30 +194,16 @@ def nth_zero_cell(counts: SparseCounts, user: np.ndarray, zero_rank: np.ndarray)
 def _count(
     user: np.ndarray, place: np.ndarray, other: np.ndarray, shape: tuple[int, int, int], user_ids: np.ndarray
 ) -> SparseCounts:
-    cell = (user.astype(np.int64) * shape[1] + place) * shape[2] + other
-    distinct, count = np.unique(cell, return_counts=True)
-    return SparseCounts(*_indices_of(distinct, shape), count.astype(np.int32), shape, user_ids)
-
-
-def _indices_of(cell: np.ndarray, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """User, place and other of cells of a tensor given by number."""
-    rest, other = np.divmod(cell, shape[2])
-    user, place = np.divmod(rest, shape[1])
-    return user.astype(np.int32), place.astype(np.int32), other.astype(np.int32)
-
-
-def _with_cells(counts: SparseCounts, index: np.ndarray) -> SparseCounts:
-    """The same tensor with some more cells, which count once where they did not count before."""
-    both = np.concatenate([counts.cell_index, index]).astype(np.int64)
-    user, place, other = both.T
-    return _count(user, place, other, counts.shape, counts.user_ids)
+    cell, count = np.unique(np.ravel_multi_index((user, place, other), shape), return_counts=True)
+    user, place, other = (index.astype(np.int32) for index in np.unravel_index(cell, shape))
+    return SparseCounts(user, place, other, count.astype(np.int32), shape, user_ids)
 
 
 def _joined(blocks: list[SparseCounts], max_count: int | None) -> SparseCounts:
     """One tensor of those of consecutive blocks of users, its counts cut."""
     user, place, other, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     count = count if max_count is None else np.minimum(count, max_count)
-    return SparseCounts(user, place, other, count, blocks[0].shape, blocks[0].user_ids)
+    return blocks[0]._replace(user=user, place=place, other=other, count=count)
 
 
 def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:
@@ -244,12 +225,6 @@ def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: St
 def _n_blocks(n: int) -> int:
     """How many blocks are first drawn for `n` distinct numbers."""
     return max(1, -(-(n + n // 16) // BLOCK))
-
-
-def _all_ranks(users: np.ndarray, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Every number below the bound of each user."""
-    user = np.repeat(users, bound)
-    return user, rank_in_run(user)
 
 
 def _first_distinct(drawn: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

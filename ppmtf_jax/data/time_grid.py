@@ -98,19 +98,14 @@ class TimeGrid:
         >>> TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=86_400).one_period().n_instants
         24
         """
-        problems = _clock_problems(start, step_s)
-        if problems:
-            raise InputError("time grid", problems)
+        grid = cls.each_instant(start, step_s, n_instants, time_zone)
         if slot_s <= 0 or period_s <= 0 or period_s % slot_s or slot_s % step_s:
             expected = "a step that divides the slot, and a slot that divides the period"
             raise InputError("time grid", [Problem(expected, f"step {step_s} s, slot {slot_s} s, period {period_s} s")])
-        begin = datetime.fromisoformat(start)
-        since_midnight_s = begin.hour * 3600 + begin.minute * 60 + begin.second
-        seconds = since_midnight_s + step_s * np.arange(n_instants, dtype=np.int64)
-        slots = (seconds % period_s) // slot_s
+        slots = grid.since_midnight_s() % period_s // slot_s
         # A grid shorter than a period does not reach every slot: number those that it does reach.
-        numbered = np.unique(slots, return_inverse=True)[1].astype(np.int32)
-        return cls(start, step_s, numbered, time_zone, period=min(period_s // step_s, n_instants))
+        numbered = np.unique(slots, return_inverse=True)[1]
+        return replace(grid, slot_of_instant=numbered, period=min(period_s // step_s, n_instants))
 
     def one_period(self) -> TimeGrid:
         """The first period of the grid: what one synthetic trace covers."""
@@ -136,11 +131,15 @@ class TimeGrid:
         first = np.ones(self.n_instants, bool)
         return pd.DatetimeIndex(wall).tz_localize(self.time_zone, ambiguous=first, nonexistent="shift_forward")
 
+    def since_midnight_s(self) -> np.ndarray:
+        """Seconds from the midnight before instant 0 to each instant by local clocks, shape (instants,)."""
+        begin = datetime.fromisoformat(self.start)
+        first_s = (begin.hour * 60 + begin.minute) * 60 + begin.second
+        return first_s + np.arange(self.n_instants, dtype=np.int64) * self.step_s
+
     def day(self) -> np.ndarray:
         """Local day of each instant, counted from that of instant 0, shape (instants,)."""
-        begin = datetime.fromisoformat(self.start)
-        midnight_s = (begin.hour * 60 + begin.minute) * 60 + begin.second
-        return (midnight_s + np.arange(self.n_instants, dtype=np.int64) * self.step_s) // DAY_S
+        return self.since_midnight_s() // DAY_S
 
     def summary(self) -> dict[str, str]:
         """Span and slots in words, by name."""
@@ -161,15 +160,8 @@ class TimeGrid:
 
     def to_json(self) -> str:
         """As JSON, on one line."""
-        content = {
-            "start": self.start,
-            "step_s": self.step_s,
-            "time_zone": self.time_zone,
-            "n_instants": self.n_instants,
-            "period": self.period,
-            "slot_of_instant": self.slot_of_instant.tolist(),
-        }
-        return json.dumps(content) + "\n"
+        content = {name: getattr(self, name) for name in ("start", "step_s", "time_zone", "n_instants", "period")}
+        return json.dumps({**content, "slot_of_instant": self.slot_of_instant.tolist()}) + "\n"
 
     @classmethod
     def load(cls, file: Path) -> TimeGrid:

@@ -7,7 +7,7 @@ user's own values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +18,13 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS
+from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, pieces_of
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.files import PathLike, write_text
 from ppmtf_jax.runtime.memory import require_memory
+from ppmtf_jax.runtime.progress import progress_bar
 
 TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
 FRIENDS_FILE = "friendships.parquet"
@@ -65,8 +66,7 @@ def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Arr
     schema = pa.schema(zip(EVENT_COLUMNS, types, strict=True))
     # Arrow opens no file whose name is not in the encoding of the locale; Python does.
     with path.open("wb") as stream, parquet.ParquetWriter(stream, schema) as writer:
-        for first in range(0, len(events["user"]), PIECE_EVENTS):
-            rows = slice(first, first + PIECE_EVENTS)
+        for rows in pieces_of(len(events["user"])):
             user, trace, instant, place = (pa.array(events[name][rows]) for name in EVENT_COLUMNS)
             columns = [user_ids.take(user), trace, instant, place_ids.take(place)]
             writer.write_table(pa.table(columns, names=EVENT_COLUMNS))
@@ -81,13 +81,15 @@ class EventTable:
     friendships: pd.DataFrame | None
     columns: Collection[object]  # of the table of events
     n_events: int
-    # Reads the events. Its argument is a function that is told how many rows of each piece were read.
-    pieces: Callable[[Callable[[int], None]], Iterator[pd.DataFrame]]
+    pieces: Iterator[pd.DataFrame]
 
 
 @contextmanager
-def open_trace_set(folder: PathLike) -> Iterator[EventTable]:
-    """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read."""
+def open_trace_set(folder: PathLike, *, progress: bool = False) -> Iterator[EventTable]:
+    """Open a trace-set folder; missing or unreadable files are an `InputError`, also while events are read.
+
+    `progress`: show a progress bar while the pieces are read.
+    """
     folder = Path(folder)
     needed = (TRACES_FILE, PLACES_FILE, GRID_FILE)
     if not folder.is_dir():
@@ -106,7 +108,15 @@ def open_trace_set(folder: PathLike) -> Iterator[EventTable]:
     with _opened(folder / TRACES_FILE) as file:
         names, n_events = file.schema_arrow.names, file.metadata.num_rows
         require_memory(str(folder / TRACES_FILE), n_events * BYTES_AN_EVENT, "Read it on a larger machine")
-        yield EventTable(places, time_grid, friends, names, n_events, lambda told: _pieces_of(file, told))
+
+        def pieces() -> Iterator[pd.DataFrame]:
+            columns = [name for name in EVENT_COLUMNS if name in names]
+            with progress_bar("reading", n_events, show=progress) as advance:
+                for batch in file.iter_batches(PIECE_EVENTS, columns=columns):
+                    yield batch.to_pandas(ignore_metadata=True)
+                    advance(len(batch))
+
+        yield EventTable(places, time_grid, friends, names, n_events, pieces())
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
@@ -128,10 +138,3 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except (OSError, ValueError) as error:
         raise InputError(str(path), [Problem("a readable Parquet file", str(error))]) from error
-
-
-def _pieces_of(file: parquet.ParquetFile, advance: Callable[[int], None]) -> Iterator[pd.DataFrame]:
-    columns = [name for name in EVENT_COLUMNS if name in file.schema_arrow.names]
-    for batch in file.iter_batches(PIECE_EVENTS, columns=columns):
-        yield batch.to_pandas(ignore_metadata=True)
-        advance(len(batch))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ppmtf_jax.data.description import counted, in_lines, quantiles
-from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, in_pieces, read_events
+from ppmtf_jax.data.events import EVENT_COLUMNS, PIECE_EVENTS, EncodedEvents, in_order, pieces_of, read_events
 from ppmtf_jax.data.places import PlaceTable, id_array
 from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
@@ -28,7 +28,6 @@ from ppmtf_jax.errors import InputError, Problem, first_examples, missing_column
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Marker, Paths, output_folder, read_marker
 from ppmtf_jax.runtime.lineage import MODEL, SYNTHETIC_TRACES, TRAINING_TRACES, Lineage
-from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 
 TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
@@ -191,20 +190,18 @@ class Traces:
             Listing every problem of the table at once: missing columns, wrong types, unknown places, instants outside
             the grid, a (user, trace, instant) given twice, no event at all, friends that are not users.
         """
-        return cls._of_table(
-            EventTable(places, time_grid, friendships, frame.columns, len(frame), lambda _: in_pieces(frame)), subject
-        )
+        pieces = (frame.iloc[rows] for rows in pieces_of(len(frame)))
+        return cls._of_table(EventTable(places, time_grid, friendships, frame.columns, len(frame), pieces), subject)
 
     @classmethod
-    def _of_table(cls, table: EventTable, subject: str, advance: Callable[[int], None] = lambda _: None) -> Traces:
+    def _of_table(cls, table: EventTable, subject: str) -> Traces:
         problems = missing_columns(table.columns, ("user", "instant", "place"))
         if not problems and not table.n_events:
             problems = [NO_EVENT]
         if problems:
             raise InputError(subject, problems)
         grid, places = table.time_grid, table.places
-        pieces = table.pieces(advance)
-        events, problems = read_events(pieces, table.n_events, places.index_of, grid.n_instants, subject=subject)
+        events, problems = read_events(table.pieces, table.n_events, places.index_of, grid.n_instants, subject=subject)
         return cls._of(events, places, grid, table.friendships, problems, subject)
 
     @classmethod
@@ -385,8 +382,8 @@ class Traces:
             Naming the files that are missing, unreadable or inconsistent, or that changed since traces were
             synthesized.
         """
-        with open_trace_set(folder) as stored, progress_bar("reading", stored.n_events, show=progress) as advance:
-            traces = cls._of_table(stored, str(folder), advance)
+        with open_trace_set(folder, progress=progress) as stored:
+            traces = cls._of_table(stored, str(folder))
         marker = read_marker(folder)
         if marker is None:
             return traces

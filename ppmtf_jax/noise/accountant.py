@@ -92,17 +92,12 @@ class Accountant:
         self.budget = exact_loss("privacy budget", epsilon, delta)
         self.noise = noise or SecureNoise()
         self._record = record
-        self._spendings: list[Spending] = []
-
-    @property
-    def spendings(self) -> tuple[Spending, ...]:
-        """All lines of the ledger, in the order in which they were written."""
-        return tuple(self._spendings)
+        self.spendings: list[Spending] = []  # the lines of the ledger, in the order in which they were written
 
     @property
     def spent(self) -> Loss:
         """The sum of all losses."""
-        return sum((spending.loss for spending in self._spendings), NO_LOSS)
+        return sum((spending.loss for spending in self.spendings), NO_LOSS)
 
     @property
     def remaining(self) -> Loss:
@@ -131,7 +126,7 @@ class Accountant:
             raise InputError("privacy budget", problems)
         spending = Spending(mechanism, self.relation, loss, sensitivity)
         self._record(spending)
-        self._spendings.append(spending)
+        self.spendings.append(spending)
         return float_below(loss.epsilon)
 
     def add_laplace(self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str) -> Values:
@@ -147,7 +142,7 @@ class Accountant:
         """The ledger, ready for JSON; a float in it is never less than the exact amount."""
         lines = [
             {"mechanism": each.mechanism, "sensitivity": each.sensitivity, **stated(each.loss)}
-            for each in self._spendings
+            for each in self.spendings
         ]
         own = {"relation": self.relation, "budget": stated(self.budget), "spent": stated(self.spent)}
         return {"private": self.noise.is_private, "relations": [own | {"mechanisms": lines}]}

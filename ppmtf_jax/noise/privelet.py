@@ -16,6 +16,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -194,8 +195,8 @@ def noisy_counts(
     return hierarchy.inverse(hierarchy.subtract_means(noisy))
 
 
-def _is_missing(name: Hashable) -> bool:
-    return name is None or name is pd.NA or name == "" or name != name
+def _is_missing(name: Any) -> bool:
+    return bool(pd.isna(name)) or name == ""
 
 
 def _check(counts: np.ndarray, hierarchy: Hierarchy, sensitivity: int, epsilon: int | float) -> None:

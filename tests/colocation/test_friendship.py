@@ -86,13 +86,13 @@ def test_seeded_noise_repeats_and_secure_noise_does_not():
 
 
 def test_noise_of_the_probability_has_the_published_scale():
-    """Mean of |noise| of scale b is b; of 600, its standard error is b / sqrt(600)."""
+    """Mean of |noise| of scale b is b; of 300, its standard error is b / sqrt(300)."""
     graph = random_friends(1, n_users=100)
-    noisy = np.array([noisy_friendship_probability(graph, 1.0) for _ in range(600)])
+    noisy = np.array([noisy_friendship_probability(graph, 1.0) for _ in range(300)])
     error = noisy - friendship_probability(graph)
     # Whole friendships: the low bits of the answer tell nothing.
     assert (noisy == np.rint(noisy * graph.n_possible_pairs) / graph.n_possible_pairs).all()
-    scale, standard_error = 2 / 100, 2 / 100 / np.sqrt(600)
+    scale, standard_error = 2 / 100, 2 / 100 / np.sqrt(300)
     assert abs(np.abs(error).mean() - scale) < 5 * standard_error
     # Planted: the scale for edges, of which one changes p by 2 / (n (n - 1)).
     assert abs(np.abs(error).mean() - scale / 99) > 5 * standard_error

@@ -11,7 +11,7 @@ from ppmtf_jax.colocation.random_graphs import sample_configuration_graph, sampl
 from ppmtf_jax.errors import InputError
 from tests.machine import with_gigabytes
 
-N_DRAWS, FALSE_ALARM = 600, 1e-6
+N_DRAWS, FALSE_ALARM = 500, 1e-6
 
 
 def pair_z(graphs: list[FriendGraph], probability: float) -> np.ndarray:

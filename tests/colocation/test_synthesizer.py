@@ -193,7 +193,7 @@ def test_without_noise_counts_are_those_of_the_bounded_rule(city):
             Accountant(RELATION, NO_PRIVACY),
             seed=4,
         )
-        exact = bounded_colocations(city, graph, seed=4).counts_in_period(24).toarray()
+        exact = bounded_colocations(city, graph, seed=4).counts(24).toarray()
         assert noisy.shape == (24, 20)
         # Privelet divides its noise unevenly: some tenths are left where Laplace has none.
         assert noisy == pytest.approx(exact, abs=0.25)

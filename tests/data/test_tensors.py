@@ -66,7 +66,7 @@ def test_blocks_of_users_change_nothing(monkeypatch, trimming):
     """Neither the counts nor which cells stay: only some users of Trimming(8, ...) have more than that."""
     traces = random_traces(0, n_users=20)
     whole = count_tensors(traces, trimming, seed=1)
-    for size in (1, 7, 30):
+    for size in (7, 30):
         monkeypatch.setattr("ppmtf_jax.data.traces.PIECE_EVENTS", size)
         for found, expected in zip(count_tensors(traces, trimming, seed=1), whole, strict=True):
             for column, wanted in zip(found[:4], expected[:4], strict=True):
@@ -76,7 +76,7 @@ def test_blocks_of_users_change_nothing(monkeypatch, trimming):
     assert trimming is UNTRIMMED or n_cells.max() == trimming.max_transitions
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 10**6), keep=st.sampled_from([0.2, 0.7, 1.0]))
 def test_counts_equal_those_of_a_loop(seed, keep):
     traces = random_traces(seed, keep=keep)
@@ -136,10 +136,13 @@ def test_trimming_keeps_exactly_so_many_cells_and_cuts_counts(full_traces):
         assert as_dict(after) == {cell: min(cells[cell], 1) for cell in as_dict(after)}
 
 
+N_BUSY = 24
+
+
 def busy_city() -> Traces:
-    """60 users, each with far more different transitions than are kept."""
-    traces = random_traces(2, n_users=60, n_places=30, keep=1.0)
-    return replace(traces, user_ids=np.array([f"user {number}" for number in range(60)], object))
+    """Users each with far more different transitions than are kept."""
+    traces = random_traces(2, n_users=N_BUSY, n_places=30, keep=1.0)
+    return replace(traces, user_ids=np.array([f"user {number}" for number in range(N_BUSY)], object))
 
 
 def total(transitions: SparseCounts) -> np.ndarray:
@@ -179,7 +182,7 @@ def test_one_user_less_changes_the_counts_of_all_by_no_more_than_hers():
 def test_one_user_less_changes_no_others_counts():
     traces, trimming = busy_city(), Trimming(max_transitions=5, max_visits=6, max_count=2)
     whole = count_tensors(traces, trimming, seed=0)
-    others = np.delete(np.arange(60), 17)
+    others = np.delete(np.arange(N_BUSY), 17)
     for found, expected in zip(count_tensors(traces.select_users(others), trimming, seed=0), whole, strict=True):
         expected = expected.select(expected.user != 17)
         np.testing.assert_array_equal(others[found.user], expected.user)
@@ -190,7 +193,7 @@ def test_one_user_less_changes_no_others_counts():
 def test_trimming_is_seeded_and_chooses_every_cell_equally(full_traces):
     one_user = full_traces.select_users(np.array([0]))
     whole = count_tensors(one_user, UNTRIMMED, seed=0).transitions
-    n_users, limit = 1000, 4
+    n_users, limit = 400, 4
     # Users who did the same: each draws from a stream of her own.
     frame = one_user.to_frame()
     alike = frame.loc[np.tile(frame.index, n_users)].assign(user=np.repeat(np.arange(n_users), len(frame)))
@@ -268,9 +271,9 @@ ALL_BUT_ONE = np.array([119, 105, 100, 1, 0, 104])
 @pytest.mark.parametrize("numbers_at_a_time", [2**21, 300])
 def test_zeros_are_distinct_zero_cells_and_as_many_as_wanted(monkeypatch, counts, n_zeros, numbers_at_a_time):
     """Also where almost all numbers of a user are alike, and whatever is held at a time."""
-    wanted = {seed: zeros_of(counts, n_zeros, seed) for seed in range(6)}
+    wanted = {seed: zeros_of(counts, n_zeros, seed) for seed in range(2)}
     monkeypatch.setattr(tensors, "NUMBERS_AT_A_TIME", numbers_at_a_time)
-    for seed in range(6):
+    for seed in range(2):
         zeros = zeros_of(counts, n_zeros, seed)
         assert zeros.dtype == np.int32
         assert ((zeros >= 0) & (zeros < np.array(counts.shape))).all()
@@ -361,7 +364,7 @@ def worst_chi_square(counts: SparseCounts, n_zeros: int, n_draws: int) -> float:
 
 
 # The second has a user for whom most numbers are alike.
-UNIFORM_CASES = [(many_zeros(3), 25, 1500), (few_zeros(), 2, 1500), (many_zeros(3), 100, 500)]
+UNIFORM_CASES = [(many_zeros(3), 25, 500), (few_zeros(), 2, 500), (many_zeros(3), 100, 200)]
 
 
 @pytest.mark.parametrize(("counts", "n_zeros", "n_draws"), UNIFORM_CASES)

@@ -285,11 +285,11 @@ def test_problems_of_all_pieces_are_listed_together(small_pieces):
             "place": ["x", "y", None, "x", "z"],
         }
     )
-    assert problems_of(traces, frame) == [
-        "expected whole numbers in 'instant'; found others (1 row), first: 0.5.",
-        "expected a user for every event; found missing values in 'user' (2 rows), first: row 1, row 4.",
+    assert sorted(problems_of(traces, frame)) == [
         "expected a place for every event; found missing values in 'place' (1 row), first: row 2.",
+        "expected a user for every event; found missing values in 'user' (2 rows), first: row 1, row 4.",
         "expected places of the place table; found unknown places (4 rows), first: x, y, z.",
+        "expected whole numbers in 'instant'; found others (1 row), first: 0.5.",
     ]
 
 
@@ -495,7 +495,7 @@ def parts_of_trace_sets(draw) -> tuple[pd.DataFrame, pd.DataFrame, list[int], pd
     return frame, place_frame, slots, friends
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(parts_of_trace_sets())
 def test_a_folder_keeps_everything(parts):
     frame, place_frame, slots, friends = parts

@@ -54,7 +54,7 @@ event_rows = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(event_rows)
 def test_windows_are_those_of_a_loop(rows: list[support.Row]) -> None:
     traces = to_traces(rows)
@@ -77,7 +77,7 @@ def test_windows_are_those_of_a_loop(rows: list[support.Row]) -> None:
     assert list(zip(*(column.tolist() for column in windows.visits()), strict=True)) == visits
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(event_rows, event_rows, st.randoms(use_true_random=False))
 def test_thinning_is_that_of_a_loop(rows: list[support.Row], real_rows: list[support.Row], random) -> None:
     """Of any set by any other, complete or not, with a window drawn several times or never."""

@@ -71,7 +71,7 @@ def test_no_epsilon_is_refused(epsilon):
         accountant.spend("visits", epsilon)
     with pytest.raises(InputError, match="positive, finite epsilon"):
         Accountant(TRACES, epsilon)
-    assert accountant.spendings == ()
+    assert accountant.spendings == []
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1, 2, float("nan")])

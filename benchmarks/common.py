@@ -1,0 +1,142 @@
+"""What the benchmarks share: command line, data, clocks, processes of their own, and the files of figures.
+
+Nothing large is imported at the top: the peak of memory of a process begins at that of the process that starts it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import inspect
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ppmtf_jax import Traces
+
+Row = dict[str, Any]
+FOLDER = Path(__file__).resolve().parent
+SHARED = FOLDER.parents[1] / "shared"
+
+
+def command_line(text: str, *, sections: Iterable[str] = (), shared: bool = False) -> argparse.ArgumentParser:
+    """A parser with the option for the file of figures and, if asked for, with a section and the folder of the data."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    if sections:
+        parser.add_argument("section", choices=sections)
+    if shared:
+        parser.add_argument("shared", type=Path, nargs="?", default=SHARED, help="folder of the data")
+    parser.add_argument("--csv", type=Path, help="file for the figures")
+    return parser
+
+
+def people_flow(shared: Path) -> tuple[Traces, Traces]:
+    """Training and test users of the published experiments."""
+    from ppmtf_jax.datasets.people_flow import read_people_flow
+
+    return read_people_flow(shared / "reference" / "people_flow")
+
+
+def new_york(shared: Path) -> Traces:
+    """Foursquare's check-ins in New York, as published: also at places that one person alone visits."""
+    from ppmtf_jax.datasets.discretization import Discretization
+    from ppmtf_jax.datasets.foursquare import read_foursquare
+
+    every_place = Discretization(min_users_per_place=1)
+    return read_foursquare(shared / "data" / "foursquare-tsmc2014-nyc", discretization=every_place)[0]
+
+
+def record(
+    rows: Iterable[Row], path: Path | None = None, columns: Sequence[str] = (), *, append: bool = False
+) -> list[Row]:
+    """Print each row as soon as it is there, and store it in a file.
+
+    Parameters
+    ----------
+    columns : names
+        Those of the file; by default those of the first row.
+    append : bool
+        Store the rows below those of the same columns that the file already has.
+    """
+    found = []
+    for row in rows:
+        print(", ".join(f"{name}={_text(value)}" for name, value in row.items()), flush=True)
+        if path is not None:
+            _store(path, row, columns or list(row), new=not (append or found))
+        found.append(row)
+    return found
+
+
+def _store(path: Path, row: Row, columns: Sequence[str], *, new: bool) -> None:
+    new = new or not path.exists()
+    if not new and path.read_text().partition("\n")[0].rstrip("\r").split(",") != list(columns):
+        raise SystemExit(f"{path} has other columns: give another name")
+    with path.open("w" if new else "a", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow({name: _text(value) for name, value in row.items()})
+
+
+def _text(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+class Clock:
+    """Seconds since it was made: by the clock, and those that all threads computed."""
+
+    def __init__(self) -> None:
+        self.begin = time.perf_counter(), time.process_time()
+
+    def both(self) -> tuple[float, float]:
+        return time.perf_counter() - self.begin[0], time.process_time() - self.begin[1]
+
+    def row(self, digits: int = 1) -> Row:
+        seconds, cpu_seconds = self.both()
+        return {"seconds": round(seconds, digits), "cpu_seconds": round(cpu_seconds, digits)}
+
+
+def measured(function: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, Row]:
+    """What a function returns, and what the call took."""
+    clock = Clock()
+    result = function(*arguments, **options)
+    return result, clock.row(2)
+
+
+def machine() -> Row:
+    """How many cores there are, and how many programs want them."""
+    return {"cores": len(os.sched_getaffinity(0)), "load": round(os.getloadavg()[0], 1)}
+
+
+def peak_mb() -> int:
+    """The most memory that this process held so far, interpreter and libraries included."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def in_a_process(
+    function: Callable[..., Any], *arguments: Any, n_cores: int | None = None, keep_error: bool = False
+) -> Any:
+    """What a function of a benchmark returns, called in a process of its own, on so many cores.
+
+    Arguments and result are what JSON can hold. An error ends the benchmark or, with `keep_error`, is a row.
+    """
+    module = Path(inspect.getfile(function)).stem
+    code = f"import os, sys, json; sys.path.insert(0, {str(FOLDER)!r}); "
+    if n_cores is not None:
+        code += f"os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{n_cores}]); "
+    code += f"import {module}; print(json.dumps({module}.{function.__name__}(*{arguments!r})))"
+    environment = os.environ | ({} if n_cores is None else {"OMP_NUM_THREADS": str(n_cores)})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    if not done.returncode:
+        return json.loads(done.stdout.splitlines()[-1])
+    error = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}"
+    if not keep_error:
+        raise SystemExit(f"{function.__name__}{arguments}: {error}")
+    return {"error": error}
