@@ -22,8 +22,8 @@ WITH_SHAPES = jaxtyping.jaxtyped
 # A TypeError, as jaxtyping raises.
 WITHOUT_SHAPES = beartype(conf=BeartypeConf(violation_type=TypeError))
 
-# A function inside a function is made anew at each call of the outer one. Only the first one is checked: the preparation
-# of the same check took half of the time of some tests.
+# A function inside a function is made anew at each call of the outer one. Only the first one is checked: preparing the
+# same check again took half of the time of some tests.
 NESTED: set[CodeType] = set()
 
 
