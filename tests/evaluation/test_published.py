@@ -145,9 +145,9 @@ def test_published_membership_advantage(official: tuple[str, Traces, pd.Series],
 
 def _log_likelihoods(traces: Traces, train: Traces) -> np.ndarray:
     """Of each trace for each user, step by step; shape (traces, users)."""
-    estimates = ml_transitions(train)
+    estimates = ml_transitions(train).tocoo()
     log_probability = np.full((train.n_users, train.n_places**2), math.log(1e-8))
-    log_probability[estimates.user, estimates.pair] = np.log(estimates.probability)
+    log_probability[estimates.coords] = np.log(estimates.data)
     place = traces.place.reshape(-1, 30).astype(np.int64)
     total = np.zeros((len(place), train.n_users))
     for instant in range(1, 30):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
+from ppmtf_jax.attacks.estimators.ml import ml_transitions
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
@@ -83,38 +83,31 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
     return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
 
 
-def _scores(attacked: AttackedTraces, train: UserTransitions, test: UserTransitions) -> tuple[np.ndarray, np.ndarray]:
-    everybody = UserTransitions(
-        np.concatenate([train.user, train.n_users + test.user]),
-        np.concatenate([train.pair, test.pair]),
-        np.concatenate([train.probability, test.probability]),
-        train.n_users + test.n_users,
-    )
-    row, known = everybody.at_pairs(attacked.pairs)
-    baseline, gains = _log_ratios(row, known, len(attacked.pairs))
-    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, everybody.n_users)
-    return scores[:, : train.n_users], scores[:, train.n_users :]
+def _scores(attacked: AttackedTraces, train: sparse.csr_array, test: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    baseline, gains = _log_ratios(attacked.known_to(sparse.vstack([train, test], format="csr")))
+    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains)
+    return scores[:, : train.shape[0]], scores[:, train.shape[0] :]
 
 
-def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[np.ndarray, sparse.csr_array]:
+def _log_ratios(known: sparse.coo_array) -> tuple[np.ndarray, sparse.csr_array]:
     """Log-likelihood ratio of each pair for a user who never makes it, and the gain of each user who does."""
-    total = np.bincount(row, weights=known.probability, minlength=n_pairs)
-    n_makers = np.bincount(row, minlength=n_pairs)
-    n_others = known.n_users - 1
+    (pair, _), (n_pairs, n_users) = known.coords, known.shape
+    total = np.bincount(pair, weights=known.data, minlength=n_pairs)
+    n_makers = np.bincount(pair, minlength=n_pairs)
+    n_others = n_users - 1
     log_population = np.log(np.where(n_makers > 0, total / n_others, FLOOR))
     # If nobody else makes the transition, the difference would be rounding noise.
-    has_others = n_makers[row] > 1
-    without_user = np.where(has_others, (total[row] - known.probability) / n_others, FLOOR)
+    has_others = n_makers[pair] > 1
+    without_user = np.where(has_others, (total[pair] - known.data) / n_others, FLOOR)
     baseline = np.log(FLOOR) - log_population
-    gain = np.log(known.probability) - np.log(without_user) - baseline[row]
-    return baseline, sparse.csr_array((gain, (row, known.user)), shape=(n_pairs, known.n_users))
+    gain = np.log(known.data) - np.log(without_user) - baseline[pair]
+    return baseline, sparse.csr_array((gain, known.coords), shape=known.shape)
 
 
-def _greatest_per_number(
-    attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array, n_users: int
-) -> np.ndarray:
+def _greatest_per_number(attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array) -> np.ndarray:
     """Greatest score of each user over the traces of each number, shape (numbers, users)."""
     _, number = np.unique(attacked.number, return_inverse=True)
+    n_users = gains.shape[1]
     greatest = np.full(number.max() + 1, -np.inf)
     np.maximum.at(greatest, number, baseline)
     # Gains are not negative, so a user's score is at least the baseline of every trace.
