@@ -10,9 +10,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.closest_record import nearest_shares
 from ppmtf_jax.attacks.copied_runs import longest_copied_runs
-from ppmtf_jax.attacks.copies import check_copies
+from ppmtf_jax.attacks.copies import check_copies, nearest_shares
 from ppmtf_jax.attacks.unicity import unicity
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces

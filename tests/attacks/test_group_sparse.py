@@ -9,7 +9,7 @@ from ppmtf_jax.attacks.estimators import group_sparse
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
 from ppmtf_jax.attacks.estimators.group_sparse import GroupSparseSettings, cross_validate_beta
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
-from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, adjacency_term, groups_of_moves
+from ppmtf_jax.attacks.place_groups import groups_of_moves
 from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
@@ -42,7 +42,7 @@ def test_impossible_settings() -> None:
 def test_groups_and_controls() -> None:
     train = haunts(12)
     steps = train.transitions()
-    by_mcl = groups_of_moves(steps.place, steps.next_place, adjacency_term(train.places, ADJACENCY_WEIGHT))
+    by_mcl = groups_of_moves(steps.place, steps.next_place, train.places)
     found = {
         groups: np.asarray(factorized(train, beta=0.1, groups=groups, rank=4).group)
         for groups in ("mcl", "shuffled", "one", "singletons")
