@@ -50,9 +50,9 @@ def test_counts_are_those_of_a_double_loop(model, synthetic, likelihoods, eta):
     assert len(set(expected)) > 2
 
 
-@pytest.mark.parametrize("n_verifiers", [1, 4, 7])
+@pytest.mark.parametrize("n_verifiers", [1, 4, USERS])
 def test_a_subset_of_verifiers_and_always_the_input_user_once(model, synthetic, likelihoods, n_verifiers):
-    chosen = [set(choose_verifiers(USERS, n_verifiers, seed).tolist()) for seed in range(3)]
+    chosen = [set(choose_verifiers(USERS, n_verifiers, seed).tolist()) for seed in range(2)]
     for seed, verifiers in enumerate(chosen):
         result = plausible_deniability_test(model, synthetic, k=2, n_verifiers=n_verifiers, seed=seed, count_all=True)
         assert len(verifiers) == result.n_verifiers == n_verifiers
@@ -162,15 +162,14 @@ def test_copied_events_leave_only_users_who_share_them(train):
     assert (everybody.plausible_users == USERS).all()
 
 
-@pytest.mark.parametrize("n_verifiers", [2, 4, USERS])
-@pytest.mark.parametrize("eta", [1e-6, 1.0])
+@pytest.mark.parametrize(("n_verifiers", "eta"), [(2, 1.0), (4, 1e-6), (USERS, 1.0), (USERS, 1e-6)])
 def test_what_holds_for_every_trace_of_a_class(train, n_verifiers, eta):
     """The verifiers that share an input user's copied event count, whatever eta; those of others cannot."""
     model = fit(train, "sgd", SGDSettings(1))
     first = train.place.reshape(USERS, INSTANTS)[:, 0]
     synthetic = synthesize(model, traces_per_user=5, seed=0)
     own = np.repeat(np.arange(USERS), 5)
-    for seed in range(3):
+    for seed in range(2):
         verifiers = choose_verifiers(USERS, n_verifiers, seed)
         others = ((first[verifiers] == first[own, None]) & (verifiers != own[:, None])).sum(axis=1)
         options = {"k": 2, "eta": eta, "n_verifiers": n_verifiers, "seed": seed}
@@ -179,8 +178,7 @@ def test_what_holds_for_every_trace_of_a_class(train, n_verifiers, eta):
         np.testing.assert_array_equal(plausible_deniability_test(model, synthetic, **options).passed, others >= 1)
 
 
-@pytest.mark.parametrize("n_places", [2, 4, 10])
-@pytest.mark.parametrize("precision", ["float64", "float32"])
+@pytest.mark.parametrize(("n_places", "precision"), [(2, "float64"), (10, "float64"), (10, "float32")])
 def test_every_trace_of_a_uniform_model_has_all_users(n_places, precision):
     """Also where a trace lies at the very edge of a bin: each event of it is 1, or 2, widths of a bin improbable."""
     table = PlaceTable(np.arange(n_places), np.linspace(35, 36, n_places), np.linspace(139, 140, n_places))

@@ -28,7 +28,7 @@ from tests.trace_models.examples import ChainOfEach, ChainOfEachClass, random_cl
 
 pytestmark = pytest.mark.usefixtures("small_blocks")
 INPUT_USERS = np.repeat(np.arange(USERS), NUMBER)
-N_CASES = 12
+N_CASES = 8
 
 
 def test_planted_bugs_in_counting_are_caught(model, synthetic, likelihoods):
