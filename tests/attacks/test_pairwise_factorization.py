@@ -79,7 +79,7 @@ def minimized(factors: Factors, block: int, steps: Transitions, penalty: Penalty
 
     n = len(factors[block])
     bounds = [(0, None)] * n
-    starts = [np.full(n, 0.1), np.full(n, 1.0), np.asarray(factors[block][:, 0])]
+    starts = [np.full(n, 0.1), np.asarray(factors[block][:, 0])]
     found = [minimize(value, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300}) for start in starts]
     return min(float(each.fun) for each in found)
 

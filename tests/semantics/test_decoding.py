@@ -82,8 +82,7 @@ def drawn(classes, seed, remove_true_prob=0.0, published=True, n=1):
 
 
 @pytest.mark.parametrize("published", [True, False])
-@pytest.mark.parametrize("merge_prob", [0.0, 0.75, 1.0])
-@pytest.mark.parametrize("n_instants", [1, 12])
+@pytest.mark.parametrize(("merge_prob", "n_instants"), [(0.75, 1), (0.0, 12), (0.75, 12), (1.0, 12)])
 def test_places_join_as_in_a_loop(merge_prob, n_instants, published):
     """As published the same places, and otherwise as many of each cluster."""
     rng = np.random.default_rng(0)
