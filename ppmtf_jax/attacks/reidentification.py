@@ -74,7 +74,7 @@ def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarra
     gains = sparse.csr_array((np.log(known.data) - np.log(FLOOR), known.coords), shape=known.shape)
     guess = np.zeros(len(attacked.user), np.int64)
     for rows, product in products_in_blocks(attacked.counts, gains):
-        guess[rows] = _first_best_column(product)
+        guess[rows] = _first_best_column(product, len(estimates.indptr) - 1)
     return guess
 
 
@@ -82,7 +82,7 @@ def _rate(attacked: AttackedTraces, estimates: sparse.csr_array, truth: np.ndarr
     return float(np.mean(_guesses(attacked, estimates) == truth[attacked.user]))
 
 
-def _first_best_column(matrix: sparse.csr_array) -> np.ndarray:
+def _first_best_column(matrix: sparse.csr_array, n_columns: int) -> np.ndarray:
     """First column with the greatest entry of each row. Stored entries are positive, all others 0."""
     entries = np.diff(matrix.indptr)
     best = np.zeros(len(entries), np.int64)
@@ -92,7 +92,7 @@ def _first_best_column(matrix: sparse.csr_array) -> np.ndarray:
     # reduceat takes each segment up to the next start, so rows without entries must be left out.
     start = matrix.indptr[filled]
     greatest = np.repeat(np.maximum.reduceat(matrix.data, start), entries[filled])
-    column = np.where(matrix.data >= greatest - TIE, matrix.indices, matrix.shape[1])
+    column = np.where(matrix.data >= greatest - TIE, matrix.indices, n_columns)
     best[filled] = np.minimum.reduceat(column, start)
     return best
 

@@ -42,7 +42,7 @@ class AttackedTraces:
         entries = transitions.tocoo()
         row = pd.Index(self.pairs).get_indexer(entries.col)
         found = row >= 0
-        shape = (len(self.pairs), transitions.shape[0])
+        shape = (len(self.pairs), len(transitions.indptr) - 1)
         return sparse.coo_array((entries.data[found], (row[found], entries.row[found])), shape=shape)
 
 

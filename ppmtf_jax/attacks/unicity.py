@@ -104,8 +104,8 @@ def _unicity_of_draw(
         wanted = np.bincount(row[chosen], minlength=len(known))
         n_matches = np.empty(len(known))
         for rows, product in products_in_blocks(queries, crowd):
-            row_of_entry = np.repeat(np.arange(product.shape[0]), np.diff(product.indptr))
-            has_all = product.data == wanted[rows][row_of_entry]
-            n_matches[rows] = np.bincount(row_of_entry, has_all, minlength=product.shape[0])
+            n_entries = np.diff(product.indptr)
+            has_all = product.data == np.repeat(wanted[rows], n_entries)
+            n_matches[rows] = np.bincount(np.repeat(np.arange(len(n_entries)), n_entries), has_all, len(n_entries))
         unique[n_points - 1] = np.mean(n_matches == 1)
     return unique

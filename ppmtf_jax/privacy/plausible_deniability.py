@@ -222,15 +222,14 @@ class PlausibleDeniability:
         if absent:
             problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")
             raise InputError(str(folder), [problem])
-        claims, users_per_place = about["claims"], about["users_per_place"]
-        read = {
-            **{name: about[name] for name in ABOUT},
-            "settings": PrivacyTestSettings(**about["settings"]),
-            "claims": Claims(tuple(claims["protected"]), tuple(claims["not_protected"]), claims["is_private"]),
-            "users_per_place": None if users_per_place is None else np.array(users_per_place),
-            "origin": Origin(**about["origin"]),
-            "seed": Seed(**about["seed"]),
-        }
+        read = {name: about[name] for name in ABOUT}
+        kinds = {"settings": PrivacyTestSettings, "claims": Claims, "origin": Origin, "seed": Seed}
+        for name, kind in kinds.items():
+            # JSON has lists for tuples.
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in about[name].items()}
+            read[name] = kind(**values)
+        if read["users_per_place"] is not None:
+            read["users_per_place"] = np.array(read["users_per_place"])
         return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:

@@ -84,30 +84,32 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
 
 
 def _scores(attacked: AttackedTraces, train: sparse.csr_array, test: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    baseline, gains = _log_ratios(attacked.known_to(sparse.vstack([train, test], format="csr")))
-    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains)
-    return scores[:, : train.shape[0]], scores[:, train.shape[0] :]
+    n_train, n_test = len(train.indptr) - 1, len(test.indptr) - 1
+    known = attacked.known_to(sparse.vstack([train, test], format="csr"))
+    baseline, gains = _log_ratios(known, len(attacked.pairs), n_train + n_test)
+    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, n_train + n_test)
+    return scores[:, :n_train], scores[:, n_train:]
 
 
-def _log_ratios(known: sparse.coo_array) -> tuple[np.ndarray, sparse.csr_array]:
+def _log_ratios(known: sparse.coo_array, n_pairs: int, n_users: int) -> tuple[np.ndarray, sparse.csr_array]:
     """Log-likelihood ratio of each pair for a user who never makes it, and the gain of each user who does."""
-    (pair, _), (n_pairs, n_users) = known.coords, known.shape
+    pair, n_others = known.row, n_users - 1
     total = np.bincount(pair, weights=known.data, minlength=n_pairs)
     n_makers = np.bincount(pair, minlength=n_pairs)
-    n_others = n_users - 1
     log_population = np.log(np.where(n_makers > 0, total / n_others, FLOOR))
     # If nobody else makes the transition, the difference would be rounding noise.
     has_others = n_makers[pair] > 1
     without_user = np.where(has_others, (total[pair] - known.data) / n_others, FLOOR)
     baseline = np.log(FLOOR) - log_population
     gain = np.log(known.data) - np.log(without_user) - baseline[pair]
-    return baseline, sparse.csr_array((gain, known.coords), shape=known.shape)
+    return baseline, sparse.csr_array((gain, known.coords), shape=(n_pairs, n_users))
 
 
-def _greatest_per_number(attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array) -> np.ndarray:
+def _greatest_per_number(
+    attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array, n_users: int
+) -> np.ndarray:
     """Greatest score of each user over the traces of each number, shape (numbers, users)."""
     _, number = np.unique(attacked.number, return_inverse=True)
-    n_users = gains.shape[1]
     greatest = np.full(number.max() + 1, -np.inf)
     np.maximum.at(greatest, number, baseline)
     # Gains are not negative, so a user's score is at least the baseline of every trace.
