@@ -67,7 +67,8 @@ def test_of_a_user_without_transitions_the_common_moves_are_predicted(estimator:
 
 
 def test_another_seed_is_another_start() -> None:
-    train = to_traces([(u, 0, i, (u + i) % 4) for u in range(4) for i in range(6)], places_in_line(4), minutes(6))
-    one, same, other = (factorized(train, "tf", rank=2, seed=seed).factors for seed in (0, 0, 1))
+    # As many users and places as above, for one program.
+    train = to_traces([(u, 0, i, (u + i) % 4) for u in range(6) for i in range(6)], places_in_line(4), minutes(6))
+    one, same, other = (factorized(train, "tf", **SMALL["tf"], seed=seed).factors for seed in (0, 0, 1))
     assert (one.user_b == same.user_b).all()
     assert not (one.user_b == other.user_b).all()
