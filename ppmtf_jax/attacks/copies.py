@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Num
 
-from ppmtf_jax.attacks.closest_record import nearest_shares
 from ppmtf_jax.attacks.copied_runs import longest_copied_runs
 from ppmtf_jax.attacks.registry import register_attack
+from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
 from ppmtf_jax.attacks.unicity import at_most, unicity
 from ppmtf_jax.data.comparable import check_same_places
 from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
@@ -45,43 +45,30 @@ NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or pe
 class HeldOutComparison:
     """A number of each synthetic window, and of each held-out window.
 
-    They are of `n_users` users, the smaller number of both sets. `greatest` is the upper bound of the numbers: if test
-    users reach it, no synthetic window can be above them.
+    They are of `n_users` users, the smaller number of both sets. `share_far` is the share of the synthetic windows
+    above the 95 % quantile of the held-out ones: at most about 0.05 by chance. `held_out_share_far` is that share of
+    the held-out windows: 0.05, or less if many have the same number. The comparison is saturated if no window can be
+    above 95 % of the held-out windows, copied or not.
     """
 
     synthetic: Num[np.ndarray, " window"]
     held_out: Num[np.ndarray, " held_out"]
     n_users: int
-    greatest: float = math.inf
+    mean: float
+    held_out_mean: float
+    share_far: float
+    held_out_share_far: float
+    is_saturated: bool
 
-    @property
-    def mean(self) -> float:
-        """Mean over the synthetic windows."""
-        return float(self.synthetic.mean())
-
-    @property
-    def held_out_mean(self) -> float:
-        """Mean over the held-out windows."""
-        return float(self.held_out.mean())
-
-    @property
-    def _far(self) -> float:
-        return float(np.quantile(self.held_out, FAR_QUANTILE, method="higher"))
-
-    @property
-    def share_far(self) -> float:
-        """Share of the synthetic windows above the 95 % quantile of the held-out ones: at most about 0.05 by chance."""
-        return float(np.mean(self.synthetic > self._far))
-
-    @property
-    def held_out_share_far(self) -> float:
-        """Share of the held-out windows above their own quantile: 0.05, or less if many have the same number."""
-        return float(np.mean(self.held_out > self._far))
-
-    @property
-    def is_saturated(self) -> bool:
-        """Whether no window can be above 95 % of the held-out windows, copied or not."""
-        return bool(self._far >= self.greatest)
+    @classmethod
+    def of(
+        cls, synthetic: np.ndarray, held_out: np.ndarray, n_users: int, greatest: float = math.inf
+    ) -> HeldOutComparison:
+        """Compare numbers, none of which can be above `greatest`."""
+        far = float(np.quantile(held_out, FAR_QUANTILE, method="higher"))
+        means = (float(number) for number in (synthetic.mean(), held_out.mean()))
+        shares = (float(np.mean(numbers > far)) for numbers in (synthetic, held_out))
+        return cls(synthetic, held_out, n_users, *means, *shares, is_saturated=far >= greatest)
 
     def judgement(self) -> Judgement:
         """Judge the share by the limit of copies; "not known" if saturated."""
@@ -150,11 +137,6 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
     return found
 
 
-class _Closeness(NamedTuple):
-    copied_run: np.ndarray
-    nearest_share: np.ndarray
-
-
 def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False) -> CopyCheck | None:
     """Compare windows; None if there is nothing to compare.
 
@@ -171,16 +153,28 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
         return None
     n_users, n_train, n_test = (len(np.unique(each.user)) for each in (windows, train, test))
     crowd = min(n_users if crowd_of_released else n_test, n_train)
-    found = _closeness(windows, train, seed)
-    held_out = comparison.statistic(_closeness_of_test, comparison.test, comparison.train, seed)
+    runs, shares = _closeness(windows, train, seed)
+    test_runs, test_shares = comparison.statistic(_closeness_of_test, comparison.test, comparison.train, seed)
     n_compared = min(n_users, n_test)
     return CopyCheck(
         unicity(windows, n_users=crowd, seed=seed),
         comparison.statistic(_unicity_of_real, comparison.train, crowd, seed),
-        HeldOutComparison(found.copied_run, held_out.copied_run, n_compared),
-        HeldOutComparison(found.nearest_share, held_out.nearest_share, n_compared, greatest=1.0),
+        HeldOutComparison.of(runs, test_runs, n_compared),
+        HeldOutComparison.of(shares, test_shares, n_compared, greatest=1.0),
         crowd,
     )
+
+
+def nearest_shares(windows: Windows, train: Windows) -> Float[np.ndarray, " window"]:
+    """Share of the events of each window that its closest training window has too: 1 - DCR.
+
+    The distance is the share of a window's events that the training window does not have, at the same place and the
+    same instant of the period (Hamming distance). Both sets have the same places and grids with the same period.
+    """
+    nearest = np.zeros(windows.n_windows)
+    for rows, product in products_in_blocks(events_by_point(windows), events_by_point(train).T.tocsr()):
+        nearest[rows] = product.max(axis=1).toarray().ravel()
+    return nearest / windows.events_per_window()
 
 
 def _windows(traces: Traces) -> Windows:
@@ -193,13 +187,14 @@ def _thinned(traces: Traces, test: Windows, seed: int) -> Windows:
     return windows.thinned(test, drawn).with_events(MIN_WINDOW_EVENTS)
 
 
-def _closeness(windows: Windows, train: Windows, seed: int) -> _Closeness:
+def _closeness(windows: Windows, train: Windows, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Longest copied run and nearest share of each window."""
     rng = numpy_stream(seed, Stage.ALARMS, WINDOWS_STREAM)
     some = windows.select(at_most(windows.n_windows, MAX_WINDOWS, rng))
-    return _Closeness(longest_copied_runs(some, train), nearest_shares(some, train))
+    return longest_copied_runs(some, train), nearest_shares(some, train)
 
 
-def _closeness_of_test(test: Traces, train: Traces, seed: int) -> _Closeness:
+def _closeness_of_test(test: Traces, train: Traces, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return _closeness(_windows(test), _windows(train), seed)
 
 

@@ -23,16 +23,17 @@ MAX_ITERATIONS = 1000
 
 
 def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, " node"]:
-    """Partition the nodes of an undirected graph by Markov clustering.
+    """Partition the nodes of an undirected graph, given by its symmetric matrix of weights, by Markov clustering.
 
     A node's loop weighs as much as its heaviest edge, or 1 if it has none; given loops do not count. Nodes that end in
     the same attractors are one cluster. A node that ends in several systems of attractors belongs to the first.
     Clusters are numbered by their first nodes. A larger `inflation`, above 1, gives smaller clusters. Raises
-    `InputError` if the weights are no undirected graph, `inflation` is not above 1, or the walk does not converge.
+    `InputError` if the walk does not converge.
     """
     weights = sparse.csc_array(weights, dtype=np.float64)
-    _check(weights, inflation)
-    flow = _with_loops(weights)
+    edges = weights - sparse.diags_array(weights.diagonal())
+    heaviest = edges.max(axis=0).toarray().ravel()
+    flow = _stochastic(edges + sparse.diags_array(np.where(heaviest > 0, heaviest, 1.0)))
     for _ in range(MAX_ITERATIONS):
         # Expansion: the square spreads the walk. Inflation: the power sharpens it.
         inflated = _stochastic(_pruned(flow @ flow).power(inflation))
@@ -44,26 +45,6 @@ def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, 
     found = f"changes of {change:.2g} after {MAX_ITERATIONS} iterations"
     way_out = "Choose a slightly different inflation"
     raise InputError("Markov clustering", [Problem(f"changes below {CONVERGED_BELOW:g}", found, way_out=way_out)])
-
-
-def _check(weights: Any, inflation: float) -> None:
-    problems: list[Problem | str] = []
-    if weights.shape[0] != weights.shape[1] or not weights.shape[0]:
-        problems.append(Problem("a square matrix of at least one node", f"shape {weights.shape}"))
-    elif not np.isfinite(weights.data).all() or (weights.data < 0).any():
-        problems.append(Problem("finite weights of at least 0", "others"))
-    elif abs(weights - weights.T).max() > 1e-9 * weights.max():
-        problems.append(Problem("symmetric weights", "others", way_out="Add the transposed matrix"))
-    if not 1 < inflation < np.inf:
-        problems.append(Problem("an inflation above 1", repr(inflation)))
-    if problems:
-        raise InputError("Markov clustering", problems)
-
-
-def _with_loops(weights: Any) -> sparse.csc_array:
-    edges = weights - sparse.diags_array(weights.diagonal())
-    heaviest = edges.max(axis=0).toarray().ravel()
-    return _stochastic(sparse.csc_array(edges + sparse.diags_array(np.where(heaviest > 0, heaviest, 1.0))))
 
 
 def _stochastic(flow: Any) -> sparse.csc_array:

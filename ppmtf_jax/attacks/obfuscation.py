@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
 from ppmtf_jax.attacks.trace_scores import MAX_GAP, batches_of_users, padded_indices, stationary_distribution
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
+from ppmtf_jax.data.runs import rank_in_run, run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -27,10 +28,10 @@ def random_deletions(traces: Traces, n_deleted: int, *, seed: int) -> Bool[np.nd
     _check(n_deleted)
     trace = traces.trace_of_event()
     order = np.lexsort([numpy_stream(seed, Stage.DELETIONS).random(traces.n_events), trace])
-    first, length = _bounds(trace)
-    rank = np.empty(traces.n_events, np.int64)
-    rank[order] = np.arange(traces.n_events) - first[trace]
-    return rank >= np.minimum(n_deleted, length - 1)[trace]
+    n_events = np.bincount(trace)
+    keep = np.empty(traces.n_events, bool)
+    keep[order] = rank_in_run(trace) >= np.minimum(n_deleted, n_events - 1)[trace]
+    return keep
 
 
 def worst_deletions(
@@ -59,34 +60,20 @@ def worst_deletions(
         of[known].astype(np.int64) for of in (traces.trace_of_event(), traces.place, traces.instant)
     )
     of_event = target[traces.user[known]]
-    previous, gap = _steps_back(trace, instant, n_deleted + 1)
-    linked = (previous >= 0) & (gap <= max_gap)
-    keep[known] = _kept(
-        *_bounds(trace),
-        *_log_probabilities(matrices, of_event, place, previous, np.where(linked, gap, 0), first_place == "stationary"),
-        n_deleted,
-    )
+    # The events 1, 2, ... before each event, and their distance in instants; 0 if they are not linked.
+    back = np.arange(len(trace))[:, None] - np.arange(1, n_deleted + 2)
+    previous = np.maximum(back, 0)
+    gap = instant[:, None] - instant[previous]
+    gap[(back < 0) | (trace[previous] != trace[:, None]) | (gap > max_gap)] = 0
+    as_first, after = _log_probabilities(matrices, of_event, place, previous, gap, first_place == "stationary")
+    first = np.flatnonzero(run_begins(trace))
+    keep[known] = _kept(first, np.diff(first, append=len(trace)), as_first, after, n_deleted)
     return keep
 
 
 def _check(n_deleted: int) -> None:
     if n_deleted < 0:
         raise InputError("deletion", [Problem("a number of places to delete of at least 0", repr(n_deleted))])
-
-
-def _bounds(trace: Int[np.ndarray, " event"]) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
-    """First event and length of each trace."""
-    first = np.flatnonzero(np.diff(trace, prepend=-1))
-    return first, np.diff(first, append=len(trace))
-
-
-def _steps_back(
-    trace: Int[np.ndarray, " event"], instant: Int[np.ndarray, " event"], n_steps: int
-) -> tuple[Int[np.ndarray, "event back"], Int[np.ndarray, "event back"]]:
-    """Index of the event 1, 2, ... before each in the same trace (-1 if none), and the gap in instants."""
-    back = np.arange(len(trace))[:, None] - np.arange(1, n_steps + 1)
-    same = (back >= 0) & (trace[back] == trace[:, None])
-    return np.where(same, back, -1), np.where(same, instant[:, None] - instant[back], 0)
 
 
 def _log_probabilities(

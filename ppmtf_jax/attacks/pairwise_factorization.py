@@ -109,6 +109,20 @@ def _fit(
     return jax.lax.scan(sweep, start, length=n_sweeps)
 
 
+def start_fit(
+    steps: Transitions, user_ids: np.ndarray, n_places: int, rank: int, seed: int, n_fits: int = 1
+) -> tuple[SparseTransitions, Factors]:
+    """Count transitions and draw the factors from which a fit starts.
+
+    Raises `InputError` if the memory is too small for `n_fits` fits at the same time.
+    """
+    transitions = SparseTransitions.of_steps(steps, len(user_ids), n_places)
+    n_rows = len(transitions.row_user) + len(transitions.user) + len(user_ids) + 4 * n_places
+    needed = n_fits * ARRAYS_OF_A_ROW * 4 * rank * n_rows
+    require_memory("tensor factorization", needed, "Take fewer users or a smaller rank")
+    return transitions, start_factors(transitions, user_ids, n_places, rank, seed)
+
+
 def start_factors(transitions: SparseTransitions, user_ids: np.ndarray, n_places: int, rank: int, seed: int) -> Factors:
     """Random factors whose predicted counts, averaged over the rows in D, are the observed ones.
 
@@ -129,15 +143,6 @@ def start_factors(transitions: SparseTransitions, user_ids: np.ndarray, n_places
     scale = np.sqrt(float(transitions.row_total.sum()) / predicted.sum())
     parts = (place_a, next_place_a, user_b, next_place_b, user_c, place_c)
     return Factors(*(jnp.asarray(scale * part, dtype=float) for part in parts))
-
-
-def require_memory_to_fit(
-    transitions: SparseTransitions, n_users: int, n_places: int, rank: int, n_fits: int = 1
-) -> None:
-    """Refuse `n_fits` fits at the same time if memory is too small."""
-    n_rows = len(transitions.row_user) + len(transitions.user) + n_users + 4 * n_places
-    needed = n_fits * ARRAYS_OF_A_ROW * 4 * rank * n_rows
-    require_memory("tensor factorization", needed, "Take fewer users or a smaller rank")
 
 
 def objective(factors: Factors, transitions: SparseTransitions, penalty: Penalty) -> Float[Array, ""]:
@@ -285,6 +290,10 @@ def _update_constant(name: str, factors: Factors, transitions: SparseTransitions
     other, n_places, minimizer = _at(partners, partner_index), len(factors.place_c), _minimizer(name, penalty)
     of_factor = partial(jax.ops.segment_sum, segment_ids=index, num_segments=len(own))
     curvature = n_places * of_factor(other**2)
+    # Counts minus predicted counts, summed over next places.
+    by_place = _at(factors.place_a @ factors.next_place_a.sum(axis=0), transitions.row_place)
+    by_user = _at(factors.user_b @ factors.next_place_b.sum(axis=0), transitions.row_user)
+    residual = transitions.row_total - by_place - by_user - n_places * _constant(factors, transitions)
 
     def column(k: int | Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         factor, residual = state
@@ -292,7 +301,7 @@ def _update_constant(name: str, factors: Factors, transitions: SparseTransitions
         new = minimizer(of_factor(partner * residual) + curvature[:, k] * old, curvature[:, k])
         return factor.at[:, k].set(new), residual - n_places * partner * _at(new - old, index)
 
-    updated, _ = jax.lax.fori_loop(0, own.shape[1], column, (own, _residual(factors, transitions)))
+    updated, _ = jax.lax.fori_loop(0, own.shape[1], column, (own, residual))
     return factors._replace(**{name: updated})
 
 
@@ -323,14 +332,6 @@ def _constant(factors: Factors, transitions: SparseTransitions) -> Float[Array, 
     """The third term of (13) for each row."""
     users, places = _at(factors.user_c, transitions.row_user), _at(factors.place_c, transitions.row_place)
     return jnp.sum(users * places, axis=1)
-
-
-def _residual(factors: Factors, transitions: SparseTransitions) -> Float[Array, " row"]:
-    """Counts minus predicted counts, summed over next places."""
-    by_place = _at(factors.place_a @ factors.next_place_a.sum(axis=0), transitions.row_place)
-    by_user = _at(factors.user_b @ factors.next_place_b.sum(axis=0), transitions.row_user)
-    constant = len(factors.place_c) * _constant(factors, transitions)
-    return transitions.row_total - by_place - by_user - constant
 
 
 def _padded(values: np.ndarray, fill: int) -> np.ndarray:

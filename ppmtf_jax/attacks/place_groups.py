@@ -23,21 +23,19 @@ OFF_CELL = 0.1
 def groups_of_moves(
     place: Int[np.ndarray, " move"],
     next_place: Int[np.ndarray, " move"],
-    adjacency: sparse.csr_array,
+    places: PlaceTable,
+    adjacency_weight: float = ADJACENCY_WEIGHT,
     inflation: float = 2.0,
 ) -> Int[np.ndarray, " place"]:
-    """Cluster the places by moves of all users and by adjacency: steps 2 and 3 of Algorithm 2."""
-    moves = sparse.csr_array((np.ones(len(place)), (place, next_place)), adjacency.shape)
-    return markov_clusters(sparse.csr_array(moves + moves.T + adjacency), inflation)
+    """Cluster the places by moves of all users and by adjacency: Algorithm 2, whose epsilon is `adjacency_weight`.
 
-
-def adjacency_term(places: PlaceTable, weight: float) -> sparse.csr_array:
-    """Matrix of `weight` (epsilon of Algorithm 2) where two places are adjacent; weight 0 needs no coordinates."""
-    if not 0 <= weight < np.inf:
-        raise InputError("groups of places", [Problem("adjacency_weight of at least 0", repr(weight))])
-    if not weight:
-        return sparse.csr_array((len(places), len(places)))
-    return sparse.csr_array(weight * adjacent_places(places))
+    Raises `InputError` if the weight is not 0 and `adjacent_places` needs coordinates that are missing.
+    """
+    moves = sparse.csr_array((np.ones(len(place)), (place, next_place)), (len(places), len(places)))
+    weights = moves + moves.T
+    if adjacency_weight:
+        weights = weights + adjacency_weight * adjacent_places(places)
+    return markov_clusters(weights, inflation)
 
 
 def adjacent_places(places: PlaceTable) -> sparse.csr_array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
+from ppmtf_jax.attacks.estimators.ml import ml_transitions
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
 from ppmtf_jax.attacks.scoring import FLOOR, AttackedTraces, attacked_traces, products_in_blocks
 from ppmtf_jax.data.comparable import check_same_places, training_user_of
@@ -69,17 +69,16 @@ def reid_rate(released: Traces, train: Traces, *, pool_traces: bool = False) -> 
     return _rate(attacked_traces(released, pool_traces=pool_traces), ml_transitions(train), truth)
 
 
-def _guesses(attacked: AttackedTraces, estimates: UserTransitions) -> np.ndarray:
-    row, known = estimates.at_pairs(attacked.pairs)
-    gain = np.log(known.probability) - np.log(FLOOR)
-    gains = sparse.csr_array((gain, (row, known.user)), shape=(len(attacked.pairs), estimates.n_users))
+def _guesses(attacked: AttackedTraces, estimates: sparse.csr_array) -> np.ndarray:
+    known = attacked.known_to(estimates)
+    gains = sparse.csr_array((np.log(known.data) - np.log(FLOOR), known.coords), shape=known.shape)
     guess = np.zeros(len(attacked.user), np.int64)
     for rows, product in products_in_blocks(attacked.counts, gains):
-        guess[rows] = _first_best_column(product, estimates.n_users)
+        guess[rows] = _first_best_column(product, len(estimates.indptr) - 1)
     return guess
 
 
-def _rate(attacked: AttackedTraces, estimates: UserTransitions, truth: np.ndarray) -> float:
+def _rate(attacked: AttackedTraces, estimates: sparse.csr_array, truth: np.ndarray) -> float:
     return float(np.mean(_guesses(attacked, estimates) == truth[attacked.user]))
 
 

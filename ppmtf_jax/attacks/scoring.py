@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from scipy import sparse
 
@@ -26,12 +27,23 @@ PRODUCTS_AT_A_TIME = 2**23
 
 @dataclass(frozen=True, eq=False)
 class AttackedTraces:
-    """How often each attacked trace makes each transition; `user` is the index of the user it was made from."""
+    """How often each attacked trace makes each transition; `user` is the index of the user it was made from.
+
+    The columns of `counts` are `pairs`: those transitions that some trace makes.
+    """
 
     user: Int[np.ndarray, " trace"]
     number: Int[np.ndarray, " trace"]
     pairs: Int[np.ndarray, " pair"]
     counts: sparse.csr_array
+
+    def known_to(self, transitions: sparse.csr_array) -> sparse.coo_array:
+        """Entries at `pairs` of a matrix of users and all pairs, transposed: a matrix of `pairs` and users."""
+        entries = transitions.tocoo()
+        row = pd.Index(self.pairs).get_indexer(entries.col)
+        found = row >= 0
+        shape = (len(self.pairs), len(transitions.indptr) - 1)
+        return sparse.coo_array((entries.data[found], (row[found], entries.row[found])), shape=shape)
 
 
 def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTraces:
@@ -41,22 +53,21 @@ def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTrac
     if pool_traces:
         user, number = np.arange(released.n_users), np.zeros(released.n_users, int)
         unit = released.user
-    row, pair, count = count_pairs(released, unit)
-    pairs, column = np.unique(pair, return_inverse=True)
-    counts = sparse.csr_array((count.astype(np.float64), (row, column)), shape=(len(user), len(pairs)))
-    return AttackedTraces(user, number, pairs, counts)
+    counts = count_pairs(released, unit, len(user))
+    pairs, column = np.unique(counts.indices, return_inverse=True)
+    shape = (len(user), len(pairs))
+    return AttackedTraces(user, number, pairs, sparse.csr_array((counts.data, column, counts.indptr), shape=shape))
 
 
-def count_pairs(traces: Traces, unit: Int[np.ndarray, " event"]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def count_pairs(traces: Traces, unit: Int[np.ndarray, " event"], n_units: int) -> sparse.csr_array:
     """Count how often each unit, such as a user or a trace, makes each transition.
 
-    Returns units, pairs (place times number of places plus next place) and counts, sorted by unit and pair.
+    The column of a transition is place times number of places plus next place.
     """
     steps = traces.transitions()
-    n_pairs = traces.n_places**2
     pair = steps.place.astype(np.int64) * traces.n_places + steps.next_place
-    code, count = np.unique(unit[steps.event].astype(np.int64) * n_pairs + pair, return_counts=True)
-    return code // n_pairs, code % n_pairs, count
+    shape = (n_units, traces.n_places**2)
+    return sparse.csr_array(sparse.coo_array((np.ones(len(pair)), (unit[steps.event], pair)), shape=shape))
 
 
 def events_by_point(

@@ -9,6 +9,7 @@ import numpy as np
 from annotated_types import Ge, Lt
 
 from ppmtf_jax.data.comparable import index_of_ids, training_user_of
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.settings import Settings, Share
@@ -67,9 +68,8 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
         way_out = "Take longer traces, a smaller stranger_share, or the other kind of pieces"
         raise InputError("rehearsal", [Problem("two users with two pieces at least", found, way_out=way_out)])
     n_known = np.clip(np.round(n_pieces * settings.known_share).astype(int), 1, np.maximum(n_pieces - 1, 1))
-    rank = np.arange(len(user_of_piece)) - (np.cumsum(n_pieces) - n_pieces)[user_of_piece]
     # Of users with one piece, the attacker knows nothing.
-    is_early = (rank < n_known[user_of_piece]) & (n_pieces[user_of_piece] > 1)
+    is_early = (rank_in_run(user_of_piece) < n_known[user_of_piece]) & (n_pieces[user_of_piece] > 1)
     is_used = np.isin(user_of_piece, np.concatenate([chosen, strangers]))
     left_out = len(chosen) - int(is_target.sum())
     known = cut.select_traces(is_early & is_target[user_of_piece])

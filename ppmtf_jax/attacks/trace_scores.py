@@ -21,6 +21,7 @@ from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import TransitionMatrices, to_probabilities
 from ppmtf_jax.data.comparable import check_same_places, index_of_ids
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
@@ -36,18 +37,15 @@ BYTES_OF_ENTRY = 2 * 5 * 8
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The scored parts of each trace: its first places, and each event with the one before it.
+    """The scored parts of traces: first places, and each event with the one before it.
 
-    The distinct first places are `first`; the distinct steps (`gap` is the distance in instants) are sorted by gap.
-    `counts` says how often each trace has each step, and then each first place.
+    `first` are the distinct first places. `steps` has an array for each gap in instants, from 1 on: place and next
+    place of the distinct steps with this gap. `counts` says how often each trace has each step, and then each first
+    place.
     """
 
-    user_ids: np.ndarray
-    number: Int[np.ndarray, " trace"]
     first: Int[np.ndarray, " first"]
-    gap: Int[np.ndarray, " step"]
-    place: Int[np.ndarray, " step"]
-    next_place: Int[np.ndarray, " step"]
+    steps: list[Int[np.ndarray, "2 _"]]
     counts: sparse.csr_array
 
     @classmethod
@@ -55,20 +53,18 @@ class Observed:
         """Collect steps and first places of traces."""
         trace, place = traces.trace_of_event(), traces.place.astype(np.int64)
         gap = np.diff(traces.instant.astype(np.int64), prepend=0)
-        linked = np.diff(trace, prepend=-1) == 0
-        linked &= gap <= max_gap
+        linked = ~run_begins(trace) & (gap <= max_gap)
         n_places = traces.n_places
         code = np.where(linked, (gap * n_places + np.roll(place, 1)) * n_places + place, -1 - place)
         distinct, column = np.unique(code, return_inverse=True)
         # First places have negative codes: put them behind the steps.
         n_first = int((distinct < 0).sum())
         column = np.where(column < n_first, column + len(distinct) - n_first, column - n_first)
-        user, number = traces.trace_table()
-        shape = (len(user), len(distinct))
-        counts = sparse.csr_array(sparse.coo_array((np.ones(len(code)), (trace, column)), shape))
-        gap_of, rest = np.divmod(distinct[n_first:], n_places**2)
-        first = -1 - distinct[:n_first]
-        return cls(traces.user_ids[user], number, first, gap_of, rest // n_places, rest % n_places, counts)
+        counts = sparse.coo_array((np.ones(len(code)), (trace, column)), (int(trace[-1]) + 1, len(distinct)))
+        gap_of, step = np.divmod(distinct[n_first:], n_places**2)
+        longer = np.searchsorted(gap_of, np.arange(2, gap_of.max(initial=0) + 1))
+        steps = np.split(np.stack(np.divmod(step, n_places)), longer, axis=1) if len(step) else []
+        return cls(-1 - distinct[:n_first], steps, sparse.csr_array(counts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +147,8 @@ def score_traces(
     if problems:
         raise InputError("re-identification", problems)
     observed = Observed.of(traces, max_gap)
-    n_traces = len(observed.number)
+    user, number = traces.trace_table()
+    n_traces = len(user)
     batch_bytes = _batch_users(matrices) * len(matrices.places) ** 2 * BYTES_OF_ENTRY
     require_memory(
         "attack", 2 * 8 * n_traces * matrices.n_users + batch_bytes, "Attack fewer traces or users at a time"
@@ -161,7 +158,7 @@ def score_traces(
     for users, tables in log_tables(observed, matrices, stationary=is_stationary, progress=progress):
         scored = observed.counts @ tables.reshape(-1, tables.shape[-1]).T
         own[:, users], others[:, users] = np.split(scored, 2, axis=1)
-    return TraceScores(own, others, observed.user_ids, observed.number, matrices.user_ids)
+    return TraceScores(own, others, traces.user_ids[user], number, matrices.user_ids)
 
 
 def log_tables(
@@ -177,12 +174,12 @@ def log_tables(
         for users in batches:
             total += _summed(matrices.counts.of_users(users), matrices.floor)
             advance(len(users))
-        steps = _steps_by_gap(observed)
+        steps = [padded_indices(pair) for pair in observed.steps]
         for users in batches:
             counts = matrices.counts.of_users(users)
             given = (counts, total, matrices.n_users - 1, matrices.floor, padded_indices(observed.first), steps)
             tables, first = _log_tables(*given, stationary=stationary)
-            kept = [table[..., :n] for table, n in zip(tables, _steps_of_gap(observed), strict=True)]
+            kept = [table[..., : pair.shape[1]] for table, pair in zip(tables, observed.steps, strict=True)]
             yield users, np.concatenate([*kept, first[..., : len(observed.first)]], axis=-1)
             advance(len(users))
 
@@ -239,14 +236,3 @@ def _log_tables(
     if stationary:
         log_first = jnp.log(stationary_distribution(chains)[..., first])
     return tables, log_first
-
-
-def _steps_of_gap(observed: Observed) -> Int[np.ndarray, " gap"]:
-    """Number of distinct steps with each gap, from 1 on."""
-    return np.bincount(observed.gap, minlength=1)[1:]
-
-
-def _steps_by_gap(observed: Observed) -> list[Int[np.ndarray, "2 step"]]:
-    edges = np.cumsum(_steps_of_gap(observed))[:-1]
-    pairs = np.split(np.stack([observed.place, observed.next_place]), edges, axis=1) if len(observed.gap) else []
-    return [padded_indices(pair) for pair in pairs]

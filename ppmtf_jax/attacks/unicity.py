@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
-from scipy import sparse
+from jaxtyping import Bool, Float
 
 from ppmtf_jax.attacks.scoring import events_by_point, products_in_blocks
+from ppmtf_jax.data.runs import least_of_each, rank_in_run
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 from ppmtf_jax.errors import InputError, Problem
@@ -86,7 +86,8 @@ def at_most(n: int, limit: int, rng: np.random.Generator) -> Bool[np.ndarray, " 
 def _unicity_of_draw(
     windows: Windows, max_points: int, n_users: int, rng: np.random.Generator
 ) -> Float[np.ndarray, " points"]:
-    one_each = _one_window_each(windows, rng)
+    one_of_user = least_of_each(windows.user, rng.random(windows.n_windows), most=1)
+    one_each = windows.select(np.isin(np.arange(windows.n_windows), one_of_user))
     if n_users < one_each.n_windows:
         one_each = one_each.select(at_most(one_each.n_windows, n_users, rng))
     crowd = events_by_point(one_each).T.tocsr()
@@ -95,25 +96,16 @@ def _unicity_of_draw(
     event = np.flatnonzero(np.isin(one_each.window, known))
     order = np.lexsort((rng.random(len(event)), one_each.window[event]))
     event, row = event[order], np.searchsorted(known, one_each.window[event[order]])
-    rank = np.arange(len(row)) - np.searchsorted(row, row)
+    rank = rank_in_run(row)
     unique = np.empty(max_points)
     for n_points in range(1, max_points + 1):
         chosen = rank < n_points
         queries = events_by_point(one_each, event=event[chosen], row=row[chosen], n_rows=len(known))
         wanted = np.bincount(row[chosen], minlength=len(known))
-        blocks = products_in_blocks(queries, crowd)
-        n_matches = np.concatenate([_n_entries_equal(product, wanted[rows]) for rows, product in blocks])
+        n_matches = np.empty(len(known))
+        for rows, product in products_in_blocks(queries, crowd):
+            n_entries = np.diff(product.indptr)
+            has_all = product.data == np.repeat(wanted[rows], n_entries)
+            n_matches[rows] = np.bincount(np.repeat(np.arange(len(n_entries)), n_entries), has_all, len(n_entries))
         unique[n_points - 1] = np.mean(n_matches == 1)
     return unique
-
-
-def _one_window_each(windows: Windows, rng: np.random.Generator) -> Windows:
-    order = np.lexsort((rng.random(windows.n_windows), windows.user))
-    first = np.flatnonzero(np.diff(windows.user[order], prepend=-1))
-    return windows.select(np.isin(np.arange(windows.n_windows), order[first]))
-
-
-def _n_entries_equal(product: sparse.csr_array, wanted: Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
-    """Count the stored entries of each row that equal the wanted number."""
-    row = np.repeat(np.arange(len(wanted)), np.diff(product.indptr))
-    return np.bincount(row, product.data == wanted[row], minlength=len(wanted)).astype(np.int64)

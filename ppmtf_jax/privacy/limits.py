@@ -32,22 +32,15 @@ TINY = 1e-3
 
 
 class Status(Enum):
-    """How good something is, with a word and a symbol, so that no colour is needed to tell the statuses apart."""
+    """How good something is, with a printed word and symbol, so that no colour is needed to tell the statuses apart."""
 
     GOOD = ("Good", "✓")
     FAIR = ("Fair", "~")
     POOR = ("Poor", "✕")
     UNKNOWN = ("Not known", "?")
 
-    @property
-    def word(self) -> str:
-        """As printed."""
-        return self.value[0]
-
-    @property
-    def symbol(self) -> str:
-        """As printed beside the word."""
-        return self.value[1]
+    def __init__(self, word: str, symbol: str) -> None:
+        self.word, self.symbol = word, symbol
 
     @property
     def css(self) -> str:
@@ -208,15 +201,15 @@ class Judgement:
         would_do = "" if self.needed is None else f"; about {self.needed:,} {self.limit.of_whom} would be enough"
         return f"{said} There are too few people to tell{would_do}."
 
-    @property
-    def _badness(self) -> tuple[int, float]:
-        order = (Status.GOOD, Status.FAIR, Status.UNKNOWN, Status.POOR)
-        return order.index(self.status), (self.high - self.limit.good) / (self.limit.fair - self.limit.good)
-
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
     """The judgement that decides: the worst one, in the order poor, not known, fair, good."""
-    return max(judgements, key=lambda each: each._badness)
+    order = (Status.GOOD, Status.FAIR, Status.UNKNOWN, Status.POOR)
+
+    def badness(each: Judgement) -> tuple[int, float]:
+        return order.index(each.status), (each.high - each.limit.good) / (each.limit.fair - each.limit.good)
+
+    return max(judgements, key=badness)
 
 
 def rule(limits: Sequence[Limit]) -> str:

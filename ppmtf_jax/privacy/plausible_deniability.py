@@ -222,15 +222,14 @@ class PlausibleDeniability:
         if absent:
             problem = Problem("verdicts of this version", f"no {', '.join(absent)}", way_out="Test the traces again")
             raise InputError(str(folder), [problem])
-        claims, users_per_place = about["claims"], about["users_per_place"]
-        read = {
-            **{name: about[name] for name in ABOUT},
-            "settings": PrivacyTestSettings(**about["settings"]),
-            "claims": Claims(tuple(claims["protected"]), tuple(claims["not_protected"]), claims["is_private"]),
-            "users_per_place": None if users_per_place is None else np.array(users_per_place),
-            "origin": Origin(**about["origin"]),
-            "seed": Seed(**about["seed"]),
-        }
+        read = {name: about[name] for name in ABOUT}
+        kinds = {"settings": PrivacyTestSettings, "claims": Claims, "origin": Origin, "seed": Seed}
+        for name, kind in kinds.items():
+            # JSON has lists for tuples.
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in about[name].items()}
+            read[name] = kind(**values)
+        if read["users_per_place"] is not None:
+            read["users_per_place"] = np.array(read["users_per_place"])
         return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
@@ -309,7 +308,10 @@ def plausible_deniability_test(
     np.True_
     """
     chosen = chosen_settings(PrivacyTestSettings, settings, named_settings, "test")
-    n_verifiers = _number_of_verifiers(chosen, model.n_users)
+    n_verifiers = model.n_users if chosen.n_verifiers is None else chosen.n_verifiers
+    if n_verifiers > model.n_users:
+        problem = Problem(f"n_verifiers from 1 to {model.n_users}, the number of users", repr(n_verifiers))
+        raise InputError("plausible-deniability test", [problem])
     if not isinstance(model.trace_model, ScoredTraceModel):
         way_out = "This test compares likelihoods: synthesize with another system"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
@@ -320,8 +322,13 @@ def plausible_deniability_test(
     users, places = users[share], places[share]
     own_seed = seed_of_first_process(draw_seed(seed))
     verifiers = choose_verifiers(model.n_users, n_verifiers, own_seed.value)
+
+    def cast(leaf: jax.Array) -> jax.Array:
+        is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return jnp.asarray(np.asarray(leaf), chosen.precision) if is_float else leaf
+
     with jax.enable_x64(True) if chosen.precision == "float64" else nullcontext():
-        trace_model = _in_precision(model.trace_model, chosen.precision)
+        trace_model = jax.tree.map(cast, model.trace_model)
         # Added up in the order of time, as for the verifiers: equal users get equal sums.
         steps = step_log_probabilities(trace_model, users, places, progress=progress)
         own = gather_rows(np.cumsum(steps, axis=1)[:, -1], n_traces)
@@ -355,22 +362,6 @@ def plausible_deniability_test(
 def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarray, " verifier"]:
     """A random subset of the users (U*), as sorted indices."""
     return np.sort(numpy_stream(seed, Stage.VERIFIERS).permutation(n_users)[:n_verifiers])
-
-
-def _in_precision(model: ScoredTraceModel, precision: str) -> ScoredTraceModel:
-    def cast(leaf: jax.Array) -> jax.Array:
-        return jnp.asarray(np.asarray(leaf), precision) if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf
-
-    return jax.tree.map(cast, model)
-
-
-def _number_of_verifiers(settings: PrivacyTestSettings, n_users: int) -> int:
-    if settings.n_verifiers is None:
-        return n_users
-    if settings.n_verifiers > n_users:
-        problem = Problem(f"n_verifiers from 1 to {n_users}, the number of users", repr(settings.n_verifiers))
-        raise InputError("plausible-deniability test", [problem])
-    return settings.n_verifiers
 
 
 def require_memory_to_test(n_events: int) -> None:

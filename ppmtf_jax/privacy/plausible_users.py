@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -69,64 +68,33 @@ def count_plausible_users(
     own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
     representative = representatives(model, int(max(verifiers.max(), users.max())) + 1)
-    classes, own_class = _classes_of(representative[verifiers]), representative[users]
+    # The largest class first.
+    user, n_verifiers = np.unique(representative[verifiers], return_counts=True)
+    order = np.argsort(-n_verifiers, kind="stable")
+    cuts = np.arange(CLASSES_IN_A_ROUND, len(order), CLASSES_IN_A_ROUND)
+    rounds = [Classes(user[each], n_verifiers[each]) for each in np.split(order, cuts)]
+    own_class = representative[users]
     in_own_class = np.bincount(representative[verifiers], minlength=len(representative))[own_class]
     count = 1 + in_own_class - np.isin(users, verifiers)
     asked = np.zeros(len(users), np.int64)
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
-    groups = [slice(first, first + size) for first in range(0, len(users), size)]
-    with progress_bar("testing plausible deniability", len(groups) * len(classes.user), show=progress) as advance:
+    groups = np.split(np.arange(len(users)), np.arange(size, len(users), size))
+    # Nothing of the size traces x classes is stored: for each block of classes, the log-probabilities of all distinct
+    # steps of the remaining traces are computed, added up along each trace, and counted if they lie in the trace's bin.
+    with progress_bar("testing plausible deniability", len(groups) * len(user), show=progress) as advance:
         for group in groups:
-            others, asked[group] = _count_of_group(
-                model,
-                classes,
-                own_class[group],
-                places[group],
-                own_bin[group],
-                stop_at[group] - count[group],
-                eta,
-                advance,
-            )
-            count[group] += others
+            active, collected = group[count[group] < stop_at[group]], None
+            for in_round in rounds:
+                if len(active):
+                    if collected is None or len(active) < COLLECT_ANEW * len(collected):
+                        collected = active
+                        under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active])
+                    found = under_test.count(in_round, eta)[: len(collected)]
+                    count[active] += found[np.isin(collected, active, assume_unique=True)]
+                    asked[active] += in_round.n_verifiers.sum()
+                    active = active[count[active] < stop_at[active]]
+                advance(len(in_round.user))
     return np.minimum(count, np.maximum(stop_at, 1)), asked
-
-
-def _classes_of(verifiers: np.ndarray) -> Classes:
-    """The classes of verifiers, each of whom is given by the first user of her class; the largest class first."""
-    user, n_verifiers = np.unique(verifiers, return_counts=True)
-    order = np.argsort(-n_verifiers, kind="stable")
-    return Classes(user[order], n_verifiers[order])
-
-
-def _count_of_group(
-    model: ScoredTraceModel,
-    classes: Classes,
-    own_class: np.ndarray,
-    places: np.ndarray,
-    own_bin: np.ndarray,
-    needed: np.ndarray,
-    eta: float,
-    advance: Callable[[int], None],
-) -> tuple[np.ndarray, np.ndarray]:
-    """Number of plausible users of other classes, not cut at `needed`, and of verifiers compared, for each trace.
-
-    Nothing of the size traces x classes is stored: for each block of classes, the log-probabilities of all distinct
-    steps of the remaining traces are computed, added up along each trace, and counted if they lie in the trace's bin.
-    """
-    count, asked = np.zeros(len(own_class), np.int64), np.zeros(len(own_class), np.int64)
-    active, n_collected = np.flatnonzero(count < needed), 0
-    for first in range(0, len(classes.user), CLASSES_IN_A_ROUND):
-        in_round = Classes(*(column[first : first + CLASSES_IN_A_ROUND] for column in classes))
-        if len(active):
-            if first == 0 or len(active) < COLLECT_ANEW * n_collected:
-                collected, n_collected = active, len(active)
-                under_test = _TracesUnderTest(model, own_class[active], places[active], own_bin[active])
-            found = under_test.count(in_round, eta)[:n_collected]
-            count[active] += found[np.isin(collected, active, assume_unique=True)]
-            asked[active] += in_round.n_verifiers.sum()
-            active = active[count[active] < needed[active]]
-        advance(len(in_round.user))
-    return count, asked
 
 
 class _TracesUnderTest:

@@ -113,13 +113,14 @@ def semantic_privacy_test(
 
 
 def _seeds_of_model(model: FittedModel, train: Traces) -> SeedTraces:
-    problems = []
-    if not np.array_equal(train.user_ids, model.user_ids):
-        problems.append(Problem("the users that the model was trained on", "others"))
-    if not np.array_equal(train.places.ids, model.places.ids):
-        problems.append(Problem("the places that the model was trained on", "another place table"))
-    if train.time_grid.one_period() != model.time_grid:
-        problems.append(Problem("the time grid that the model was trained on", "another one"))
+    checks = (
+        ("users", "others", np.array_equal(train.user_ids, model.user_ids)),
+        ("places", "another place table", np.array_equal(train.places.ids, model.places.ids)),
+        ("time grid", "another one", train.time_grid.one_period() == model.time_grid),
+    )
+    problems = [
+        Problem(f"the {what} that the model was trained on", found) for what, found, is_same in checks if not is_same
+    ]
     if problems:
         raise InputError("training traces", problems)
     return SeedTraces.of(train)

@@ -33,13 +33,9 @@ def aggregate_transitions(
     proportional to max(1 km, distance)^-2.
     """
     seen = transitions + 1 / len(places)
-    near = np.maximum(NEAREST_KM, _distance_km(places)) ** -2
+    apart_km = places.position_km()[:, None] - places.position_km()
+    near = np.maximum(NEAREST_KM, np.hypot(apart_km[..., 0], apart_km[..., 1])) ** -2
     return (seen / seen.sum(axis=1, keepdims=True) + near / near.sum(axis=1, keepdims=True)) / 2
-
-
-def _distance_km(places: PlaceTable) -> Float[np.ndarray, "place place"]:
-    apart = places.position_km()[:, None] - places.position_km()
-    return np.hypot(apart[..., 0], apart[..., 1])
 
 
 class SemanticClasses(NamedTuple):
@@ -165,7 +161,9 @@ def decode(
     """
     n_instants, n_places = allowed.shape
     keys = jax.random.split(key, n_instants)
-    candidate, n_candidates = jax.vmap(_listed)(allowed)
+    # The allowed places of each instant, padded with 0, and their number.
+    listed = jax.vmap(lambda places: jnp.nonzero(places, size=n_places, fill_value=0)[0])(allowed)
+    candidate, n_candidates = listed.astype(jnp.int32), allowed.sum(axis=1).astype(jnp.int32)
     widths = [width for width in TRELLIS_WIDTHS if width < n_places] + [n_places]
 
     def advance(width: int, key: Array, score: Array, before: Array, after: Array, n_after: Array) -> tuple:
@@ -197,9 +195,3 @@ def decode(
     last = jnp.argmax(score).astype(jnp.int32)
     earlier = jax.lax.scan(trace_back, last, (origins, candidate[:-1]), reverse=True)[1]
     return jnp.append(earlier, candidate[-1, last])
-
-
-def _listed(allowed: Bool[Array, " place"]) -> tuple[Int[Array, " place"], Int[Array, ""]]:
-    """The allowed places, padded with 0, and their number."""
-    listed = jnp.nonzero(allowed, size=len(allowed), fill_value=0)[0]
-    return listed.astype(jnp.int32), allowed.sum().astype(jnp.int32)

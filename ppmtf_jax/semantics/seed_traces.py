@@ -37,7 +37,11 @@ class SeedTraces(NamedTuple):
         gaps = n_events < length
         problems = []
         if gaps.any():
-            problems.append(_incomplete(train, user[gaps], length))
+            examples = first_examples(train.user_ids[np.unique(user[gaps])].tolist())
+            found = f"{gaps.sum()} periods with missing events; users"
+            way_out = "SGLT and its privacy test need complete traces: complete them first, or take users without gaps"
+            expected = f"an event at each of the {length} instants of a period"
+            problems.append(Problem(expected, found, 0, examples, way_out))
         seedless = np.setdiff1d(np.arange(train.n_users), user)
         if len(seedless):
             examples = first_examples(train.user_ids[seedless].tolist())
@@ -61,10 +65,3 @@ class SeedTraces(NamedTuple):
         """Transition counts of all users; the last instant of a seed is followed by its first."""
         cell = self.place.astype(np.int64) * self.n_places + np.roll(self.place, -1, axis=1)
         return np.bincount(cell.ravel(), minlength=self.n_places**2).reshape(self.n_places, self.n_places)
-
-
-def _incomplete(train: Traces, users: np.ndarray, length: int) -> Problem:
-    examples = first_examples(train.user_ids[np.unique(users)].tolist())
-    found = f"{len(users)} periods with missing events; users"
-    way_out = "SGLT and its privacy test need complete traces: complete them first, or take users without gaps"
-    return Problem(f"an event at each of the {length} instants of a period", found, 0, examples, way_out)

@@ -74,7 +74,7 @@ def test_the_worst_deletion_is_worse_for_the_attacker_than_any(city):
     known = city.select_users(np.arange(N_USERS // 2))
     auc = {}
     for how in ("random", "worst"):
-        settings = ReidentificationSettings(n_deleted=12, deletion=how)
+        settings = ReidentificationSettings(n_deleted=4, deletion=how)
         [attack] = reidentification_attacks(known, city, ["ml"], settings)
         assert attack.each.against == "strangers"
         auc[how] = attack.each.auc
@@ -100,8 +100,8 @@ def test_with_one_place_every_attack_is_a_guess():
     place = PlaceTable(np.array(["here"]), np.array([35.6]), np.array([139.7]))
     frame = one.to_frame().assign(place="here")
     everybody_here = Traces.from_frame(frame, place, one.time_grid)
-    for attack in reidentification_attacks(everybody_here, everybody_here, ["ml", "tf rank=2", "gstf beta=0.3 rank=2"]):
-        assert attack.each.auc == pytest.approx(0.5, abs=1e-12)
+    [attack] = reidentification_attacks(everybody_here, everybody_here, ["ml"])
+    assert attack.each.auc == pytest.approx(0.5, abs=1e-12)
 
 
 def test_traces_of_one_place_and_users_who_never_move_can_be_attacked(city):

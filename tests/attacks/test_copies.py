@@ -10,10 +10,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.closest_record import nearest_shares
 from ppmtf_jax.attacks.copied_runs import longest_copied_runs
-from ppmtf_jax.attacks.copies import check_copies
+from ppmtf_jax.attacks.copies import check_copies, nearest_shares
+from ppmtf_jax.attacks.registry import ATTACKS
 from ppmtf_jax.attacks.unicity import unicity
+from ppmtf_jax.data.measurement import Comparison, NoSettings
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
@@ -148,7 +149,7 @@ def test_unicity_compares_crowds_of_equal_size() -> None:
     assert unicity(without)[1] < shares[0] - 5 * math.sqrt(0.25 / 200)
     few = train.select_users(np.arange(20))
     assert check_copies(few, train, test).crowd == 20
-    assert math.isnan(evaluate(few, train, test)["unicity"])
+    assert math.isnan(ATTACKS["copies"].measure(Comparison(few, train, test, 10), NoSettings())[0])
 
 
 def test_numbers_become_json_and_rows_of_the_evaluation() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from ppmtf_jax.attacks.estimators import group_sparse
 from ppmtf_jax.attacks.estimators.base import estimate_transitions
-from ppmtf_jax.attacks.estimators.group_sparse import GroupSparseSettings, cross_validate_beta
+from ppmtf_jax.attacks.estimators.group_sparse import CrossValidation, GroupSparseSettings, cross_validate_beta
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts
-from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, adjacency_term, groups_of_moves
+from ppmtf_jax.attacks.place_groups import groups_of_moves
 from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError
 from tests.support import minutes, places_in_line, to_traces
@@ -42,7 +42,7 @@ def test_impossible_settings() -> None:
 def test_groups_and_controls() -> None:
     train = haunts(12)
     steps = train.transitions()
-    by_mcl = groups_of_moves(steps.place, steps.next_place, adjacency_term(train.places, ADJACENCY_WEIGHT))
+    by_mcl = groups_of_moves(steps.place, steps.next_place, train.places)
     found = {
         groups: np.asarray(factorized(train, beta=0.1, groups=groups, rank=4).group)
         for groups in ("mcl", "shuffled", "one", "singletons")
@@ -83,10 +83,18 @@ def test_cross_validation_sees_whose_transitions_are_held_out() -> None:
     assert np.abs(aimless.mean - 0.5).max() < 4 / np.sqrt(12 * 48)
 
 
-def test_the_default_is_the_best_of_the_curve() -> None:
-    train = haunts(6)  # at most 64 different transitions in each fold and in all, so that their programs are the same
-    chosen = factorized(train, rank=2, n_sweeps=10, seed=3).beta
-    assert chosen == cross_validate_beta(train, GroupSparseSettings(rank=2, n_sweeps=10), seed=3).best
+def test_the_default_is_the_best_of_the_curve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The traces, settings, seed and progress of the fit are those of the cross-validation."""
+    train, settings = haunts(12), GroupSparseSettings(rank=4)
+    asked: list[Any] = []
+
+    def cross_validated(*of: Any, **how: Any) -> CrossValidation:
+        asked.append((of, how))
+        return CrossValidation(np.array([0.05, 0.1, 0.5]), np.array([[0.6, 0.6], [0.9, 0.7], [0.7, 0.9]]))
+
+    monkeypatch.setattr(group_sparse, "cross_validate_beta", cross_validated)
+    assert factorized(train, rank=4, seed=3).beta == 0.1  # the smallest of two that are equally good
+    assert asked == [((train, settings), {"seed": 3, "progress": False})]
 
 
 def test_what_cannot_be_cross_validated() -> None:

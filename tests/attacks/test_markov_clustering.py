@@ -8,7 +8,6 @@ import pytest
 from scipy import sparse
 
 from ppmtf_jax.attacks.markov_clustering import markov_clusters
-from ppmtf_jax.errors import InputError
 
 
 def graph(n_nodes: int, edges: dict[tuple[int, int], float]) -> sparse.csr_array:
@@ -103,17 +102,3 @@ def test_the_program_finds_the_same(seed: int, tmp_path) -> None:
     # Nodes without an edge are not in the file.
     linked = np.flatnonzero(weights.sum(axis=0) > 0)
     assert {frozenset(linked[ours[linked] == cluster].tolist()) for cluster in set(ours[linked].tolist())} == theirs
-
-
-def test_what_cannot_be_clustered() -> None:
-    wrong = {
-        "square matrix": np.ones((2, 3)),
-        "at least 0": -np.ones((2, 2)),
-        "finite": np.array([[0, np.nan], [np.nan, 0]]),
-        "symmetric": np.array([[0, 1.0], [0, 0]]),
-    }
-    for expected, weights in wrong.items():
-        with pytest.raises(InputError, match=expected):
-            markov_clusters(sparse.csr_array(weights))
-    with pytest.raises(InputError, match="inflation above 1"):
-        markov_clusters(sparse.csr_array(np.ones((2, 2))), 1.0)

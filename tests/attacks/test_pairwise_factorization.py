@@ -1,4 +1,4 @@
-"""Factorization of transition counts, against the whole tensor in loops."""
+"""Factorization of transition counts, against the whole tensor."""
 
 import jax
 import jax.numpy as jnp
@@ -53,11 +53,8 @@ def dense_objective(factors: Factors, steps: Transitions, penalty: Penalty) -> f
     tensor = np.zeros((N_USERS, N_PLACES, N_PLACES))
     np.add.at(tensor, (steps.user, steps.place, steps.next_place), 1)
     place_a, next_a, user_b, next_b, user_c, place_c = (np.asarray(factor) for factor in factors)
-    total = 0.0
-    for n, i in np.argwhere(tensor.sum(axis=2) >= 1):
-        for j in range(N_PLACES):
-            predicted = place_a[i] @ next_a[j] + user_b[n] @ next_b[j] + user_c[n] @ place_c[i]
-            total += (tensor[n, i, j] - predicted) ** 2
+    predicted = place_a @ next_a.T + (user_b @ next_b.T)[:, None] + (user_c @ place_c.T)[:, :, None]
+    total = ((tensor - predicted)[tensor.sum(axis=2) >= 1] ** 2).sum()
     total += penalty.user_ridge * ((user_b**2).sum() + (user_c**2).sum())
     for matrix in (place_a, next_a, next_b, place_c):
         total += penalty.place_ridge * (matrix**2).sum()
@@ -82,7 +79,7 @@ def minimized(factors: Factors, block: int, steps: Transitions, penalty: Penalty
 
     n = len(factors[block])
     bounds = [(0, None)] * n
-    starts = [np.full(n, 0.1), np.full(n, 1.0), np.asarray(factors[block][:, 0])]
+    starts = [np.full(n, 0.1), np.asarray(factors[block][:, 0])]
     found = [minimize(value, start, method="L-BFGS-B", bounds=bounds, options={"maxiter": 300}) for start in starts]
     return min(float(each.fun) for each in found)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ppmtf_jax.attacks.place_groups import adjacency_term, adjacent_places, groups_of_moves
+from ppmtf_jax.attacks.place_groups import adjacent_places, groups_of_moves
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.errors import InputError
 
@@ -44,10 +44,9 @@ def test_places_at_one_point_are_adjacent_to_each_other_but_none_to_itself() -> 
 def test_weights_are_moves_both_ways_and_adjacency() -> None:
     # 0 and 1 are joined by a move either way, 2 and 3 by one move and adjacency; stays at 2 do not hold it apart.
     places = lattice(np.zeros(4, int), np.arange(4))
-    assert adjacency_term(places, 0.01).toarray().tolist() == (0.01 * (np.eye(4, k=1) + np.eye(4, k=-1))).tolist()
     place, next_place = np.array([[0, 1], [1, 0], [3, 2], [2, 2], [2, 2], [2, 2]]).T
-    assert groups_of_moves(place, next_place, adjacency_term(places, 0.01)).tolist() == [0, 0, 1, 1]
-    assert groups_of_moves(place[:2], next_place[:2], adjacency_term(places, 0.0)).tolist() == [0, 0, 1, 2]
+    assert groups_of_moves(place, next_place, places).tolist() == [0, 0, 1, 1]
+    assert groups_of_moves(place[:2], next_place[:2], places, 0.0).tolist() == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("latitude", [[35.0, 35.0], [35.0, np.nan]])
@@ -55,11 +54,9 @@ def test_without_coordinates_nothing_is_adjacent(latitude: list[float]) -> None:
     places = PlaceTable(np.arange(2), np.array(latitude), np.full(2, 139.0))
     with pytest.raises(InputError, match="adjacency_weight of 0"):
         adjacent_places(places)
-    assert not adjacency_term(places, 0.0).nnz
+    assert groups_of_moves(np.zeros(1, int), np.zeros(1, int), places, 0.0).tolist() == [0, 1]
 
 
-def test_one_place_is_one_group_and_a_negative_weight_is_refused() -> None:
+def test_one_place_is_one_group() -> None:
     places = PlaceTable(np.arange(1), np.zeros(1), np.zeros(1))
-    assert groups_of_moves(np.zeros(3, int), np.zeros(3, int), adjacency_term(places, 0.01)).tolist() == [0]
-    with pytest.raises(InputError, match="adjacency_weight of at least 0"):
-        adjacency_term(lattice(np.arange(2), np.arange(2)), -1.0)
+    assert groups_of_moves(np.zeros(3, int), np.zeros(3, int), places).tolist() == [0]

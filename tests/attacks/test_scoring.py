@@ -25,9 +25,8 @@ def test_ml_transitions_are_counts_over_row_sums() -> None:
     count = Counter((u, a, b) for u, _, a, b in transitions_by_loop(traces))
     total = Counter((u, a) for u, _, a, _ in transitions_by_loop(traces))
     expected = {(u, a * 4 + b): n / total[u, a] for (u, a, b), n in count.items()}
-    found = ml_transitions(traces)
-    entries = zip(found.user.tolist(), found.pair.tolist(), found.probability.tolist(), strict=True)
-    assert {(u, pair): p for u, pair, p in entries} == pytest.approx(expected, abs=1e-15)
+    found = ml_transitions(traces).tocoo()
+    assert dict(zip(zip(*found.coords, strict=True), found.data, strict=True)) == pytest.approx(expected, abs=1e-15)
 
 
 @pytest.mark.parametrize("pool", [False, True])
@@ -57,7 +56,8 @@ def test_blocks_make_up_the_whole_product(monkeypatch: pytest.MonkeyPatch, at_a_
 
 
 def test_pairs_that_nobody_made_and_pairs_nobody_asked_for() -> None:
-    estimates = ml_transitions(some_traces(0, 1, 2))
-    row, kept = estimates.at_pairs(np.array([estimates.pair[0], 10**6]))
-    assert set(kept.pair) == {estimates.pair[0]}
-    assert set(row) == {0}
+    attacked, estimates = attacked_traces(some_traces(1, 3)), ml_transitions(some_traces(0, 1, 2))
+    known = attacked.known_to(estimates).toarray()
+    assert known.any()
+    assert not known.all()
+    assert np.array_equal(known, estimates.toarray().T[attacked.pairs])

@@ -39,27 +39,36 @@ def test_impossible_settings() -> None:
         ESTIMATORS["tf"].settings(**wrong)
 
 
-@pytest.mark.parametrize("estimator", ["tf", "gstf"])
-def test_odd_but_legitimate_traces(estimator: str) -> None:
-    """One user; one place; a user without transitions, of whom the common moves are predicted."""
-    settings: dict[str, Any] = {"rank": 3, "n_sweeps": 20} | ({"beta": 1e-3} if estimator == "gstf" else {})
+SMALL: dict[str, dict[str, Any]] = {
+    "tf": {"rank": 3, "n_sweeps": 20},
+    "gstf": {"rank": 3, "n_sweeps": 20, "beta": 1e-3},
+}
+
+
+def test_one_user() -> None:
     alone = to_traces([(0, 0, instant, instant % 3) for instant in range(9)], places_in_line(5), minutes(10))
-    matrix = np.asarray(estimate_transitions(alone, estimator, **settings).of_users(np.array([0])))[0]
+    matrix = np.asarray(estimate_transitions(alone, "tf", **SMALL["tf"]).of_users(np.array([0])))[0]
     assert matrix.sum(axis=1) == pytest.approx(np.ones(5), rel=1e-5)
     assert matrix[[0, 1, 2], [1, 2, 0]].min() > 0.8
 
-    stays = to_traces([(user, 0, instant, 0) for user in (0, 1) for instant in (0, 1)], places_in_line(1), minutes(2))
-    assert estimate_transitions(stays, estimator, **settings).of_users(np.arange(2)).tolist() == [[[1.0]]] * 2
 
+def test_one_place() -> None:
+    stays = to_traces([(user, 0, instant, 0) for user in (0, 1) for instant in (0, 1)], places_in_line(1), minutes(2))
+    assert estimate_transitions(stays, "gstf", **SMALL["gstf"]).of_users(np.arange(2)).tolist() == [[[1.0]]] * 2
+
+
+@pytest.mark.parametrize("estimator", SMALL)
+def test_of_a_user_without_transitions_the_common_moves_are_predicted(estimator: str) -> None:
     moves = [(user, 0, instant, instant % 3) for user in range(5) for instant in range(9)]
     with_lost = to_traces([*moves, (5, 0, 0, 0), (5, 0, 2, 1)], places_in_line(4), minutes(10))
-    counts = factorized(with_lost, estimator, **settings)
+    counts = factorized(with_lost, estimator, **SMALL[estimator])
     factors, lost = counts.factors, np.asarray(counts.of_users(np.array([5])))[0]
     assert lost == pytest.approx(np.asarray(factors.place_a @ factors.next_place_a.T), abs=1e-5)
 
 
 def test_another_seed_is_another_start() -> None:
-    train = to_traces([(u, 0, i, (u + i) % 4) for u in range(4) for i in range(6)], places_in_line(4), minutes(6))
-    one, same, other = (factorized(train, "tf", rank=2, seed=seed).factors for seed in (0, 0, 1))
+    # As many users and places as above, for one program.
+    train = to_traces([(u, 0, i, (u + i) % 4) for u in range(6) for i in range(6)], places_in_line(4), minutes(6))
+    one, same, other = (factorized(train, "tf", **SMALL["tf"], seed=seed).factors for seed in (0, 0, 1))
     assert (one.user_b == same.user_b).all()
     assert not (one.user_b == other.user_b).all()

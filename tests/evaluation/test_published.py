@@ -145,11 +145,12 @@ def test_published_membership_advantage(official: tuple[str, Traces, pd.Series],
 
 def _log_likelihoods(traces: Traces, train: Traces) -> np.ndarray:
     """Of each trace for each user, step by step; shape (traces, users)."""
-    estimates = ml_transitions(train)
-    pairs, known = np.unique(estimates.pair, return_inverse=True)
+    estimates = ml_transitions(train).tocoo()
+    user, pair = estimates.coords
+    pairs, known = np.unique(pair, return_inverse=True)
     # The last row is of the pairs that no user has.
     log_probability = np.full((len(pairs) + 1, train.n_users), math.log(1e-8))
-    log_probability[known, estimates.user] = np.log(estimates.probability)
+    log_probability[known, user] = np.log(estimates.data)
     place = traces.place.reshape(-1, 30).astype(np.int64)
     total = np.zeros((len(place), train.n_users))
     for instant in range(1, 30):

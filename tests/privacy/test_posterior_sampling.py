@@ -32,7 +32,7 @@ def test_budget_of_a_location():
     assert stated == pytest.approx(0.4 * (4 * 10 + 8 * 10 - 6), rel=1e-12)
 
 
-PLACES, LENGTH = 4, 6
+PLACES, LENGTH = 3, 6
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ CASES = [(3, 1.0, 0.5), (4, 0.3, 1.0), (6, 2.0, 2.0), (5, 0.05, 0.2)]
 def test_every_pair_holds_for_one_trace_with_and_without_a_user(case, n_verifiers):
     k, eta, noise_epsilon = case
     for seed in range(3):
-        p = some_users(seed, 8)
+        p = some_users(seed, 7)
         with_her, without = (outcomes(users, k, eta, noise_epsilon, n_verifiers)[:-1] for users in (p, p[:-1]))
         for _, epsilon, delta in zip(*budgets_of_one_trace(k, eta, noise_epsilon), strict=True):
             assert max(excess(with_her, without, epsilon), excess(without, with_her, epsilon)) <= delta

@@ -26,6 +26,7 @@ from ppmtf_jax.privacy.release_statement import statement_text
 from ppmtf_jax.runtime.folders import NO_TIME_S, read_marker
 from ppmtf_jax.streams import Seed, Stage, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
+from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, to_traces
 
@@ -281,17 +282,18 @@ def test_a_statement_says_what_it_must(made, model, train):
     assert max(map(len, statement_text(statement).splitlines())) <= 100
 
 
-def test_a_statement_is_made_from_the_model_and_not_from_its_settings(tmp_path):
+def test_a_statement_is_made_from_the_model_and_not_from_its_settings(tmp_path, train, uniform, monkeypatch):
     """A cluster "of at least 20 users", as set, had the three that there were."""
-    model = fit(toy_city(n_users=3, n_places=10, n_days=1, seed=0).traces, "bridge", min_cluster_users=3, seed=0)
-    asked_for = replace(model, settings=model.settings | {"min_cluster_users": 20})
+    claims = Claims(not_protected=("clusters: the smallest has 3 users",))
+    monkeypatch.setattr(FittedModel, "claims", lambda _: claims)
+    asked_for = replace(uniform[0], settings={"min_cluster_users": 20})
     synthetic = synthesize(asked_for)
     plausible_deniability_test(asked_for, synthetic, k=2).save(tmp_path / "verdicts")
     verdicts = PlausibleDeniability.load(tmp_path / "verdicts")
-    assert verdicts.claims == asked_for.claims()
-    points = " ".join(make_release(synthetic, verdicts, min_users_per_place=1).statement["not_protected"])
-    assert "the smallest has 3 users" in points
-    assert "at least 20" not in points
+    assert verdicts.claims == claims
+    points = " ".join(make_release(synthetic, verdicts).statement["not_protected"])
+    assert "In this release: clusters: the smallest has 3 users." in points
+    assert "20" not in points
 
 
 @pytest.mark.parametrize("given", ["model", "synthesis", "release"])

@@ -82,8 +82,7 @@ def drawn(classes, seed, remove_true_prob=0.0, published=True, n=1):
 
 
 @pytest.mark.parametrize("published", [True, False])
-@pytest.mark.parametrize("merge_prob", [0.0, 0.75, 1.0])
-@pytest.mark.parametrize("n_instants", [1, 12])
+@pytest.mark.parametrize(("merge_prob", "n_instants"), [(0.75, 1), (0.0, 12), (0.75, 12), (1.0, 12)])
 def test_places_join_as_in_a_loop(merge_prob, n_instants, published):
     """As published the same places, and otherwise as many of each cluster."""
     rng = np.random.default_rng(0)
@@ -91,7 +90,7 @@ def test_places_join_as_in_a_loop(merge_prob, n_instants, published):
     classes = SemanticClasses.of(cluster, 0.0, merge_prob, n_instants)
     of_cluster = cluster[:, None] == np.arange(4)
     joined = 0
-    for _ in range(20):
+    for _ in range(10):
         # Stays of one to three instants.
         seed = np.repeat(rng.integers(13, size=n_instants), rng.integers(1, 4, size=n_instants))[:n_instants].tolist()
         found = drawn(classes, seed, published=published)[0]
@@ -184,7 +183,7 @@ def decoded(key, allowed, transition, first, randomization=1.0):
     return np.asarray(DECODE(key, *numbers))
 
 
-@pytest.mark.parametrize(("n_places", "sizes"), [(4, (2, 3, 1, 4)), (40, (3, 40, 2, 5)), (150, (2, 20, 30, 150, 1))])
+@pytest.mark.parametrize(("n_places", "sizes"), [(4, (2, 3, 1, 4)), (40, (3, 40, 2, 5)), (150, (2, 20, 3, 130, 1))])
 @pytest.mark.parametrize("seed", range(2))
 def test_without_randomness_it_is_the_most_probable_trace(n_places, sizes, seed):
     """Steps of all widths of the trellis."""
@@ -225,7 +224,7 @@ def chi_square_p(count: np.ndarray, other: np.ndarray) -> float:
 
 
 def test_random_factors_are_of_each_edge_and_of_the_start():
-    n = 20_000
+    n = 10_000
     transition = np.array([[0.5, 0.3, 0.2], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]], np.float32)
     first = np.array([0.3, 0.4, 0.3], np.float32)
     keys = jax.random.split(KEY, n)

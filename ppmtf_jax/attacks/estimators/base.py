@@ -10,14 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.attacks.scoring import FLOOR
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.registry import Registry
 from ppmtf_jax.settings import Settings, Share, chosen_settings
-
-FLOOR = 1e-8
-"""Probability of a transition that a user was never seen to make (section VI-A)."""
 
 
 @runtime_checkable
@@ -26,12 +24,6 @@ class PredictedCounts(Protocol):
 
     Nothing of size users x places^2 is held: matrices are made for some users at a time.
     """
-
-    @property
-    def n_users(self) -> int: ...
-
-    @property
-    def n_places(self) -> int: ...
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
         """Non-negative matrices of some users, given by index."""

@@ -15,17 +15,11 @@ from scipy import sparse
 
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator
 from ppmtf_jax.attacks.estimators.tensor import FactorizedCounts, TensorFactorizationSettings, fit_counts
-from ppmtf_jax.attacks.pairwise_factorization import (
-    Factors,
-    Penalty,
-    SparseTransitions,
-    fit_factors,
-    require_memory_to_fit,
-    start_factors,
-)
-from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, adjacency_term, groups_of_moves
+from ppmtf_jax.attacks.pairwise_factorization import Factors, Penalty, fit_factors, start_fit
+from ppmtf_jax.attacks.place_groups import ADJACENCY_WEIGHT, groups_of_moves
 from ppmtf_jax.attacks.roc import Roc
 from ppmtf_jax.data.places import PlaceTable
+from ppmtf_jax.data.runs import rank_in_run
 from ppmtf_jax.data.traces import Traces, Transitions
 from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
@@ -154,18 +148,16 @@ def _groups(
         return np.zeros(n_places, np.int64)
     if settings.groups == "singletons":
         return np.arange(n_places)
-    adjacency = adjacency_term(places, settings.adjacency_weight)
-    group = groups_of_moves(steps.place, steps.next_place, adjacency, settings.inflation)
+    group = groups_of_moves(steps.place, steps.next_place, places, settings.adjacency_weight, settings.inflation)
     return numpy_stream(seed, Stage.FIT, 1).permutation(group) if settings.groups == "shuffled" else group
 
 
 def _folds(steps: Transitions, user_ids: np.ndarray, n_folds: int, seed: int) -> Int[np.ndarray, " transition"]:
     """The fold that holds out each transition, -1 for none; the fold of a user's first run is drawn at random."""
     n_steps = np.bincount(steps.user, minlength=len(user_ids))
-    position = np.arange(len(steps.user)) - (np.cumsum(n_steps) - n_steps)[steps.user]
     drawn = UserStreams.of(seed, Stage.TUNING, user_ids).numbers(np.arange(len(user_ids)), 0, 1)[:, 0]
     first = (n_folds * drawn).astype(np.int64)[steps.user]
-    run = position * n_folds // n_steps[steps.user]
+    run = rank_in_run(steps.user) * n_folds // n_steps[steps.user]
     return np.where(n_steps[steps.user] > 1, (first + run) % n_folds, -1)
 
 
@@ -178,9 +170,7 @@ def _fit_betas(
 ) -> list[Factors]:
     """Factors for each beta, fitted at once."""
     group = jnp.asarray(_groups(steps, train.places, settings, seed))
-    transitions = SparseTransitions.of_steps(steps, train.n_users, train.n_places)
-    require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank, len(betas))
-    start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
+    transitions, start = start_fit(steps, train.user_ids, train.n_places, settings.rank, seed, n_fits=len(betas))
 
     def fit(beta: Array) -> Factors:
         penalty = Penalty(user_ridge=settings.alpha, group_norm=beta, group=group)

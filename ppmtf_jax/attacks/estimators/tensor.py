@@ -10,14 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.attacks.estimators.base import ESTIMATORS, Estimator, EstimatorSettings
-from ppmtf_jax.attacks.pairwise_factorization import (
-    Factors,
-    Penalty,
-    SparseTransitions,
-    fit_factors,
-    require_memory_to_fit,
-    start_factors,
-)
+from ppmtf_jax.attacks.pairwise_factorization import Factors, Penalty, fit_factors, start_fit
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.progress import spinner
 from ppmtf_jax.settings import Count, Positive
@@ -58,14 +51,6 @@ class FactorizedCounts:
     group: np.ndarray | None = field(default=None, repr=False)
     beta: float | None = None
 
-    @property
-    def n_users(self) -> int:
-        return len(self.factors.user_b)
-
-    @property
-    def n_places(self) -> int:
-        return len(self.factors.place_a)
-
     def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
         """See `PredictedCounts`."""
         return _predicted(self.factors, jnp.asarray(users))
@@ -84,9 +69,7 @@ def fit_counts(
     train: Traces, settings: TensorFactorizationSettings, penalty: Penalty, seed: int, beta: float | None = None
 ) -> FactorizedCounts:
     """Factorize the transition counts of the training traces."""
-    transitions = SparseTransitions.of_steps(train.transitions(), train.n_users, train.n_places)
-    require_memory_to_fit(transitions, train.n_users, train.n_places, settings.rank)
-    start = start_factors(transitions, train.user_ids, train.n_places, settings.rank, seed)
+    transitions, start = start_fit(train.transitions(), train.user_ids, train.n_places, settings.rank, seed)
     factors, objective = fit_factors(start, transitions, penalty, settings.n_sweeps)
     group = None if penalty.group is None else np.asarray(penalty.group)
     return FactorizedCounts(factors, np.asarray(objective), group, beta)

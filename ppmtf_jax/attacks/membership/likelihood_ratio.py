@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from ppmtf_jax.attacks.estimators.ml import UserTransitions, ml_transitions
+from ppmtf_jax.attacks.estimators.ml import ml_transitions
 from ppmtf_jax.attacks.membership.base import MEMBERSHIP_ATTACKS, MembershipAttack
 from ppmtf_jax.attacks.membership.scores import MembershipScores, membership_advantage, membership_chance
 from ppmtf_jax.attacks.registry import NO_TRANSITIONS, register_attack
@@ -83,31 +83,26 @@ def mia_advantage(released: Traces, train: Traces, test: Traces, *, pool_traces:
     return membership_advantage(*membership_scores(released, train, test, pool_traces=pool_traces))
 
 
-def _scores(attacked: AttackedTraces, train: UserTransitions, test: UserTransitions) -> tuple[np.ndarray, np.ndarray]:
-    everybody = UserTransitions(
-        np.concatenate([train.user, train.n_users + test.user]),
-        np.concatenate([train.pair, test.pair]),
-        np.concatenate([train.probability, test.probability]),
-        train.n_users + test.n_users,
-    )
-    row, known = everybody.at_pairs(attacked.pairs)
-    baseline, gains = _log_ratios(row, known, len(attacked.pairs))
-    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, everybody.n_users)
-    return scores[:, : train.n_users], scores[:, train.n_users :]
+def _scores(attacked: AttackedTraces, train: sparse.csr_array, test: sparse.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    n_train, n_test = len(train.indptr) - 1, len(test.indptr) - 1
+    known = attacked.known_to(sparse.vstack([train, test], format="csr"))
+    baseline, gains = _log_ratios(known, len(attacked.pairs), n_train + n_test)
+    scores = _greatest_per_number(attacked, attacked.counts @ baseline, gains, n_train + n_test)
+    return scores[:, :n_train], scores[:, n_train:]
 
 
-def _log_ratios(row: np.ndarray, known: UserTransitions, n_pairs: int) -> tuple[np.ndarray, sparse.csr_array]:
+def _log_ratios(known: sparse.coo_array, n_pairs: int, n_users: int) -> tuple[np.ndarray, sparse.csr_array]:
     """Log-likelihood ratio of each pair for a user who never makes it, and the gain of each user who does."""
-    total = np.bincount(row, weights=known.probability, minlength=n_pairs)
-    n_makers = np.bincount(row, minlength=n_pairs)
-    n_others = known.n_users - 1
+    pair, n_others = known.row, n_users - 1
+    total = np.bincount(pair, weights=known.data, minlength=n_pairs)
+    n_makers = np.bincount(pair, minlength=n_pairs)
     log_population = np.log(np.where(n_makers > 0, total / n_others, FLOOR))
     # If nobody else makes the transition, the difference would be rounding noise.
-    has_others = n_makers[row] > 1
-    without_user = np.where(has_others, (total[row] - known.probability) / n_others, FLOOR)
+    has_others = n_makers[pair] > 1
+    without_user = np.where(has_others, (total[pair] - known.data) / n_others, FLOOR)
     baseline = np.log(FLOOR) - log_population
-    gain = np.log(known.probability) - np.log(without_user) - baseline[row]
-    return baseline, sparse.csr_array((gain, (row, known.user)), shape=(n_pairs, known.n_users))
+    gain = np.log(known.data) - np.log(without_user) - baseline[pair]
+    return baseline, sparse.csr_array((gain, known.coords), shape=(n_pairs, n_users))
 
 
 def _greatest_per_number(

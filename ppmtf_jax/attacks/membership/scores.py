@@ -102,11 +102,6 @@ class MembershipScores:
         """The curve of all scores: one threshold for all trace numbers."""
         return Roc.of(self.members, self.others)
 
-    @property
-    def chance(self) -> float:
-        """Expected advantage if membership has no effect, see `membership_chance`."""
-        return membership_chance(self.members, self.others)
-
     def estimate(self, statistic: Callable[[Roc], float], *, seed: int = 0) -> Estimate:
         """Estimate a number of the curve, with its bootstrap interval over users (not over traces)."""
         n_members = len(self.member_ids)
@@ -161,7 +156,7 @@ class MembershipScores:
             len(self.members),
             self.estimate(lambda roc: roc.auc, seed=seed),
             self.estimate(lambda roc: roc.advantage, seed=seed),
-            self.chance,
+            membership_chance(self.members, self.others),
             self.true_positive_rate(0.01),
             self.true_positive_rate(0.001),
             self.exposed(),

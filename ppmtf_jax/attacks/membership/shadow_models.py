@@ -105,7 +105,8 @@ def infer_by_shadow_models(
     shadow model passes the test.
     """
     target = Target.of(released, train, test, n_attacked=settings.n_attacked, seed=seed)
-    wanted = Wanted.of(released, train)
+    number = released.trace_table()[1]
+    wanted = Wanted(len(number), max(-(-len(number) // train.n_users), int(number.max()) + 1))
     kept = None
     if checkpoint is not None:
         given = {name: value for name, value in asdict(settings).items() if name != "n_shadows"}
@@ -175,10 +176,6 @@ class Target(NamedTuple):
         chosen[rng.permutation(attacked)[: len(attacked) // 2]] = True
         return chosen
 
-    def other_half(self, half: Bool[np.ndarray, " user"]) -> Bool[np.ndarray, " user"]:
-        """The training set with the other half of the attacked users."""
-        return ~half | ~self.is_attacked
-
     def scores(self, shadows: Shadows) -> MembershipScores:
         """Log-odds of every attacked user."""
         score = shadows.score(statistics_of(self.windows, self.released))
@@ -209,7 +206,8 @@ def learn_shadows(
     is_in: list[np.ndarray] = []
     with progress_bar("shadow models", n_shadows, show=progress, done=len(found)) as advance:
         for number in range(n_shadows):
-            is_in.append(target.other_half(is_in[-1]) if number % 2 else target.half(rng))
+            # The second model of a pair has the other half of the attacked users.
+            is_in.append(~is_in[-1] | ~target.is_attacked if number % 2 else target.half(rng))
             its_seed = int(rng.integers(2**63))
             if number < len(found):
                 continue
@@ -235,12 +233,6 @@ class Wanted(NamedTuple):
 
     n_traces: int
     of_user: int
-
-    @classmethod
-    def of(cls, released: Traces, train: Traces) -> Wanted:
-        """As many as were released."""
-        number = released.trace_table()[1]
-        return cls(len(number), max(-(-len(number) // train.n_users), int(number.max()) + 1))
 
 
 def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed: int) -> Traces:

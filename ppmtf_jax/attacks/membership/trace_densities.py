@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Float, Int
 from scipy import sparse
 
@@ -58,44 +59,29 @@ def log_density_per_event(
     return np.bincount(windows.user, of_window) / np.bincount(windows.user, windows.events_per_window())
 
 
-class _Events(NamedTuple):
+def _events(windows: Windows) -> pd.DataFrame:
     """Slot, place and previous place of events; `is_step` if the previous place is of the instant before."""
-
-    slot: Int[np.ndarray, " event"]
-    place: Int[np.ndarray, " event"]
-    previous: Int[np.ndarray, " event"]
-    is_step: np.ndarray
-
-    @classmethod
-    def of(cls, windows: Windows) -> _Events:
-        place = windows.place.astype(np.int64)
-        slot = windows.time_grid.slot_of_instant[windows.phase].astype(np.int64)
-        return cls(slot, place, np.append(0, place[:-1]), windows.is_step())
-
-    def steps(self) -> _Events:
-        """Only the events with a previous place at the instant before."""
-        return _Events(*(column[self.is_step] for column in self))
+    place = windows.place.astype(np.int64)
+    slot = windows.time_grid.slot_of_instant[windows.phase].astype(np.int64)
+    columns = {"slot": slot, "previous": np.append(0, place[:-1]), "place": place, "is_step": windows.is_step()}
+    return pd.DataFrame(columns)
 
 
 def _chain(windows: Windows, model: Windows, concentration: float) -> Float[np.ndarray, " window"]:
-    n_places, wanted, known = len(windows.places), _Events.of(windows), _Events.of(model)
-    steps = known.steps()
-
-    def share(events: _Events, context: Callable[[_Events], np.ndarray], prior: np.ndarray | float) -> np.ndarray:
-        return _shares(events, wanted, context, prior, n_places, concentration)
-
-    of_place = share(known, lambda events: np.zeros_like(events.place), 1 / n_places)
-    of_slot = share(known, lambda events: events.slot, of_place)
-    of_step = share(steps, lambda events: events.previous, of_place)
-    of_step = share(steps, lambda events: events.slot * n_places + events.previous, of_step)
-    probability = np.where(wanted.is_step, of_step, of_slot)
+    n_places, wanted, known = len(windows.places), _events(windows), _events(model)
+    steps = known[known["is_step"]]
+    of_place = _shares(known, wanted, [], 1 / n_places, n_places, concentration)
+    of_slot = _shares(known, wanted, ["slot"], of_place, n_places, concentration)
+    of_step = _shares(steps, wanted, ["previous"], of_place, n_places, concentration)
+    of_step = _shares(steps, wanted, ["slot", "previous"], of_step, n_places, concentration)
+    probability = np.where(wanted["is_step"], of_step, of_slot)
     return np.bincount(windows.window, np.log(probability), minlength=windows.n_windows)
 
 
 def _kernel(windows: Windows, model: Windows, concentration: float) -> Float[np.ndarray, " window"]:
     del concentration
-    n_places, wanted, known = len(windows.places), _Events.of(windows), _Events.of(model)
-    of_slot = _shares(known, wanted, lambda events: events.slot, 1 / n_places, n_places, 1.0)
+    n_places, wanted, known = len(windows.places), _events(windows), _events(model)
+    of_slot = _shares(known, wanted, ["slot"], 1 / n_places, n_places, 1.0)
     stray = STRAY_PROBABILITY * of_slot
     gain = np.log(1 - STRAY_PROBABILITY + stray) - np.log(stray)
     strays = np.bincount(windows.window, np.log(stray), minlength=windows.n_windows)
@@ -111,17 +97,23 @@ DENSITIES: dict[str, Callable[[Windows, Windows, float], np.ndarray]] = {"chain"
 
 
 def _shares(
-    known: _Events,
-    wanted: _Events,
-    context: Callable[[_Events], np.ndarray],
+    known: pd.DataFrame,
+    wanted: pd.DataFrame,
+    context: list[str],
     prior: np.ndarray | float,
     n_places: int,
     concentration: float,
 ) -> Float[np.ndarray, " event"]:
-    """Probability of each wanted place in its context: counts with a Dirichlet prior."""
-    given, asked = context(known), context(wanted)
-    count = count_of(given * n_places + known.place, asked * n_places + wanted.place)
-    return (count + concentration * prior) / (count_of(given, asked) + concentration)
+    """Probability of each wanted place in its context, such as its slot: counts with a Dirichlet prior."""
+
+    def count(columns: list[str]) -> np.ndarray:
+        """How often the values of some columns of each wanted event are known."""
+        code, asked = np.zeros(len(known), np.int64), np.zeros(len(wanted), np.int64)
+        for name in columns:
+            code, asked = code * n_places + known[name].to_numpy(), asked * n_places + wanted[name].to_numpy()
+        return count_of(code, asked)
+
+    return (count([*context, "place"]) + concentration * prior) / (count(context) + concentration)
 
 
 def count_of(codes: Int[np.ndarray, " known"], wanted: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:

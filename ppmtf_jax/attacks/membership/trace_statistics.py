@@ -45,7 +45,7 @@ def _visits(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
     asked = users.phase.astype(np.int64) + REACH
     count = count_of(known * n_places + np.tile(made.place, len(shifts)), asked * n_places + users.place)
     total = np.bincount(known, minlength=n_instants + 2 * REACH)[asked]
-    return _mean(users, users.window, _log_share(count, total, n_places))
+    return _mean_log_share(users, users.window, count, total)
 
 
 def _moves(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
@@ -55,8 +55,8 @@ def _moves(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
     known, asked = (each[0].astype(np.int64) * n_places + each[1] for each in (steps, (place, following)))
     total = np.bincount(steps[0], minlength=n_places)[place]
     moved = place != following
-    log_share = _log_share(count_of(known, asked), total, n_places)
-    return _mean(users, users.window[users.is_step()][moved], log_share[moved])
+    window = users.window[users.is_step()]
+    return _mean_log_share(users, window[moved], count_of(known, asked)[moved], total[moved])
 
 
 def _pairs(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
@@ -91,18 +91,16 @@ STATISTICS: dict[str, Callable[[Windows, Windows], Float[np.ndarray, " user"]]] 
 """Functions from user windows and synthetic windows to a number for each user, by name."""
 
 
-def _log_share(
-    count: Int[np.ndarray, " event"], total: Int[np.ndarray, " event"], n_places: int
-) -> Float[np.ndarray, " event"]:
-    return np.log((count + PSEUDO_COUNT) / (total + PSEUDO_COUNT * n_places))
-
-
-def _mean(
-    users: Windows, window: Int[np.ndarray, " event"], value: Float[np.ndarray, " event"]
+def _mean_log_share(
+    users: Windows,
+    window: Int[np.ndarray, " event"],
+    count: Int[np.ndarray, " event"],
+    total: Int[np.ndarray, " event"],
 ) -> Float[np.ndarray, " user"]:
-    """Mean over the events of each user; 0 if there are none."""
+    """Mean logarithm of count / total over the events of each user; 0 if there are none."""
+    log_share = np.log((count + PSEUDO_COUNT) / (total + PSEUDO_COUNT * len(users.places)))
     user, n_users = users.user[window], int(users.user.max()) + 1
-    return np.bincount(user, value, n_users) / np.maximum(np.bincount(user, minlength=n_users), 1)
+    return np.bincount(user, log_share, n_users) / np.maximum(np.bincount(user, minlength=n_users), 1)
 
 
 def _places_of(windows: Windows) -> sparse.csr_array:

@@ -11,10 +11,11 @@ import pytest
 from ppmtf_jax.attacks.membership import infer_membership
 from ppmtf_jax.attacks.membership.density_ratio import DensityRatioSettings, density_ratios
 from ppmtf_jax.attacks.membership.trace_densities import Density
+from ppmtf_jax.attacks.registry import ATTACKS
+from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
-from ppmtf_jax.evaluation import evaluate
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.attacks.loops import error_of_auc
 from tests.support import minutes, places_in_line, random_traces, to_traces
@@ -103,12 +104,14 @@ def test_what_cannot_be_attacked_is_refused(real: tuple[Traces, Traces]) -> None
 
 def test_the_evaluation_has_the_area_under_the_curve(real: tuple[Traces, Traces]) -> None:
     train, test = real
-    evaluation = evaluate(train, train, test)
-    assert evaluation["density_ratio_auc"] == density_ratios(train, train, test).roc.auc
-    row = next(row for row in evaluation.rows() if row.quantity.name == "density_ratio_auc")
+    attack, settings = ATTACKS["density_ratio"], DensityRatioSettings()
+    comparison = Comparison(train, train, test, train.time_grid.period)
+    assert attack.measure(comparison, settings) == [density_ratios(train, train, test).roc.auc]
+    assert attack.reading is not None
+    [reading] = attack.reading(comparison, settings)
     # One limit: the largest area whose 95 % interval is still below .65, or that is a guess.
     by_chance = 1.96 * error_of_auc(N_MEMBERS, N_TEST // 2)
-    assert row.reading.references == {}
-    assert row.reading.alarm == pytest.approx(max(0.65 - by_chance, 0.5 + by_chance), abs=1e-3)
-    alone = evaluate(train, train, test.select_users(np.array([0])))
-    assert math.isnan(alone["density_ratio_auc"])
+    assert reading.references == {}
+    assert reading.alarm == pytest.approx(max(0.65 - by_chance, 0.5 + by_chance), abs=1e-3)
+    alone = Comparison(train, train, test.select_users(np.array([0])), train.time_grid.period)
+    assert math.isnan(attack.measure(alone, settings)[0])

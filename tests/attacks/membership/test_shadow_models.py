@@ -58,8 +58,8 @@ def strangers(traces: Traces, seed: int) -> Traces:
 
 
 def test_copies_are_found_and_independent_traces_tell_nothing() -> None:
-    train, test = real(60, 60)
-    tolerance = 5 * error_of_auc(60, 60)
+    train, test = real(50, 50)
+    tolerance = 5 * error_of_auc(50, 50)
     assert scores_of(train, train, test, copy, n_shadows=8).roc.auc > 0.99
     scores = scores_of(strangers(train, 7), train, test, strangers, n_shadows=8)
     assert abs(scores.roc.auc - 0.5) < tolerance
@@ -71,9 +71,7 @@ def test_copies_are_found_and_independent_traces_tell_nothing() -> None:
     assert scores_of(train, train, test, leaking, n_shadows=8).roc.auc - 0.5 > tolerance
 
 
-@pytest.mark.parametrize(
-    ("n_members", "n_others", "n_attacked"), [(9, 5, 99), (5, 9, 99), (6, 6, 99), (1, 1, 99), (9, 9, 4)]
-)
+@pytest.mark.parametrize(("n_members", "n_others", "n_attacked"), [(9, 5, 99), (5, 9, 4), (1, 1, 99)])
 def test_shadow_models_are_as_large_as_the_true_one(n_members: int, n_others: int, n_attacked: int) -> None:
     """Each attacked user is in half of the models, all other training users are in every model."""
     train, test = real(n_members, n_others)
@@ -101,7 +99,7 @@ def test_the_seed_says_all() -> None:
 
 def test_a_system_is_retrained_by_its_name() -> None:
     """The pooled chain has no step that no training user makes."""
-    train, test = real(30, 30)
+    train, test = real(20, 20)
     given = {"system": "sgd", "system_settings": {"n_copied": 0}, "n_shadows": 6}
     scores = infer_membership(train, train, test, "shadow_models", **given)
     assert scores.attack == "shadow_models"
@@ -153,10 +151,10 @@ def test_shadow_models_are_tested_like_the_released_traces() -> None:
 
 
 def test_where_no_trace_passes_it_is_said() -> None:
-    train, _ = real(6, 6)
-    settings = ShadowModelSettings("sgd", {"n_copied": 9}, {"k": 6, "eta": 1e-3}, n_shadows=6)
+    train, _ = real(20, 20)
+    settings = ShadowModelSettings("sgd", {"n_copied": 9}, {"k": 20, "eta": 1e-3}, n_shadows=6)
     with pytest.raises(InputError, match="some of whose traces pass; found none"):
-        made_like(train, settings, Wanted(6, 1), 0)
+        made_like(train, settings, Wanted(20, 1), 0)
 
 
 # Going on
@@ -183,7 +181,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_an_attack_that_was_stopped_goes_on(fits: list[int], tmp_path: Path) -> None:
-    train, test = real(12, 12)
+    train, test = real(6, 6)
     kept, said = tmp_path / "shadows.npz", []
     settings = ShadowModelSettings("uniform", n_shadows=6)
     with pytest.raises(Stopped):
@@ -202,7 +200,7 @@ def test_an_attack_that_was_stopped_goes_on(fits: list[int], tmp_path: Path) -> 
     infer_by_shadow_models(train, train, test, replace(settings, n_shadows=8), checkpoint=kept)
     assert len(fits) == 15
     said.clear()
-    infer_by_shadow_models(train, traces_of(5, range(12)), test, settings, checkpoint=kept, say=said.append)
+    infer_by_shadow_models(train, traces_of(5, range(6)), test, settings, checkpoint=kept, say=said.append)
     assert "shadow models: shadows.npz is from other data or settings; starting again" in said
     assert len(fits) == 21
     kept.write_bytes(kept.read_bytes()[:100])
