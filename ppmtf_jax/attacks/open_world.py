@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.attacks.roc import Roc, auc_by_weights
+from ppmtf_jax.attacks.roc import Roc, roc_by_weights
 from ppmtf_jax.attacks.trace_scores import TraceScores
 from ppmtf_jax.errors import InputError, Problem
 
@@ -47,12 +47,12 @@ class Verification(NamedTuple):
         """Return the area under the curve as a function of a weight for each target user, and then each stranger."""
         n_targets, of_strangers = self.impostor.shape[1], self.against == "strangers"
         is_impostor = ~np.isnan(self.impostor)
-        auc = auc_by_weights(self.genuine, self._impostors())
+        curve = roc_by_weights(self.genuine, self._impostors())
 
         def of_users(weight: Float[np.ndarray, " user"]) -> float:
             of_target, of_impostor = weight[:n_targets], weight[n_targets:] if of_strangers else weight
             of_pair = of_impostor[self.impostor_user][:, None] * of_target
-            return auc(of_target[self.genuine_target], of_pair.ravel() if is_impostor.all() else of_pair[is_impostor])
+            return curve(np.concatenate([of_target[self.genuine_target], of_pair[is_impostor]])).auc
 
         return of_users
 

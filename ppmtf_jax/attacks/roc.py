@@ -25,21 +25,9 @@ class Roc:
     threshold: Float[np.ndarray, " threshold"] = field(repr=False)
 
     @classmethod
-    def of(cls, positive: np.ndarray, negative: np.ndarray, weight: np.ndarray | None = None) -> Roc:
-        """Compute the curve; `weight` says how much each score counts, positives first, as in a bootstrap.
-
-        Raises `InputError` if there are no positives or no negatives, or a score is not a finite number.
-        """
-        from sklearn.metrics import roc_curve
-
-        scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
-        n_positive, n_negative = np.size(positive), np.size(negative)
-        n_wrong = int((~np.isfinite(scores)).sum())
-        if not n_positive or not n_negative or n_wrong:
-            found = f"{n_positive} and {n_negative}, {n_wrong} of them NaN or infinite"
-            raise InputError("scores", [Problem("finite scores of positives and of negatives", found)])
-        is_positive = np.repeat([True, False], [n_positive, n_negative])
-        return cls(*roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False))
+    def of(cls, positive: np.ndarray, negative: np.ndarray) -> Roc:
+        """Compute the curve. Raises `InputError` as `roc_by_weights` does."""
+        return roc_by_weights(positive, negative)(np.ones(np.size(positive) + np.size(negative)))
 
     @property
     def auc(self) -> float:
@@ -57,24 +45,31 @@ class Roc:
         return float(self.true_positive_rate[allowed].max())
 
 
-def auc_by_weights(
-    positive: Float[np.ndarray, " positive"], negative: Float[np.ndarray, " negative"]
-) -> Callable[[np.ndarray, np.ndarray], float]:
-    """Return a function from weights of positives and negatives to the area under the curve.
+def roc_by_weights(positive: np.ndarray, negative: np.ndarray) -> Callable[[Float[np.ndarray, " score"]], Roc]:
+    """Return a function from weights of the scores, positives first, to the curve.
 
-    For bootstraps: many negatives are sorted once, not in each resample.
+    For bootstraps: the scores are sorted once, while scikit-learn sorts them in each resample. The rates are NaN if all
+    positives or all negatives have weight 0. Raises `InputError` if there are no positives or no negatives, or a score
+    is not a finite number.
     """
-    distinct, at = np.unique(positive, return_inverse=True)
-    # 2 i: the negative lies between distinct positives i - 1 and i. 2 i + 1: it equals positive i.
-    code = np.searchsorted(distinct, negative) + np.searchsorted(distinct, negative, side="right")
+    scores = np.concatenate([np.ravel(positive), np.ravel(negative)])
+    n_positive, n_negative = np.size(positive), np.size(negative)
+    n_wrong = int((~np.isfinite(scores)).sum())
+    if not n_positive or not n_negative or n_wrong:
+        found = f"{n_positive} and {n_negative}, {n_wrong} of them NaN or infinite"
+        raise InputError("scores", [Problem("finite scores of positives and of negatives", found)])
+    falling, rank = np.unique(-scores, return_inverse=True)
+    threshold = np.append(np.inf, -falling)
 
-    def auc(of_positive: np.ndarray, of_negative: np.ndarray) -> float:
-        total = of_positive.sum() * of_negative.sum()
-        weight = np.bincount(code, of_negative, 2 * len(distinct) + 1)
-        below = np.cumsum(weight)[0:-1:2] + weight[1::2] / 2
-        return float(of_positive @ below[at] / total) if total else float("nan")
+    def rates(rank: np.ndarray, weight: np.ndarray) -> Float[np.ndarray, " threshold"]:
+        total = np.cumsum(np.bincount(rank + 1, weight, len(threshold)))
+        return total / (total[-1] or np.nan)
 
-    return auc
+    def roc(weight: Float[np.ndarray, " score"]) -> Roc:
+        of_negative = rates(rank[n_positive:], weight[n_positive:])
+        return Roc(of_negative, rates(rank[:n_positive], weight[:n_positive]), threshold)
+
+    return roc
 
 
 def bootstrap_interval(

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.stats import binom
 
-from ppmtf_jax.attacks.roc import Roc, bootstrap_interval
+from ppmtf_jax.attacks.roc import Roc, bootstrap_interval, roc_by_weights
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, TAIL, Judgement, people_of_both, share_interval
 
 N_SPLITS = 100
@@ -104,14 +104,12 @@ class MembershipScores:
 
     def estimate(self, statistic: Callable[[Roc], float], *, seed: int = 0) -> Estimate:
         """Estimate a number of the curve, with its bootstrap interval over users (not over traces)."""
-        n_members = len(self.member_ids)
+        n_members, curve = len(self.member_ids), roc_by_weights(self.members, self.others)
 
         def of_resample(weight: Float[np.ndarray, " user"]) -> float:
             kinds = weight[:n_members], weight[n_members:]
-            if not all(kind.any() for kind in kinds):
-                return math.nan
             of_scores = [np.tile(kind, len(self.members)) for kind in kinds]
-            return statistic(Roc.of(self.members, self.others, np.concatenate(of_scores)))
+            return statistic(curve(np.concatenate(of_scores)))
 
         low, high = bootstrap_interval(of_resample, n_members + len(self.other_ids), seed=seed)
         return Estimate(float(statistic(self.roc)), low, high)
