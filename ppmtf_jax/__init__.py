@@ -1,8 +1,8 @@
 """Learn, synthesize, test and attack privacy-preserving location traces.
 
-The line: `Traces` -> `fit` -> `synthesize` -> `plausible_deniability_test` -> `make_release` -> `evaluate`.
+Workflow: `Traces` -> `fit` -> `synthesize` -> `plausible_deniability_test` -> `make_release` -> `evaluate`.
 
-What can be imported from here stands in `__init__.pyi`, and is loaded when it is asked for: JAX takes its time.
+The public names are listed in `__init__.pyi`. Each is imported on first use, because importing JAX is slow.
 """
 
 from importlib.metadata import version

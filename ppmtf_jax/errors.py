@@ -10,7 +10,7 @@ N_EXAMPLES = 5
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that a message names, as data: the command line writes it as an option.
+    """A setting in a message, kept as data so that the command line can write it as an option.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Message(str):
 
     @classmethod
     def of_lines(cls, lines: Iterable[str]) -> Message:
-        """Texts below each other."""
+        """Join texts as lines."""
         return cls(*[part for line in lines for part in ("\n", line)][1:])
 
     def spelled(self, spell: Callable[[Setting], str]) -> str:
@@ -89,7 +89,7 @@ class PpmtfError(Exception):
 
 
 class InputError(PpmtfError, ValueError):
-    """Bad input, with every problem of it listed.
+    """Wrong input; the message lists all problems.
 
     Examples
     --------
@@ -117,7 +117,7 @@ class InputError(PpmtfError, ValueError):
 
 
 class NumericalError(PpmtfError, ArithmeticError):
-    """A computation left the finite numbers; the message says where and what to try."""
+    """A computation gave infinite or undefined numbers; the message says where and what to try."""
 
 
 def first_examples(values: Sequence[object]) -> tuple[str, ...]:
@@ -126,7 +126,7 @@ def first_examples(values: Sequence[object]) -> tuple[str, ...]:
 
 
 def missing_columns(found: Collection[object], needed: Sequence[str]) -> list[Problem]:
-    """A problem where some of the needed columns are not there."""
+    """A problem if some of the needed columns are missing."""
     found = list(found)  # an index of pandas has no truth value
     missing = [name for name in needed if name not in found]
     if not missing:

@@ -59,7 +59,7 @@ class Registry(Mapping[str, Entry]):
         Raises
         ------
         InputError
-            There is one of that name, or its settings are not a dataclass that inherits from `Settings`.
+            The name is taken, or the settings are not a dataclass that inherits from `Settings`.
         """
         kind = getattr(entry, "settings", None)
         if kind is not None and not (issubclass(kind, Settings) and is_dataclass(kind)):
@@ -107,6 +107,6 @@ class Registry(Mapping[str, Entry]):
             for module in pkgutil.iter_modules(importlib.import_module(self.package).__path__):
                 importlib.import_module(f"{self.package}.{module.name}")
         except BaseException:
-            # Such as a name that is taken: later looks fail too, instead of missing entries.
+            # After an error, such as a taken name, later look-ups fail too, instead of finding too few entries.
             self._discovered = False
             raise

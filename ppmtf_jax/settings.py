@@ -1,7 +1,7 @@
 """Settings: frozen dataclasses whose annotations say what they accept, from Python, TOML and the command line alike.
 
-Pydantic checks and converts the fields when an object is built. All problems come as one `InputError`. Nothing is
-converted that could hide a mistake: 3.5 and "5" are no whole numbers.
+Pydantic checks and converts the fields when an object is built. All problems come as one `InputError`. A conversion
+that could hide a mistake is refused: 3.5 and "5" are not whole numbers.
 """
 
 from __future__ import annotations
@@ -51,8 +51,9 @@ class Settings:
     """Base of all settings: frozen dataclasses that check their fields when an object is built.
 
     Annotations say what a field accepts, with bounds as `Annotated[int, Ge(1)]` or one of the names of this module,
-    such as `Count`. NumPy's numbers become Python's, lists tuples, texts paths, and whole numbers floats where the
-    annotation asks for these. The keyword `subject` of a subclass is what errors call its settings.
+    such as `Count`. Numbers of NumPy become numbers of Python. Lists become tuples, texts become paths, and whole
+    numbers become floats if the annotation asks for them. The keyword `subject` of a subclass names its settings in
+    errors.
 
     Examples
     --------
@@ -71,7 +72,7 @@ class Settings:
     """
 
     subject: ClassVar[str] = "settings"
-    # Checkers of types, which our tests use, would refuse what is converted here.
+    # Run-time type checkers, which our tests use, would refuse values that are converted here.
     __no_type_check__: ClassVar[bool] = True
 
     def __init_subclass__(cls, *, subject: str | None = None) -> None:
@@ -97,17 +98,17 @@ class Settings:
             raise InputError(self.subject, problems)
 
     def problems(self) -> list[Problem | str]:
-        """What is wrong with several fields together; subclasses say it."""
+        """Problems of several fields together; subclasses override this."""
         return []
 
 
 def build_settings(kind: type[AnySettings], values: Mapping[str, Any], subject: str) -> AnySettings:
-    """Build settings from a mapping, in which "none" is None, as in TOML; all that is wrong is one `InputError`."""
+    """Build settings from a mapping, in which "none" is None, as in TOML; all problems are one `InputError`."""
     if not issubclass(kind, Settings):
         raise TypeError(f"{kind.__name__} does not inherit from Settings, so nothing would check its fields")
     hints = accepted_types(kind)
     problems: list[Problem | str] = [_unknown_setting(name, list(hints)) for name in values if name not in hints]
-    # A setting that is missing is given as MISSING, so that it is told beside the others.
+    # A missing setting is given as MISSING, so that it is reported with the other problems.
     given = {each.name: MISSING for each in fields(kind) if _default(each) is MISSING}  # type: ignore[arg-type]
     given |= {name: _from_text(value, hints[name]) for name, value in values.items() if name in hints}
     try:
@@ -223,7 +224,7 @@ def _without_numpy(value: Any) -> Any:
 
 @cache
 def _validator(hint: Any) -> Any:
-    from pydantic import TypeAdapter  # takes half as long to load as all that `ppmtf --help` needs
+    from pydantic import TypeAdapter  # loading it takes half as long as all of `ppmtf --help`
 
     return TypeAdapter(hint)
 

@@ -4,7 +4,8 @@ All streams come from one seed. The seed is secret: with the seed and the progra
 has 128 bits, from the operating system unless the caller gives one. The key of a stage's stream is a hash of the seed
 and the stage's name, so that no two stages share a draw.
 
-Noise for differential privacy has no seed: it comes from `noise`. Seeded noise there is for experiments, and says so.
+Noise for differential privacy has no seed: it comes from `noise`. Seeded noise of `noise` is only for experiments, and
+is marked so.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jaxtyping import Array, Float, Int, Key, UInt32
 from ppmtf_jax.errors import InputError, Problem
 
 SEED_BITS = 128
-# Numbers drawn at once: bounds the memory, and makes few programs.
+# Numbers drawn at once: this bounds the memory and the number of compiled programs.
 NUMBERS_AT_A_TIME = 2**20
 LOW_32_BITS = np.uint64(2**32 - 1)
 
@@ -73,7 +74,7 @@ class Seed(NamedTuple):
     given: bool
 
     def __repr__(self) -> str:
-        """Without the number, which is secret."""
+        """Without the value of the seed, which is secret."""
         return f"Seed(given={self.given})"
 
 
@@ -94,7 +95,7 @@ def check_seed(seed: Any) -> int:
 
 
 def numpy_stream(seed: int, stage: Stage, *numbers: int) -> np.random.Generator:
-    """A stage's generator of NumPy; `numbers` tell apart several of one stage.
+    """The NumPy generator of a stage; `numbers` distinguish several generators of one stage.
 
     Examples
     --------
@@ -106,7 +107,7 @@ def numpy_stream(seed: int, stage: Stage, *numbers: int) -> np.random.Generator:
 
 
 def jax_stream(seed: int, stage: Stage, *numbers: int) -> Key[Array, ""]:
-    """A stage's key of JAX, of 64 bits; `numbers` tell apart several of one stage."""
+    """The JAX key of a stage, of 64 bits; `numbers` distinguish several keys of one stage."""
     return _key(jnp.asarray(np.frombuffer(_digest(seed, stage, numbers)[:8], np.uint32)))
 
 
@@ -122,7 +123,7 @@ def _digest(seed: int, stage: Stage, numbers: tuple[int, ...]) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class UserStreams:
-    """A random stream for each user that depends on the seed, the stage and her id alone.
+    """A random stream for each user, which depends only on the seed, the stage and the id of the user.
 
     Adding or removing a user changes no other user's draws. Proofs of user-level sensitivity need that.
 
@@ -139,19 +140,19 @@ class UserStreams:
     @classmethod
     def of(cls, seed: int, stage: Stage, user_ids: np.ndarray) -> UserStreams:
         """The streams of users, keyed by their printed ids; 7, "7", 7.0 and "07" are one id."""
-        # One more id of another type changes the type of the whole column, and how its ids are printed.
+        # Each id is printed alone: in a column, an id of another type would change how all ids are printed.
         hashed = pd.util.hash_array(np.array([_as_text(each) for each in user_ids.tolist()], object), categorize=False)
         halves = np.stack([hashed >> np.uint64(32), hashed & LOW_32_BITS], axis=1).astype(np.uint32)
         return cls(_in_parts(partial(_user_keys, jax_stream(seed, stage)), halves))
 
     def numbers(self, users: Int[np.ndarray, " user"], block: int, n: int) -> Float[np.ndarray, "user n"]:
-        """Block `block` of `n` numbers of each of some users, uniform in [0, 1) with 53 bits."""
+        """Block number `block` of `n` numbers for each of some users, uniform in [0, 1) with 53 bits."""
         at_a_time = max(1, NUMBERS_AT_A_TIME // max(n, 1))
         bits = _in_parts(lambda keys: _block_bits(keys, block, n), self.keys[users], at_a_time)
         return _as_uniform(bits)
 
     def at(self, users: Int[np.ndarray, " cell"], cells: Int[np.ndarray, "cell index"]) -> Float[np.ndarray, " cell"]:
-        """A number in [0, 1) for each cell, given by user and index, whatever other cells are asked for."""
+        """A number in [0, 1) for each cell, which depends only on the user's stream and the index of the cell."""
         both = np.concatenate([self.keys[users], cells.astype(np.uint32)], axis=1)
         return _as_uniform(_in_parts(_cell_bits, both))
 
@@ -162,12 +163,12 @@ def _as_text(user_id: object) -> str:
         number = float(str(user_id))
     except ValueError:
         return str(user_id)
-    # Also whole numbers beyond 2^53, which floats round.
+    # Whole numbers beyond 2^53 are rounded too, so different ids may have the same text.
     return str(int(number)) if number.is_integer() else repr(number)
 
 
 def _in_parts(function: Any, rows: np.ndarray, at_a_time: int = NUMBERS_AT_A_TIME) -> np.ndarray:
-    """`function` of some rows at a time, padded to few sizes, so that few programs are compiled."""
+    """Apply `function` to blocks of rows, padded to few sizes, so that few programs are compiled."""
     parts = []
     for first in range(0, len(rows), at_a_time):
         part = rows[first : first + at_a_time]
@@ -178,7 +179,7 @@ def _in_parts(function: Any, rows: np.ndarray, at_a_time: int = NUMBERS_AT_A_TIM
 
 
 def _as_uniform(bits: np.ndarray) -> np.ndarray:
-    """Two words of 32 bits, along the last axis, as a number in [0, 1) of 53 bits."""
+    """Convert two words of 32 bits, along the last axis, to a number in [0, 1) of 53 bits."""
     high, low = bits[..., 0].astype(np.uint64), bits[..., 1].astype(np.uint64)
     return ((high << np.uint64(21)) | (low >> np.uint64(11))) * 2.0**-53
 

@@ -21,7 +21,7 @@ from ppmtf_jax.privacy.limits import IDENTITY_LIMITS, Judgement
 from ppmtf_jax.settings import Count, CountOrZero, Settings, chosen_settings, parse_choice
 
 FALSE_POSITIVE_RATES = (0.001, 0.01, 0.1)
-"""True positive rates are reported at these: an attacker who accuses people needs few false positives."""
+"""False positive rates at which true positive rates are reported: low, because false accusations must be rare."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,12 @@ class ReidentificationSettings(Settings, subject="re-identification"):
     n_deleted : int
         Places deleted from each trace before it is handed out.
     deletion : "worst" or "random"
-        Which places of target users' traces are deleted: those whose absence hurts the attacker most, or random ones.
-        Those of strangers are always random.
+        Which places of target users' traces are deleted: the places whose absence hurts the attacker most, or random
+        places. The places deleted from strangers' traces are always random.
     first_place : "stationary" or "uniform"
         Probability of the first place of a trace: the stationary distribution of the chain, or the same for all places.
     max_gap : int
-        Longest gap between two events, in instants, over which they are linked.
+        Longest gap between two events, in instants, for which their transition is scored.
     """
 
     n_deleted: CountOrZero = 0
@@ -51,9 +51,9 @@ class ReidentificationSettings(Settings, subject="re-identification"):
 class Linkage:
     """How well traces are linked to target users.
 
-    `n_known` target users made an attacked trace. Impostor traces are of `against`, "strangers" or "targets". The
-    interval is over users. `accuracy` is the share of target users' traces whose user is guessed right; by chance it is
-    1 / n_targets.
+    `n_known` is the number of target users who made at least one attacked trace. `against` says who made the impostor
+    traces: "strangers" or other "targets". The interval is a bootstrap interval over users. `accuracy` is the share of
+    target users' traces whose user is guessed right; by chance it is 1 / n_targets.
     """
 
     n_traces: int
@@ -68,7 +68,7 @@ class Linkage:
 
     @classmethod
     def of(cls, scores: TraceScores, *, seed: int) -> Linkage:
-        """Evaluate scores; `seed` is for the resamples of the interval."""
+        """Evaluate scores; `seed` is the seed of the bootstrap of the interval."""
         checked = verification(scores)
         roc = checked.roc()
         known = scores.truth != NOBODY
@@ -93,7 +93,7 @@ class Linkage:
 
 @dataclass(frozen=True, eq=False)
 class Reidentified:
-    """Result of one estimator if every trace has its own pseudonym (`each`), or every user (`combined`)."""
+    """Result of one estimator if every trace has its own pseudonym (`each`), or every user has one (`combined`)."""
 
     estimator: str
     title: str
@@ -131,13 +131,13 @@ def reidentification_attacks(
     seed : int
     progress : bool
     say : callable
-        Receives messages on what is done.
+        Receives progress messages.
 
     Returns
     -------
     list of Reidentified
-        By falling AUC of single traces. The first is the strongest *on these traces*: it was chosen by the measured
-        numbers, because an auditor looks for the worst case.
+        Sorted by the AUC of single traces, highest first. The first attack is the strongest *on these traces*: it was
+        chosen by the measured AUC, because an auditor looks for the worst case.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def reidentification_attacks(
     asked = list(ESTIMATORS) if estimators is None else list(dict.fromkeys(estimators))
     if not asked:
         raise InputError("estimators", [Problem(f"some of {', '.join(ESTIMATORS)}", "none")])
-    # Refuse an unknown name before the work of the others is done.
+    # Refuse an unknown name before any estimator runs.
     parsed = {text: parse_choice(text, ESTIMATORS) for text in asked}
     found = []
     for number, (name, (entry, given)) in enumerate(parsed.items()):
@@ -162,7 +162,7 @@ def reidentification_attacks(
         try:
             matrices = estimate_transitions(known, entry.name, given, seed=seed, progress=progress)
         except InputError as error:
-            # An estimator that nobody asked for may not suit the data, for example if coordinates are missing.
+            # A default estimator may not suit the data, for example if coordinates are missing: skip it.
             if estimators is not None or (number == len(parsed) - 1 and not found):
                 raise
             say(f"{name} was left out: {error}")

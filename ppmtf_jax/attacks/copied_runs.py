@@ -11,10 +11,10 @@ from ppmtf_jax.data.windows import Windows
 
 
 def longest_copied_runs(windows: Windows, train: Windows) -> Int[np.ndarray, " window"]:
-    """Length of the longest run of each window that also occurs in some training window, at any instants.
+    """Length of the longest run of each window that also occurs in a training window, possibly at other instants.
 
     A run is a sequence of events at consecutive instants of a window. It is copied if a training window has the same
-    sequence of places. Long stays at a popular place are copied by chance; so compare with the numbers for strangers'
+    sequence of places. Long stays at a popular place match by chance; so compare with the lengths for held-out users'
     traces. Both sets of windows have the same places. Work is n log n in the number of events.
     """
     n_own = len(windows.window)
@@ -37,8 +37,8 @@ def longest_copied_runs(windows: Windows, train: Windows) -> Int[np.ndarray, " w
 class _Runs(NamedTuple):
     """The runs that begin at each event, sorted by prefix doubling.
 
-    Entry k of `ranks` is the rank, in lexicographic order, of the next 2^k events, or of fewer if the run ends before.
-    `left` is the number of events from this one to the end of its run.
+    Entry k of `ranks` is the rank, in lexicographic order, of the next 2^k events, or of fewer events if the run ends
+    earlier. `left` is the number of events from this one to the end of its run.
     """
 
     ranks: list[Int[np.ndarray, " event"]]
@@ -57,7 +57,7 @@ class _Runs(NamedTuple):
         return cls(ranks, left)
 
     def common_length(self, event: Int[np.ndarray, " pair"], other: Int[np.ndarray, " pair"]) -> np.ndarray:
-        """Number of places that the runs at two events have in common, from their first events on."""
+        """Length of the common prefix of the runs that begin at two events."""
         most = np.minimum(self.left[event], self.left[other])
         common = np.zeros(len(event), np.int64)
         for power in range(len(self.ranks) - 1, -1, -1):

@@ -1,10 +1,10 @@
-"""Signs that synthetic traces are copies of training traces, beside the same numbers for held-out users.
+"""Signs that synthetic traces are copies of training traces, compared with the same numbers for held-out users.
 
-The signs are the distance to the closest record (DCR) and the longest copied run; unicity is reported with them. They
-prove nothing, and their absence proves nothing. But traces that are closer to the training set than strangers' traces
+The signs are the distance to the closest record (DCR) and the longest copied run; unicity is reported too. Neither
+these signs nor their absence prove anything. But traces that are closer to the training set than held-out users' traces
 may be partly copied. Everything is measured on windows: periods of the grid, such as days. Synthetic windows are first
-thinned: each keeps only the instants at which a window of a test user, drawn at random, has events. So synthetic and
-real windows have the same gaps.
+thinned: each keeps only the instants at which a randomly drawn window of a test user has events. So synthetic and real
+windows have similar gaps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ppmtf_jax.privacy.limits import COPIED, Judgement
 from ppmtf_jax.streams import Stage, numpy_stream
 
 MAX_WINDOWS = 2000
-"""At most this many windows are measured, drawn at random: a share is then known to about 0.01."""
+"""Maximum number of measured windows, drawn at random; the standard error of a share is then about 0.01."""
 MIN_WINDOW_EVENTS = 2
 FAR_QUANTILE = 0.95
 SEED = 0
@@ -43,7 +43,7 @@ NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or pe
 
 @dataclass(frozen=True, eq=False)
 class HeldOutComparison:
-    """A number of each synthetic window, and of each held-out window.
+    """One number for each synthetic window and for each held-out window.
 
     They are of `n_users` users, the smaller number of both sets. `share_far` is the share of the synthetic windows
     above the 95 % quantile of the held-out ones: at most about 0.05 by chance. `held_out_share_far` is that share of
@@ -84,8 +84,9 @@ class HeldOutComparison:
 class CopyCheck:
     """Result of `check_copies`.
 
-    Unicity is of the synthetic windows and of the training users, in crowds of `crowd` users. `copied_run` is in
-    events, see `longest_copied_runs`; `nearest_share` is 1 - distance to the closest record, see `nearest_shares`.
+    `unicity` is that of the synthetic windows, `training_unicity` that of the training users, both among `crowd` users.
+    `copied_run` is in events, see `longest_copied_runs`; `nearest_share` is 1 - distance to the closest record, see
+    `nearest_shares`.
     """
 
     unicity: Float[np.ndarray, " points"]
@@ -106,7 +107,7 @@ class CopyCheck:
 
 
 def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = SEED) -> CopyCheck:
-    """Measure whether released traces are copies of training traces, beside the same numbers for test users.
+    """Measure signs of copying in released traces, compared with the same numbers for test users.
 
     Released windows are thinned to the instants of test windows; windows with one event are left out. At most 2,000
     windows of each set are measured, drawn at random.
@@ -140,8 +141,9 @@ def check_copies(released: Traces, train: Traces, test: Traces, *, seed: int = S
 def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False) -> CopyCheck | None:
     """Compare windows; None if there is nothing to compare.
 
-    All columns of a table need the same crowd, and only the real sets can give it. A check of one released set may take
-    the number of its users.
+    Unicity depends on the number of users (the crowd). In a table of several systems all columns need the same crowd,
+    so the real sets determine it. With `crowd_of_released`, the number of released users is used in place of that of
+    test users.
     """
     train, test = (comparison.statistic(_windows, each) for each in (comparison.train, comparison.test))
     grid = comparison.train.time_grid
@@ -166,9 +168,9 @@ def _check(comparison: Comparison, seed: int, *, crowd_of_released: bool = False
 
 
 def nearest_shares(windows: Windows, train: Windows) -> Float[np.ndarray, " window"]:
-    """Share of the events of each window that its closest training window has too: 1 - DCR.
+    """Share of each window's events that its closest training window also contains: 1 - DCR.
 
-    The distance is the share of a window's events that the training window does not have, at the same place and the
+    The distance is the share of a window's events that the training window does not contain at the same place and the
     same instant of the period (Hamming distance). Both sets have the same places and grids with the same period.
     """
     nearest = np.zeros(windows.n_windows)
@@ -227,8 +229,8 @@ register_attack(
     MetricInfo(
         "unicity",
         f"Unicity, {TABLE_POINTS} points",
-        f"Share of users who are the only one at {TABLE_POINTS} points of their own traces, a place and a time "
-        "each. One period of each user is used, in crowds of as many users as there are test users.",
+        f"Share of users who are identified uniquely by {TABLE_POINTS} points (place and time) of their own traces. "
+        "One period of each user is used. The number of users is that of the test users for all systems.",
         "share of users",
         "none",
         "-",
@@ -237,7 +239,7 @@ register_attack(
     MetricInfo(
         "copied_run",
         "Copied run",
-        "Mean length of the longest run of a trace that is also in a training trace, at any times.",
+        "Mean length of the longest sequence of places of a trace that also occurs in a training trace, at any time.",
         "events",
         "lower",
         NEAR_TEST_USERS,
@@ -246,7 +248,7 @@ register_attack(
     MetricInfo(
         "copied_run_far",
         "Copied run, far",
-        "Share of traces whose copied run is longer than that of 95 % of the test users' traces.",
+        "Share of traces whose copied run is longer than the copied runs of 95 % of the test users' traces.",
         "share of traces",
         "lower",
         CHANCE,
@@ -255,7 +257,7 @@ register_attack(
     MetricInfo(
         "nearest_share",
         "Nearest trace",
-        "Mean share of a trace's events that the closest training trace has too, at the same place and time: "
+        "Mean share of a trace's events that the closest training trace also has, at the same place and time: "
         "1 - distance to the closest record (DCR).",
         "share of events",
         "lower",

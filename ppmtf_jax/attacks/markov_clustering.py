@@ -16,9 +16,9 @@ from ppmtf_jax.errors import InputError, Problem
 Sparse = sparse.csr_array | sparse.csc_array | sparse.coo_array
 
 PRUNED_BELOW = 1e-4
-"""After an expansion, probabilities below this are dropped; the greatest of a column is always kept."""
+"""After an expansion, probabilities below this value become 0, except the greatest of each column."""
 CONVERGED_BELOW = 1e-6
-"""Greatest change of an entry in one iteration."""
+"""Iterations stop when every entry changes by less than this."""
 MAX_ITERATIONS = 1000
 
 
@@ -60,7 +60,7 @@ def _pruned(flow: Any) -> sparse.csc_array:
 
 
 def _clusters(flow: Any) -> Int[np.ndarray, " node"]:
-    """Read the clusters from the limit, whose columns are spread evenly over systems of attractors."""
+    """Read the clusters from the limit matrix: the mass of each column is spread over systems of attractors."""
     n_nodes = flow.shape[0]
     is_attractor = flow.diagonal() > CONVERGED_BELOW
     ends = flow.tocoo()

@@ -1,7 +1,7 @@
-"""Deletion of places from traces before they are handed out, at random or the worst for the attacker.
+"""Deletion of places from traces before release: random places, or the worst places for the attacker.
 
-Section VI-A of Murakami et al., TIFS 2017. Functions return a mask of the events that stay, for `Traces.select_events`.
-Deleted events leave instants without an event.
+Section VI-A of Murakami et al., TIFS 2017. The functions return a mask of the remaining events, for
+`Traces.select_events`. Deleted events leave instants without an event.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 
 def random_deletions(traces: Traces, n_deleted: int, *, seed: int) -> Bool[np.ndarray, " event"]:
-    """Mask of the events that stay if `n_deleted` of each trace are deleted at random; at least one stays."""
+    """Mask of the remaining events after `n_deleted` random events of each trace are deleted; at least one remains."""
     _check(n_deleted)
     trace = traces.trace_of_event()
     order = np.lexsort([numpy_stream(seed, Stage.DELETIONS).random(traces.n_events), trace])
@@ -42,12 +42,12 @@ def worst_deletions(
     first_place: Literal["stationary", "uniform"] = "stationary",
     max_gap: int = MAX_GAP,
 ) -> Bool[np.ndarray, " event"]:
-    """Mask of the events that stay in the worst case for the attacker, whose matrices are given.
+    """Mask of the remaining events in the worst case for an attacker with the given matrices.
 
-    Of all ways to delete `n_deleted` places of a trace (at least one stays), take the one with the smallest P(trace |
-    H_n), where n is the user who made the trace. A dynamic program finds it exactly: over the places that stay, the
-    smallest probability of a beginning that ends at some place with some number of deletions. Traces of users without a
-    matrix are left whole. `first_place` and `max_gap` are as in `score_traces`.
+    Of all ways to delete `n_deleted` places of a trace (at least one place remains), choose the one with the smallest
+    P(trace | H_n), where n is the user who made the trace. A dynamic program finds it exactly: for each remaining place
+    and number of deletions so far, it computes the smallest probability of the trace up to this place. Traces of users
+    without a matrix are not changed. `first_place` and `max_gap` are as in `score_traces`.
     """
     _check(n_deleted)
     check_same_places(traces=traces, training=matrices)
@@ -84,7 +84,7 @@ def _log_probabilities(
     gap: Int[np.ndarray, "event back"],
     stationary: bool,
 ) -> tuple[Float[np.ndarray, " event"], Float[np.ndarray, "event back"]]:
-    """Log-probability of each event as a first place, and after each of the events before it, for its own user."""
+    """Log-probability of each event as a first place, and after each earlier event, under its user's chain."""
     as_first, after = np.empty(len(place)), np.empty(previous.shape)
     max_power = int(gap.max(initial=0))
     users = np.unique(target)
@@ -123,22 +123,22 @@ def _kept(
     after: Float[np.ndarray, "event back"],
     n_deleted: int,
 ) -> Bool[np.ndarray, " event"]:
-    """Mask of the events that stay: the dynamic program, for all traces at once."""
+    """Mask of the remaining events: the dynamic program, for all traces at once."""
     longest, n_deletions = int(length.max()), np.minimum(n_deleted, length - 1)
-    # least[t, m]: the smallest log-probability up to place t if it stays and m places before it are deleted.
+    # least[t, m]: the smallest log-probability up to place t if place t remains and m earlier places are deleted.
     shape = (longest, n_deleted + 1, len(first))
     least, skipped = np.full(shape, np.inf), np.zeros(shape, np.int64)
     for t in range(longest):
         event = np.minimum(first + t, len(as_first) - 1)
         for m in range(min(t, n_deleted) + 1):
-            # The last place that stays before t is d + 1 places before, or there is none.
+            # The last remaining place before t is place t - d - 1, or there is none.
             ways = [least[t - d - 1, m - d] + after[event, d] for d in range(min(m, t - 1) + 1)]
             ways.append(as_first[event] if m == t else np.full(len(first), np.inf))
             least[t, m], skipped[t, m] = np.min(ways, axis=0), np.argmin(ways, axis=0)
             skipped[t, m][skipped[t, m] == len(ways) - 1] = t
     keep = np.zeros(len(as_first), bool)
     traces = np.arange(len(first))
-    # Choose the last place that stays: all deletions that are left come after it. Then go back through the table.
+    # Choose the last remaining place; all places after it are deleted. Then go back through the table.
     ends = length[None] - 1 - np.arange(n_deleted + 1)[:, None]
     left = n_deletions[None] - np.arange(n_deleted + 1)[:, None]
     possible = (ends >= 0) & (left >= 0)

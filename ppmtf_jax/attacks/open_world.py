@@ -1,7 +1,7 @@
-"""Scores of the verification attack "is this trace of this target user?", also for traces of strangers.
+"""Scores of the verification attack "did this target user make this trace?", also for strangers' traces.
 
-Section III of Murakami et al., TIFS 2017. The attacker knows some traces of the target users. The anonymized traces are
-of target users and of strangers, whom the attacker knows nothing of.
+Section III of Murakami et al., TIFS 2017. The attacker knows some traces of the target users. The anonymized traces
+come from target users and from strangers; the attacker knows nothing about strangers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ppmtf_jax.attacks.trace_scores import TraceScores
 from ppmtf_jax.errors import InputError, Problem
 
 NOBODY = -1
-"""Index of a user who is no target user."""
+"""Index of a user who is not a target user."""
 
 
 class Verification(NamedTuple):
-    """Scores of all pairs of a trace and a target user.
+    """Scores of all pairs of a trace and a target user, split into genuine and impostor scores.
 
-    `genuine` are scores of target users' traces for the right user. `impostor` are those of other people's traces for
-    each target user, NaN for the user who made the trace; `impostor_user` numbers these people, as the targets if
-    `against` is "targets" and not "strangers".
+    `genuine`: scores of target users' traces for the user who made them. `impostor`: scores of other people's traces
+    for each target user; NaN for the user who made the trace. `impostor_user`: numbers of the people who made these
+    traces; if `against` is "targets" and not "strangers", these are indices of target users.
     """
 
     genuine: Float[np.ndarray, " genuine"]
@@ -35,16 +35,16 @@ class Verification(NamedTuple):
     against: str
 
     def roc(self) -> Roc:
-        """The curve of all scores."""
+        """The ROC curve of all scores."""
         return Roc.of(self.genuine, self._impostors())
 
     @property
     def n_users(self) -> int:
-        """Target users, and strangers if there are any."""
+        """Number of target users, plus the number of strangers if there are any."""
         return self.impostor.shape[1] + (int(self.impostor_user.max()) + 1 if self.against == "strangers" else 0)
 
     def auc_by_users(self) -> Callable[[Float[np.ndarray, " user"]], float]:
-        """Return the area under the curve as a function of a weight for each target user, and then each stranger."""
+        """Return a function from the weights of target users and then strangers to the area under the curve."""
         n_targets, of_strangers = self.impostor.shape[1], self.against == "strangers"
         is_impostor = ~np.isnan(self.impostor)
         curve = roc_by_weights(self.genuine, self._impostors())
@@ -62,10 +62,10 @@ class Verification(NamedTuple):
 
 
 def verification(scores: TraceScores) -> Verification:
-    """Split the scores of all pairs of a trace and a target user into genuine ones and impostors.
+    """Split the scores of all pairs of a trace and a target user into genuine and impostor scores.
 
-    Impostors are strangers' traces if there are any, as in section VI; otherwise those of other target users. Raises
-    `InputError` if no trace is of a target user.
+    Impostor traces are strangers' traces if there are any, as in section VI; otherwise other target users' traces.
+    Raises `InputError` if no target user made a trace.
     """
     truth, ratio = scores.truth, scores.log_ratio
     known = np.flatnonzero(truth != NOBODY)

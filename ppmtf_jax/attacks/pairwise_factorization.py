@@ -1,7 +1,7 @@
 """Pairwise interaction factorization of users' transition counts, by alternating non-negative least squares.
 
 The model (13) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility Traces"
-(TIFS 2017), is fitted to the rows (user, place) that have a transition. Neither the tensor nor its rows are held. An
+(TIFS 2017), is fitted to the rows (user, place) that have a transition. Neither the tensor nor its rows are stored. An
 update needs only products of the counts with a factor and, because the model is bilinear, the `rank` x `rank` Gram
 matrices of factors.
 """
@@ -22,7 +22,8 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
 NEWTON_STEPS = 12
-"""For the norm of a group whose places have different curvatures; converges quadratically, from below."""
+"""Newton steps for the norm of a group whose places have different curvatures; Newton's method converges quadratically,
+from below."""
 MIN_PADDED = 64
 # For each row and count, a fit holds products with a factor, gathered and summed, and indices.
 ARRAYS_OF_A_ROW = 6
@@ -73,8 +74,9 @@ class SparseTransitions(NamedTuple):
 class Penalty(NamedTuple):
     """Penalty beside the squared error: ridges, or norms of groups of places.
 
-    Ridges are alpha of the matrices of users (b, c) and of the four matrices of places. `group_norm` is beta, above 0,
-    of the L1,2 norms (16) of the latter, whose ridge is then 0. `group` is the group of each place.
+    `user_ridge` is alpha for the matrices of users (b, c), `place_ridge` is alpha for the four matrices of places.
+    `group_norm` is beta, above 0, the weight of the L1,2 norms (16) of the matrices of places; `place_ridge` is then 0.
+    `group` is the group of each place.
     """
 
     user_ridge: float | Array
@@ -88,9 +90,9 @@ def fit_factors(
 ) -> tuple[Factors, Float[Array, " sweep"]]:
     """Minimize (15) or (18) by sweeps over the columns of the six matrices, in the order of (19)-(24).
 
-    Each column of a user matrix is minimized exactly while all else is kept, and so is each group's part of a column of
-    a place matrix. So the objective never increases. The start is not negative. Returns the factors, and the objective
-    after each sweep.
+    Each update minimizes the objective exactly over one column of a user matrix, or over one group's part of a column
+    of a place matrix, with all other entries fixed. So the objective never increases. `start` has no negative entries.
+    Returns the factors, and the objective after each sweep.
     """
     # GPUs would otherwise round to 10 bits, and Gram matrices are subtracted from each other.
     with jax.default_matmul_precision("highest"):
@@ -124,12 +126,12 @@ def start_fit(
 
 
 def start_factors(transitions: SparseTransitions, user_ids: np.ndarray, n_places: int, rank: int, seed: int) -> Factors:
-    """Random factors whose predicted counts, averaged over the rows in D, are the observed ones.
+    """Random factors whose mean predicted count over the rows in D equals the mean observed count.
 
-    Uniform in [0, 1), as in section VI-A, times one number. Without this number, each of the three terms would predict
-    counts near rank / 4, while most counts are 0. Then the first updates would set several of the six matrices to 0,
-    where they would stay. Apart from this number, a user's start depends on the seed and the user id alone, and a
-    place's on its index.
+    Entries are uniform in [0, 1), as in section VI-A, times a common factor. Without this factor, each of the three
+    terms would predict counts near rank / 4, while most counts are 0. Then the first updates would set several of the
+    six matrices to 0 for ever. Apart from the common factor, a user's start depends only on the seed and the user id,
+    and a place's start only on the seed and its index.
     """
     place_a, next_place_a, next_place_b, place_c = np.moveaxis(
         numpy_stream(seed, Stage.FIT).random((n_places, 4, rank)), 1, 0
@@ -233,7 +235,7 @@ def _minimizer(name: str, penalty: Penalty, n_steps: int = NEWTON_STEPS) -> Call
 def _columns(
     factor: Array, linear: Array, weight: Array, gram: Array, minimizer: Callable[[Array, Array], Array]
 ) -> Array:
-    """Minimize column after column of the sum over rows x of weight (x gram x) - 2 linear x."""
+    """Minimize the sum over rows x of weight (x gram x) - 2 linear x, one column after the other."""
 
     def column(k: int | Array, factor: Array) -> Array:
         others = factor @ gram[:, k] - factor[:, k] * gram[k, k]
@@ -252,7 +254,7 @@ class _Term(NamedTuple):
 
 
 def _terms(factors: Factors, transitions: SparseTransitions, which: str) -> tuple[_Term, _Term]:
-    """The asked term, and the other one."""
+    """The term named by `which`, and the other term."""
     a = _Term(factors.place_a, factors.next_place_a, transitions.row_place, transitions.place)
     b = _Term(factors.user_b, factors.next_place_b, transitions.row_user, transitions.user)
     return (a, b) if which == "a" else (b, a)
@@ -313,7 +315,7 @@ UPDATES = (
     partial(_update_constant, "user_c"),
     partial(_update_constant, "place_c"),
 )
-"""Each updates one matrix, in the order of (19)-(24)."""
+"""Functions that update one matrix each, in the order of (19)-(24)."""
 
 
 def _at(factor: Float[Array, "row *rank"], index: Int[Array, " at"]) -> Float[Array, "at *rank"]:

@@ -15,9 +15,9 @@ ADJACENCY_WEIGHT = 0.01
 """Weight of the edge between two adjacent places (section VI-A)."""
 N_NEIGHBOURS = 8
 LEAST_FILLED = 0.1
-"""Coordinates are scattered, and no lattice, if a smaller share of the cells has a place."""
+"""If a smaller share of the lattice cells contains a place, the coordinates count as scattered."""
 OFF_CELL = 0.1
-"""Maximum distance of a place from the middle of its cell, in cells."""
+"""Maximum distance of a place from the centre of its lattice cell, in cells."""
 
 
 def groups_of_moves(
@@ -60,7 +60,7 @@ def adjacent_places(places: PlaceTable) -> sparse.csr_array:
         pair = near.T
     else:
         neighbour = np.asarray(KDTree(position).query(position, min(n_places, N_NEIGHBOURS + 1))[1])
-        # The nearest place is the place itself, unless others are at the same point.
+        # The nearest place is the place itself, unless other places are at the same point.
         itself = neighbour == np.arange(n_places)[:, None]
         itself[~itself.any(axis=1), -1] = True
         near = neighbour[~itself].reshape(n_places, -1)
@@ -82,12 +82,12 @@ def _lattice_cells(position: np.ndarray) -> Int[np.ndarray, "place 2"] | None:
 
 
 def _evenly_spaced(along: np.ndarray) -> Int[np.ndarray, " place"] | None:
-    """Numbers of evenly spaced values, from the least on; None if they are not evenly spaced."""
+    """Positions 0, 1, ... of evenly spaced values, from the smallest value on; None if they are not evenly spaced."""
     extent = np.ptp(along)
     if not extent:
         return np.zeros(len(along), int)
     gap = np.diff(np.sort(along))
-    # Far below a cell, but above the rounding of coordinates.
+    # This threshold is far below the size of a cell, but above the rounding of coordinates.
     between = gap[gap > extent / (10 * len(along))]
     step = extent / np.round(extent / np.median(between))
     number = (along - along.min()) / step

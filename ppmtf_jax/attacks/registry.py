@@ -1,4 +1,4 @@
-"""The attacks that are known by name: each is a `Measurement` of kind "privacy", registered by its own module."""
+"""Registry of attacks: each attack is a `Measurement` of kind "privacy", registered by its own module."""
 
 from __future__ import annotations
 

@@ -14,14 +14,14 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.limits import NAMED
 
 TIE = 1e-9
-"""Log-likelihoods that differ by less are ties: sums of the same logarithms in another order differ by less."""
+"""Log-likelihoods that differ by less are ties: summing the same logarithms in another order changes them by less."""
 
 
 def reidentify(released: Traces, train: Traces, *, pool_traces: bool = False) -> np.ndarray:
     """Guess, for each released trace, the training user whose transitions make it most likely.
 
-    The attacker knows all training traces; all users are equally likely beforehand. A transition that a user never made
-    has probability 1e-8. The first user wins a tie.
+    The attacker knows all training traces; the prior over users is uniform. A transition that a user never made has
+    probability 1e-8. In a tie, the first user is guessed.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 LEVEL = 0.95
 N_RESAMPLES = 200
-"""The ends of a 95 % interval are then known to about a tenth of its width."""
+"""Number of bootstrap resamples. The error of the ends of a 95 % interval is then about a tenth of its width."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class Roc:
 
     @classmethod
     def of(cls, positive: np.ndarray, negative: np.ndarray) -> Roc:
-        """Compute the curve. Raises `InputError` as `roc_by_weights` does."""
+        """Compute the curve; raises `InputError` as `roc_by_weights` does."""
         return roc_by_weights(positive, negative)(np.ones(np.size(positive) + np.size(negative)))
 
     @property
     def auc(self) -> float:
-        """Area under the curve: how often a positive scores higher than a negative; ties count half."""
+        """Area under the curve: probability that a positive scores higher than a negative; ties count half."""
         return float(np.trapezoid(self.true_positive_rate, self.false_positive_rate))
 
     @property
@@ -40,7 +40,7 @@ class Roc:
         return float(np.max(self.true_positive_rate - self.false_positive_rate))
 
     def true_positive_rate_at(self, false_positive_rate: float) -> float:
-        """Greatest true positive rate at a false positive rate of at most this; no interpolation."""
+        """Greatest true positive rate at which the false positive rate is at most the given one; no interpolation."""
         allowed = self.false_positive_rate <= false_positive_rate * (1 + 1e-12)
         return float(self.true_positive_rate[allowed].max())
 
@@ -75,9 +75,10 @@ def roc_by_weights(positive: np.ndarray, negative: np.ndarray) -> Callable[[Floa
 def bootstrap_interval(
     statistic: Callable[[Float[np.ndarray, " user"]], float], n_users: int, *, seed: int
 ) -> tuple[float, float]:
-    """95 % bootstrap interval of a statistic, a function of how often each user was drawn.
+    """95 % bootstrap interval of a statistic.
 
-    Users are resampled and not their traces, because the traces and scores of a user depend on each other.
+    `statistic` is a function of how often each user was drawn. Users are resampled, not traces, because the
+    traces and scores of a user depend on each other.
     """
     rng = numpy_stream(seed, Stage.BOOTSTRAP)
     weights = rng.multinomial(n_users, np.full(n_users, 1 / n_users), size=N_RESAMPLES).astype(float)

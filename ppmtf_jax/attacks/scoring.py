@@ -1,9 +1,9 @@
 """Sparse counts of transitions and events, and their products, block by block.
 
 Re-identification and the likelihood ratio score a trace for a user by adding one number for each transition of the
-trace. Most users never made most of the transitions, and for those the number does not depend on the user. So the
-scores of all traces and users are a baseline for each trace plus a sparse product (traces x pairs) @ (pairs x users),
-where a pair is a place and the next place.
+trace. Most users never made most of the transitions, and for a transition that a user never made this number does not
+depend on the user. So the scores of all traces and users are a baseline for each trace plus a sparse product (traces x
+pairs) @ (pairs x users), where a pair is a place and the next place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows
 
 FLOOR = 1e-8
-"""Probability of a transition that a user, or the population, was never seen to make (App. D)."""
+"""Probability of a transition that does not occur in the data of a user, or of the population (App. D)."""
 PRODUCTS_AT_A_TIME = 2**23
 
 
@@ -60,7 +60,7 @@ def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTrac
 
 
 def count_pairs(traces: Traces, unit: Int[np.ndarray, " event"], n_units: int) -> sparse.csr_array:
-    """Count how often each unit, such as a user or a trace, makes each transition.
+    """Count how often each transition occurs in each unit, such as a user or a trace.
 
     The column of a transition is place times number of places plus next place.
     """
@@ -78,9 +78,9 @@ def events_by_point(
     row: Int[np.ndarray, " chosen"] | None = None,
     n_rows: int = 0,
 ) -> sparse.csr_array:
-    """Sparse matrix of events, windows by points; a point is an instant of the period and a place.
+    """Sparse matrix (windows x points) of events; a point is a pair of an instant of the period and a place.
 
-    Entries are `value`, 1 by default. With `event`, only some events are taken, and `row` says for whom they count.
+    Entries are `value`, 1 by default. `event` selects some of the events, and `row` gives their rows in the matrix.
     """
     n_places = len(windows.places)
     point = windows.phase[event].astype(np.int64) * n_places + windows.place[event]
@@ -90,7 +90,7 @@ def events_by_point(
 
 
 def products_in_blocks(counts: sparse.csr_array, values: sparse.csr_array) -> Iterator[tuple[slice, sparse.csr_array]]:
-    """Yield `counts @ values` block by block: a slice of rows and their product, small enough for memory."""
+    """Yield `counts @ values` in blocks that fit into memory: a slice of rows, and their product."""
     work = sparse.csr_array((np.ones_like(counts.data), counts.indices, counts.indptr), counts.shape) @ np.diff(
         values.indptr
     )

@@ -1,4 +1,4 @@
-"""Split real traces into what the attacker knows and what is handed out without names: a rehearsal of an attack."""
+"""Rehearsal of an attack: split real traces into traces that the attacker knows and traces to attack."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Rehearsal(NamedTuple):
     """Real traces, split for an attack.
 
     `known` are the earliest pieces of each target user, `anonymized` the later pieces of target users and strangers.
-    Strangers hand out as many as target users: otherwise target users would be recognized by having fewer. `n_left_out`
-    drawn target users have only one piece: they count as strangers.
+    The early pieces of strangers are dropped too: otherwise target users could be recognized by having fewer pieces.
+    `n_left_out` is the number of drawn target users with only one piece: they count as strangers.
     """
 
     known: Traces
@@ -31,14 +31,14 @@ class Rehearsal(NamedTuple):
 
 @dataclass(frozen=True)
 class RehearsalSettings(Settings, subject="rehearsal"):
-    """How real traces are split into what the attacker knows and what is handed out.
+    """How real traces are split into traces that the attacker knows and traces to attack.
 
     Parameters
     ----------
     pieces : "period" or "trace"
-        What is handed out under one pseudonym: a user's events in a period of the time grid, such as a day, or a trace.
+        The events that share one pseudonym: a user's events in a period of the time grid, such as a day, or a trace.
     known_share : float
-        Share of each target user's pieces that the attacker knows: the earliest, at least one.
+        Share of each target user's pieces that the attacker knows: the earliest pieces, at least one.
     stranger_share : float
         Share of the users about whom the attacker knows nothing.
     n_targets : int
@@ -52,7 +52,7 @@ class RehearsalSettings(Settings, subject="rehearsal"):
 
 
 def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehearsal:
-    """Split real traces into what the attacker knows and what is handed out without names.
+    """Split real traces into traces that the attacker knows and traces to attack.
 
     Raises `InputError` if fewer than two target users have two pieces.
     """
@@ -68,7 +68,7 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
         way_out = "Take longer traces, a smaller stranger_share, or the other kind of pieces"
         raise InputError("rehearsal", [Problem("two users with two pieces at least", found, way_out=way_out)])
     n_known = np.clip(np.round(n_pieces * settings.known_share).astype(int), 1, np.maximum(n_pieces - 1, 1))
-    # Of users with one piece, the attacker knows nothing.
+    # The attacker knows nothing about users with only one piece.
     is_early = (rank_in_run(user_of_piece) < n_known[user_of_piece]) & (n_pieces[user_of_piece] > 1)
     is_used = np.isin(user_of_piece, np.concatenate([chosen, strangers]))
     left_out = len(chosen) - int(is_target.sum())
@@ -77,9 +77,9 @@ def rehearse(traces: Traces, settings: RehearsalSettings, *, seed: int) -> Rehea
 
 
 def targets_of(train: Traces, released: Traces, n_targets: int, *, seed: int) -> Rehearsal:
-    """Split for an attacker who knows the training traces of some users, at most `n_targets` drawn at random.
+    """Split for an attacker who knows the training traces of up to `n_targets` randomly drawn users.
 
-    Released traces of these users are attacked, and those of as many other training users, the strangers.
+    The attacked traces are the released traces of these users and of as many other training users (strangers).
     """
     training_user_of(released, train)
     shuffled = numpy_stream(seed, Stage.REHEARSAL).permutation(train.n_users)

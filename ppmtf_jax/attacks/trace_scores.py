@@ -1,9 +1,9 @@
 """Log-probability of each attacked trace under each target user's chain, and under the mean chain of all other targets.
 
 Equations (1)-(5) of Murakami et al., "Group Sparsity Tensor Factorization for Re-identification of Open Mobility
-Traces" (TIFS 2017). An instant without an event is a deleted place: it is summed over. For a Markov chain whose other
-places are known exactly, the forward algorithm is a product of entries of powers of the transition matrix: one for each
-two consecutive events, with their distance in instants as the power.
+Traces" (TIFS 2017). An instant without an event is a deleted place: the probability is summed over all places. Since
+all other places are known exactly, the forward algorithm becomes a product of entries of powers of the transition
+matrix: one entry for each two consecutive events, where the power is their distance in instants.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 
 MAX_GAP = 6
-"""After a longer gap, in instants, an event is scored as a first place: the chain has forgotten the one before."""
-# Entries of the matrices of a batch of users; an entry takes memory for the user's own and the others' matrix, their
-# powers, and the copies made when solving for the stationary distribution.
+"""After a longer gap, in instants, an event is scored as a first place: the chain has forgotten the event before."""
+# Number of matrix entries in a batch of users. The bytes of an entry include the user's own matrix, the others' matrix,
+# their powers, and the copies made when solving for the stationary distribution.
 BATCH_ENTRIES = 2**23
 BYTES_OF_ENTRY = 2 * 5 * 8
 
@@ -87,11 +87,11 @@ class TraceScores:
 
     @property
     def truth(self) -> Int[np.ndarray, " trace"]:
-        """Index of the target user who made each trace, -1 if nobody of them did."""
+        """Index of the target user who made each trace, -1 if no target user did."""
         return index_of_ids(self.user_ids, self.target_ids)
 
     def combined(self) -> TraceScores:
-        """Sum the scores of all traces of a user: the attacker sees them under one pseudonym."""
+        """Sum the scores of all traces of a user: all have the same pseudonym."""
         users, row = np.unique(self.user_ids, return_inverse=True)
         by_user = sparse.csr_array((np.ones(len(row)), (row, np.arange(len(row)))))
         number = np.zeros(len(users), np.int64)
@@ -113,10 +113,10 @@ def score_traces(
     traces : Traces
         What the attacker sees, on the places of the training traces. User ids are only used to evaluate the attack.
     matrices : TransitionMatrices
-        Of the target users, at least two.
+        The matrices of at least two target users.
     first_place : "stationary" or "uniform"
-        Probability of the first place of a trace: the stationary distribution of the same chain (section III-B), or the
-        same for all places, which cancels in the ratio.
+        Probability of the first place of a trace: the stationary distribution of the same chain (section III-B), or
+        uniform, which cancels in the ratio.
     max_gap : int
         After a longer gap, in instants, an event is scored as a first place.
     progress : bool
@@ -164,9 +164,9 @@ def score_traces(
 def log_tables(
     observed: Observed, matrices: TransitionMatrices, *, stationary: bool, progress: bool = False
 ) -> Iterator[tuple[Int[np.ndarray, " user"], Float[np.ndarray, "2 user column"]]]:
-    """Yield indices of some users, and log-probabilities of the columns of `observed.counts` for each of them.
+    """Yield a batch of user indices, and for each user the log-probabilities of the columns of `observed.counts`.
 
-    The first table is under the users' own chains, the second under (4), the mean chain of all other users.
+    The first table uses the user's own chain, the second table the mean chain (4) of all other users.
     """
     batches = batches_of_users(matrices, np.arange(matrices.n_users))
     with jax.enable_x64(True), progress_bar("attack", 2 * matrices.n_users, show=progress) as advance:

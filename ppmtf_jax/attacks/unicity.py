@@ -15,7 +15,7 @@ from ppmtf_jax.streams import Stage, numpy_stream
 MAX_POINTS = 5
 N_REPEATS = 10
 N_KNOWN = 500
-"""Users whose points are drawn in a repetition; if there are more users, they are drawn at random."""
+"""Maximum number of users whose points are drawn in a repetition; these users are drawn at random."""
 POINTS_STREAM = 0
 """Random-stream number of the stage; copies.py uses 1 and 2."""
 
@@ -31,9 +31,9 @@ def unicity(
     """Share of users who are unique at 1, 2, ... points of their own (de Montjoye et al. 2013).
 
     A point is a place and an instant of the period. In each repetition, one window (one period) of each user is drawn,
-    and then points of this window at random. A user with fewer points is known by all of them. The user is unique if no
-    other user's drawn window contains all these points. Shares are averaged over the repetitions. One window per user:
-    otherwise users with longer traces would be known by more.
+    and then points of this window at random. If a user has fewer points, all of them are used. The user is unique if no
+    other user's drawn window contains all drawn points. Shares are averaged over the repetitions. Only one window per
+    user is used, so that users with longer traces do not have more points.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def unicity(
     max_points : int
     n_repeats : int
     n_users : int, optional
-        Size of the crowd: in each repetition this many users are drawn at random, all by default. Compare only numbers
-        from equal crowds, because it is easier to be unique in a small crowd.
+        Size of the crowd: the number of users drawn at random in each repetition, all by default. Compare only shares
+        with the same crowd size, because more users are unique in a small crowd.
     seed : int
 
     Returns
@@ -79,7 +79,7 @@ def unicity(
 
 
 def at_most(n: int, limit: int, rng: np.random.Generator) -> Bool[np.ndarray, " all"]:
-    """Mark `limit` of `n` at random, or all if there are fewer."""
+    """Random mask that selects `limit` of `n` elements, or all if `n` is smaller."""
     return rng.permutation(n) < limit
 
 
@@ -92,7 +92,7 @@ def _unicity_of_draw(
         one_each = one_each.select(at_most(one_each.n_windows, n_users, rng))
     crowd = events_by_point(one_each).T.tocsr()
     known = np.flatnonzero(at_most(one_each.n_windows, N_KNOWN, rng))
-    # The points of each known user in random order.
+    # The points of each selected user, in random order.
     event = np.flatnonzero(np.isin(one_each.window, known))
     order = np.lexsort((rng.random(len(event)), one_each.window[event]))
     event, row = event[order], np.searchsorted(known, one_each.window[event[order]])

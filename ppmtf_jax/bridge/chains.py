@@ -1,10 +1,10 @@
 """Chains with given marginals whose moves are as near as possible to the population's: a Schroedinger bridge.
 
 For two slots and each cluster k, the chain is P_k(b | a) ~ K(a, b) d^[a = b] h(km(a, b)) psi_k(b). The Sinkhorn scaling
-psi_k is such that the cluster's distribution p_k(s) becomes p_k(s'). Of all joint distributions of (a, b) with these
-marginals, this is the one nearest to K in Kullback-Leibler divergence with a given share of stays and given distances
-(Csiszar 1975). d, one number per pair of slots, and h, constant in bins of distance, are common to all clusters; they
-are set such that people stay as often, and go as far, as in the data.
+psi_k is chosen such that a step turns the cluster's distribution p_k(s) into p_k(s'). Of all joint distributions of
+(a, b) with these marginals, this is the one nearest to K in Kullback-Leibler divergence with a given share of stays and
+given distances (Csiszar 1975). All clusters share d, one number per pair of slots, and h, which is constant in bins of
+distance. They are chosen such that stays are as frequent, and moves as long, as in the data.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from ppmtf_jax.runtime.devices import gather_rows, own_share
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 
-# Rounds that adjust stays and distances, and the most Sinkhorn iterations in each and in the last one. Some data take a
-# few thousand in the last. The model's summary tells a remaining error.
+# Rounds that adjust stays and distances, and maximum numbers of Sinkhorn iterations in a round and in the last round.
+# Some data need a few thousand iterations in the last round. The model's summary reports a remaining error.
 N_ROUNDS, MOST_SCALINGS, MOST_LAST_SCALINGS = 4, 12, 5000
-# Sinkhorn stops when a step arrives within this total variation of its marginal, in the worst cluster.
+# Sinkhorn stops when, in every cluster, the total variation between a step's distribution and its marginal is below
+# this.
 TOLERANCE = 1e-4
-# Near the end rows and columns are overrelaxed (Thibault et al. 2021, Algorithms 14(5):143), which takes a third of the
-# iterations. Far from the end that need not converge.
+# Near convergence, updates of rows and columns are overrelaxed (Thibault et al. 2021, Algorithms 14(5):143), which
+# needs a third of the iterations. Far from convergence, overrelaxed updates may diverge.
 NEAR, RELAXATION = 0.02, 1.6
 MOST_CHANGE = 20.0
 TINY = 1e-30
@@ -41,7 +42,7 @@ class Chains(NamedTuple):
 
     `slots` are the distinct pairs of slots of consecutive instants, `between` is the distance factor of gravity,
     `scaling` is psi, and `log_total` the logarithm of a row's sum of weights. `marginal_error` is the greatest total
-    variation between the distribution at which a step arrives and its marginal.
+    variation between the distribution after a step and its marginal.
     """
 
     slots: Int[np.ndarray, "pair 2"]
@@ -58,7 +59,7 @@ class Chains(NamedTuple):
 class CellKernel(NamedTuple):
     """Weights K(a, b) of one pair of slots: stays, seen moves, and gravity between cells.
 
-    There is no table of places x places; `as_dense` makes one if each place is a cell.
+    No table of places x places is stored; `as_dense` makes one if each place is a cell.
     """
 
     stay: Float[Array, " place"]
@@ -81,7 +82,7 @@ class CellKernel(NamedTuple):
         return self.stay[:, None] * u + moved + self._gravity(u, self.leaving, self.between.T, self.arriving)
 
     def _gravity(self, x: Array, inner: Array, between: Array, outer: Array) -> Float[Array, "place cluster"]:
-        """Gravity of all other places: a place itself is taken out of its cell."""
+        """Gravity of all other places: the place itself is subtracted from its cell."""
         x = inner[:, None] * x
         near = (between @ segment_sum(x, self.cell, len(between)))[self.cell]
         return outer[:, None] * jnp.maximum(near - jnp.diag(between)[self.cell, None] * x, 0)
@@ -114,19 +115,19 @@ def fit_chains(
 ) -> Chains:
     """Fit the chains of all clusters; threads and processes share the pairs of slots.
 
-    `marginals`: the positive distributions p_k(s). `share`: share of the users. `movement`: K. `slot_of_instant`: slots
-    of one period.
+    `marginals`: the positive distributions p_k(s). `share`: each cluster's share of the users. `movement`: K.
+    `slot_of_instant`: slots of one period.
     """
     counts, stays = movement.counts, movement.stays
     seen, space, between = counts.seen, counts.space, counts.gravity.between
     following = np.stack([slot_of_instant[:-1], slot_of_instant[1:]], axis=1)
-    # A period of one instant has no step: a pair that nobody uses keeps the arrays from being empty.
+    # A period of one instant has no step; an unused pair avoids empty arrays.
     slots = np.unique(following if len(following) else slot_of_instant[[0, 0]][None], axis=0)
     n_pairs, (n_clusters, _, n_places) = len(slots), marginals.shape
     bin_of_move = counts.bin[space.cell[seen.place], space.cell[seen.next_place]]
     shared = (space.cell, seen.place, seen.next_place, between.astype(np.float32), bin_of_move, counts.bin)
     local_copy = on_each_device(jax.tree.map(jnp.asarray, shared))
-    # K has the stays on its diagonal; moves have the probability of not staying as a factor.
+    # The diagonal of K has the probabilities of staying; moves are multiplied by the probability of not staying.
     moving = 1 - stays.at_place
     seen_weight = (movement.seen * moving[:, seen.place]).astype(np.float32)
     leaving = (movement.gravity * moving).astype(np.float32)
@@ -190,7 +191,7 @@ def _scale(
     most_scalings: int | Array,
     dense: bool,
 ) -> _Scaled:
-    """Sinkhorn iterations u, v for the marginals before and after; then the expected stays and distances."""
+    """Sinkhorn iterations of u and v for the marginals before and after a step; then expected stays and distances."""
     between = kernel.between * by_distance[bin_of_cells]
     kernel = kernel._replace(seen=kernel.seen * by_distance[bin_of_move], between=between)
     weight = kernel.as_dense() if dense else None
@@ -199,7 +200,7 @@ def _scale(
         return kernel.from_next(v) if weight is None else weight @ v
 
     def to_next(u: Array) -> Array:
-        # Transposed here and not once: it decides how the product rounds.
+        # Do not transpose in advance: that would change the rounding of the product.
         return kernel.to_next(u) if weight is None else weight.T @ u
 
     before, after = jnp.transpose(before), jnp.transpose(after)
@@ -214,14 +215,15 @@ def _scale(
         own_error = _variation(u * leaving, before)
         u = u * _factor(before, u * leaving) ** relaxed
         arriving = to_next(u)
-        # The error of u and v before this iteration, which costs no additional product.
+        # This is the error of u and v before this iteration: it needs no additional product.
         error = jnp.maximum(own_error, _variation(v * arriving, after))
         return u, v * _factor(after, v * arriving) ** relaxed, error, number + 1
 
     v = jnp.transpose(scaling)
     u = jnp.ones_like(v)
     _, v, _, _ = lax.while_loop(is_open, iterate, (u, v, jnp.array(jnp.inf, jnp.float32), jnp.array(0)))
-    # A constant factor of a cluster's scaling cancels in the probabilities: keep the numbers near one.
+    # A constant factor of a cluster's scaling cancels in the probabilities; choose it such that the numbers are near
+    # one.
     v = v / jnp.exp(jnp.mean(jnp.log(jnp.maximum(v, TINY)), axis=0))
     total = from_next(v)
     u = before / jnp.maximum(total, TINY)
@@ -248,12 +250,12 @@ def _factor(wanted: Array, found: Array) -> Array:
 
 
 def _variation(found: Array, wanted: Array) -> Float[Array, ""]:
-    """Greatest total variation of a cluster."""
+    """Greatest total variation over the clusters."""
     return jnp.abs(found - wanted).sum(axis=0).max() / 2
 
 
 def _odds_ratio(wanted: np.ndarray, found: np.ndarray) -> np.ndarray:
-    """Factor for the odds of staying, bounded: the marginals can make the wanted rate impossible."""
+    """Factor for the odds of staying. It is bounded, because the marginals can make the wanted rate impossible."""
     return _ratio(wanted / (1 - wanted), found / np.maximum(1 - found, TINY))
 
 

@@ -1,4 +1,4 @@
-"""Clusters of users who are at similar places at similar hours: k-means, then EM, then one cluster for each user."""
+"""Clusters of users who are at similar places at similar hours: k-means, then EM, then hard assignment."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.runtime.devices import gather_rows, of_first_process, own_share
 from ppmtf_jax.runtime.progress import progress_bar
 
-# Users on whom EM runs: more change the clusters less than another seed does.
+# Maximum number of users for EM: additional users change the clusters less than another seed does.
 EM_USERS = 20_000
 CLASSIFICATION_ROUNDS = 3
 
@@ -45,14 +45,16 @@ def fit_clusters(
     n_sweeps: int = 20,
     progress: bool = False,
 ) -> Clusters:
-    """Find clusters of at least `min_users` users by what they visit when.
+    """Find clusters of at least `min_users` users by the places that users visit in each slot.
 
-    EM starts from k-means (see `starting_clusters`) and runs on at most 20,000 random users. Then, in each of three
-    rounds, every user goes to her likeliest cluster, clusters with too few users are dissolved (see `assign`), and the
-    distributions are computed again from the users. Finally `rake` adjusts the distributions to the population.
+    EM starts from k-means (see `starting_clusters`) and runs on at most 20,000 random users. Then every user is
+    assigned to her likeliest cluster, and clusters with too few users are dissolved (see `assign`). Three times, the
+    distributions are computed from the assigned users, and users are assigned again. Finally `rake` adjusts the
+    distributions to the population.
 
-    `population`: positive shares, as `population` computes them. `min_users`: with fewer than twice as many users, all
-    are one cluster. `random`: in the same state in every process. `n_sweeps`: sweeps of EM.
+    `population`: positive shares, computed by the function `population`. `min_users`: if there are fewer than twice as
+    many users, all users are one cluster. `random`: must be in the same state in every process. `n_sweeps`: sweeps of
+    EM.
     """
     n_clusters = max(1, min(smoothing.n_clusters, visits.n_users // min_users, kmeans.MAX_USERS))
     smoother = ClusterSmoother(population, space, smoothing, time_grid)
@@ -71,7 +73,7 @@ def fit_clusters(
 
 
 def clusters_of_users(visits: VisitCounts, smoother: ClusterSmoother, of_user: Int[np.ndarray, " user"]) -> Clusters:
-    """Given clusters, numbered 0, 1, ... without gaps, with their smoothed and raked distributions.
+    """Compute smoothed and raked distributions of given clusters, which are numbered 0, 1, ... without gaps.
 
     Counts follow the rules of `contributions`; otherwise a place with one visitor would reveal that visitor's cluster.
     """
@@ -83,7 +85,7 @@ def clusters_of_users(visits: VisitCounts, smoother: ClusterSmoother, of_user: I
 
 
 def log_likelihoods(visits: VisitCounts, clusters: Clusters) -> Float[np.ndarray, "user cluster"]:
-    """Log-probability of each user's visits in each cluster, given their slots; to be called in every process."""
+    """Log-probability of each user's visits in each cluster, given their slots; every process must call this."""
     log_theta = np.log(clusters.visits).reshape(len(clusters.share), -1).T
     return _sums_of_users(visits, np.ascontiguousarray(log_theta))
 
@@ -91,8 +93,8 @@ def log_likelihoods(visits: VisitCounts, clusters: Clusters) -> Float[np.ndarray
 def assign(scores: Float[np.ndarray, "user cluster"], min_users: int) -> Int[np.ndarray, " user"]:
     """Best-scoring cluster of each user, such that every cluster has at least `min_users` users.
 
-    The smallest cluster is dissolved, and its users go to their best remaining clusters, until no cluster is too small;
-    then clusters are numbered anew. Fewer users than twice `min_users` are one cluster.
+    As long as a cluster is too small, the smallest cluster is dissolved, and its users go to their best remaining
+    clusters. Then clusters are renumbered. If there are fewer than twice `min_users` users, all are one cluster.
     """
     n_users, n_clusters = scores.shape
     of_user = scores.argmax(axis=1)
@@ -119,7 +121,7 @@ def counts_of_clusters(
 
 
 def _by_the_rules(visits: VisitCounts, time_grid: TimeGrid) -> VisitCounts:
-    """The visits with bounded counts of enough users."""
+    """The visits, with counts under the rules of `contributions`: bounded, and of enough users."""
     group = visits.in_stretch(time_grid)
     count, users = bounded(visits.user, group, int(group.max(initial=0)) + 1, visits.count)
     return replace(visits, count=(count * used_share(users, PLACE_USERS)[group]).astype(np.float32))
@@ -132,7 +134,7 @@ def _shares(of_user: Int[np.ndarray, " user"]) -> Float[np.ndarray, " cluster"]:
 def _scores(
     visits: VisitCounts, theta: Float[np.ndarray, "slot_place cluster"], share: Float[np.ndarray, " cluster"]
 ) -> Float[np.ndarray, "user cluster"]:
-    """Log-probability of each user's visits and each cluster."""
+    """Log of the joint probability of each cluster and each user's visits."""
     log_share = np.log(np.maximum(share, np.finfo(np.float32).tiny)).astype(np.float32)
     return _sums_of_users(visits, np.log(theta)) + log_share
 
@@ -140,7 +142,7 @@ def _scores(
 def _sums_of_users(
     visits: VisitCounts, value: Float[np.ndarray, "slot_place cluster"]
 ) -> Float[np.ndarray, "user cluster"]:
-    """Sum over each user's visits of count times value; processes share the users."""
+    """For each user, the sum over her visits of count times value; processes share the users."""
     own = own_share(visits.n_users)
     begin = row_begins(visits.user, visits.n_users)[own.start : own.stop + 1]
     entries = slice(begin[0], begin[-1])

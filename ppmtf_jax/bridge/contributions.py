@@ -1,14 +1,14 @@
-"""The bridge's rules: how much one user weighs in a count, and how many users a count needs.
+"""The bridge's rules: the maximum weight of one user in a count, and the minimum number of users of a count.
 
 Counts of visits, stays, steps away, moves and distances go through `bounded`. Counts of places and of pairs of places
 also go through `used_share`. `RULES` says this in words; the privacy statement and the documentation copy these words.
 
-The bound. Let m be the weight of the heaviest of the other users in a group. A user who is added to the data, whatever
-she did, changes the group's sum by at most 2 m. With u users before, cap c (the weight of the second heaviest), sum
+The bound. Let m be the weight of the heaviest of the other users in a group. A user who is added to the data increases
+the group's sum by at most 2 m, whatever she did. With u users before, cap c (the weight of the second heaviest), sum
 S <= u c and n = least - 1, the model uses the sum (u - n)/u S. She adds at most c' <= m herself, with c' the new cap;
 the user who was heaviest adds c' - c more. So the used sum grows by at most
-S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c) <= 2 c', since the first term is at most c n / (u + 1); and it never
-shrinks.
+S n / (u (u + 1)) + (u + 1 - n)/(u + 1) (2 c' - c) <= 2 c', since the first term is at most c n / (u + 1). It never
+decreases.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jaxtyping import Float, Int
 from ppmtf_jax.data.time_grid import TimeGrid
 
 PLACE_USERS = 2
-"""A place counts only if at least so many users are there, over all times and again in each stretch of time."""
+"""Minimum number of users at a place for its visits to count, over all times and again in each stretch of time."""
 STEP_USERS = 5
-"""Stays at a place or moves between two places count only if at least so many users make them, over all times and again
-in each stretch of time."""
+"""Minimum number of users who stay at a place, or move between two places, for these steps to count, over all times and
+again in each stretch of time."""
 STRETCH_S = 7200
-"""Length of a stretch of time in seconds. Slots that begin within the same two hours form one stretch; a longer slot is
-a stretch by itself."""
+"""Length of a stretch of time in seconds. All slots that begin within the same two hours form one stretch; a slot
+longer than two hours is its own stretch."""
 
 RULES = (
     "no user weighs more than the second most active user. The model counts each user's events at a place, her stays "
@@ -72,7 +72,7 @@ def bounded(
     n_groups: int,
     weight: Float[np.ndarray, " row"] | None = None,
 ) -> tuple[Float[np.ndarray, " row"], Int[np.ndarray, " group"]]:
-    """Weights of rows such that no user outweighs the second heaviest user, and the number of users of each group.
+    """Weights of rows such that no user weighs more than the second heaviest user; and users per group.
 
     The rows of a user in a group are scaled down until their sum is at most that of the group's second heaviest user.
     So a group with a single user gets weight 0. Weights are positive, and 1 by default.
@@ -92,7 +92,8 @@ def bounded(
     total = np.bincount(which, weight, len(of_group))
     heaviest, second = np.zeros(n_groups), np.zeros(n_groups)
     np.maximum.at(heaviest, of_group, total)
-    # One of the heaviest users of each group. If another user is as heavy, that one is the second.
+    # One of the heaviest users of each group. If another user is equally heavy, the second heaviest has the same
+    # weight.
     first = np.zeros(n_groups, np.int64)
     is_heaviest = np.flatnonzero(total == heaviest[of_group])
     first[of_group[is_heaviest]] = is_heaviest
@@ -118,7 +119,7 @@ def sums(
 
 
 def used_share(users: Int[np.ndarray, "..."], least: int) -> Float[np.ndarray, "..."]:
-    """Share of a count that the model uses: 0 if fewer than `least` users made it, and closer to 1 for more users.
+    """Share of a count that the model uses: 0 if fewer than `least` users contribute; it approaches 1 with more users.
 
     Examples
     --------

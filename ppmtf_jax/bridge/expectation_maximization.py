@@ -1,6 +1,6 @@
 """EM for a mixture: a user's visit to place b in slot s comes from cluster k with probability w_k theta_k(s, b).
 
-w are the user's weights of the clusters, theta_k(s, .) is the cluster's distribution over places.
+w_k is the user's weight of cluster k, and theta_k(s, .) is the distribution of cluster k over places in slot s.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ppmtf_jax.bridge.visits import VisitCounts, slot_kernel
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.runtime.threads import map_in_threads
 
-# Part of a user's starting weights that all clusters share equally; the rest goes to her k-means cluster.
+# Part of a user's initial weights that is divided equally among all clusters; the rest goes to her k-means cluster.
 START_SPREAD = 0.3
 # Pseudo-visits per cluster in a user's weights, so that no cluster gets weight 0.
 PRIOR_VISITS = 0.1
 
 
 class ClusterSmoothing(NamedTuple):
-    """How visits become clusters."""
+    """Parameters of the clustering of users by their visits."""
 
     n_clusters: int  # clusters at the start of EM; clusters with too few users are dissolved afterwards
-    blur_km: float  # standard deviation of the Gaussian that spreads a visit over the places around; 0 for none
-    population_mass: float  # visits of a place in a slot that are shared among clusters like all visits; positive
+    blur_km: float  # standard deviation of the Gaussian that spreads a visit over nearby places; 0 for no blur
+    population_mass: float  # pseudo-visits per place and slot, divided among clusters like all visits; positive
     slot_bandwidth: float  # see `slot_kernel`
 
 
@@ -39,8 +39,8 @@ class ClusterSmoother:
 
     theta_k(s, b) ~ p(s, b) (c_k(s, b) / pi_k + t) / (c(s, b) + t), with c_k the smoothed counts of cluster k, c their
     sum over clusters, pi_k its share of all counts, p the population and t the population mass. Counts are smoothed
-    over slots (see `slot_kernel`) and over space, with weight 1 at distance 0. If several places share a cell of space,
-    all of them get the smoothed sum of the cell.
+    over slots (see `slot_kernel`) and over space, with weight 1 at distance 0. If a cell of space has several places,
+    each of them gets the smoothed sum of the cell.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class ClusterSmoother:
     def theta(
         self, counts: Float[np.ndarray, "slot_place cluster"]
     ) -> tuple[Float[np.ndarray, "slot_place cluster"], Float[np.ndarray, " cluster"]]:
-        """Distributions over places of clusters with these counts, and each cluster's share of all counts."""
+        """Each cluster's distribution over places for these counts, and its share of all counts."""
         shape = (*self.population.shape, counts.shape[1])
         over_slots = (self.slot_weights @ counts.reshape(shape[0], -1)).reshape(shape)
         smooth = self._over_space(over_slots)
         share = counts.sum(axis=0, dtype=np.float64)
-        # If each place has a single user, no count is used, and the sum is 0.
+        # If each place has only one user, no count is used, and the sum is 0.
         share /= max(share.sum(), np.finfo(np.float64).tiny)
-        # Dividing by the share keeps the numbers of a vanishing cluster finite; normalizing cancels it.
+        # Dividing by the bounded share keeps the numbers of a vanishing cluster finite; normalizing cancels the factor.
         own = smooth / np.maximum(share, np.finfo(np.float32).tiny).astype(np.float32)
         lift = (own + self.mass) / (smooth.sum(axis=2, keepdims=True) + self.mass)
         if lift.shape[1] < shape[1]:
@@ -96,7 +96,7 @@ def expectation_maximization(
     n_sweeps: int,
     advance: Callable[[int], None] = lambda _: None,
 ) -> tuple[Float[np.ndarray, "slot_place cluster"], Float[np.ndarray, " cluster"]]:
-    """Distributions and shares of clusters after some sweeps of EM from the clusters of `start`."""
+    """Distributions and shares of clusters after `n_sweeps` sweeps of EM that start from the clusters `start`."""
     weight = np.full((visits.n_users, n_clusters), START_SPREAD / n_clusters, np.float32)
     weight[np.arange(visits.n_users), start] += 1 - START_SPREAD
     entries = Entries(visits)
@@ -126,9 +126,9 @@ class Entries:
     ) -> tuple[Float[np.ndarray, "user cluster"], Float[np.ndarray, "slot_place cluster"]]:
         """E step: expected counts of each user, and of each place in each slot, by cluster.
 
-        With x the count of an entry and z = sum_k w_k theta_k, cluster k's part of it is x w_k theta_k / z. So a user's
-        counts are w times the sums of x / z weighted by theta, and a place's counts are theta times the sums weighted
-        by w. The responsibilities of single entries are never stored.
+        Let x be the count of an entry and z = sum_k w_k theta_k. The part of cluster k is x w_k theta_k / z. So a
+        user's counts are w times the sums of x / z weighted by theta, and a place's counts are theta times the sums
+        weighted by w. The responsibilities of single entries are never stored.
         """
 
         def ratios(block: slice) -> Float[np.ndarray, " entry"]:
@@ -144,5 +144,5 @@ class Entries:
     def sums_of_places(
         self, value: Float[np.ndarray, " entry"], weight: Float[np.ndarray, "user cluster"]
     ) -> Float[np.ndarray, "slot_place cluster"]:
-        """Sum, over the entries of each place in each slot, of a value times the user's weights."""
+        """For each place in each slot, the sum over its entries of a value times the user's weights."""
         return sparse_product(value[self.by_place], self.user_by_place, self.place_begin, weight)

@@ -12,7 +12,7 @@ from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.transitions import Transitions
 
 N_BINS = 24
-# Rounds of proportional fitting; after them, the factors of distance change by less than a thousandth.
+# Rounds of proportional fitting; further rounds change the factors of distance by less than a thousandth.
 N_ROUNDS = 30
 
 
@@ -32,14 +32,14 @@ class Gravity(NamedTuple):
 def fit_gravity(
     moves: Transitions, population: Float[np.ndarray, "slot place"], space: Space, n_bins: int = N_BINS
 ) -> Gravity:
-    """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a, with f constant in bins that hold equally many of the moves.
+    """Fit g_s(b | a) ~ p(s, b) f(km(a, b)) for b not a; f is constant in bins with equal numbers of moves.
 
-    Proportional fitting: if people leave each place as often as in the data, they cover the distances of the data, plus
-    half a move in each bin.
+    Proportional fitting of f: if people leave each place as often as in the data, the expected number of moves in each
+    bin of distance is that of the data plus one half.
     """
     km = space.km[space.cell[moves.place], space.cell[moves.next_place]]
     edges = _quantiles(km, bounded(moves.user, np.zeros(len(km), np.int64), 1)[0], np.arange(1, n_bins) / n_bins)
-    # An edge may be the distance of many moves: they belong to the bin below.
+    # Many moves can have exactly the distance of an edge: they belong to the lower bin.
     which = np.searchsorted(edges, space.km)
     n_used = len(edges) + 1
     covered = covered_distances(moves, np.searchsorted(edges, km), n_used)
@@ -47,7 +47,7 @@ def fit_gravity(
     leaving = np.bincount(space.cell, bounded_sums(moves.user, moves.place, moves.n_places), n_cells)
     shares = population.mean(axis=0)
     mass = np.bincount(space.cell, shares, n_cells)
-    # Share of a cell that one of its places is, on average over the cell's people.
+    # Share of a cell's people who are at a person's own place, on average over the cell's people.
     own = np.bincount(space.cell, shares**2, n_cells) / np.maximum(mass, 1e-300) ** 2
     factor = np.ones(n_used)
     for _ in range(N_ROUNDS if len(km) else 0):
@@ -55,14 +55,14 @@ def fit_gravity(
         np.fill_diagonal(flow, np.diag(flow) * (1 - own))
         flow *= (leaving / np.maximum(flow.sum(axis=1), 1e-300))[:, None]
         expected = np.bincount(which.ravel(), flow.ravel(), n_used)
-        # A bin without pairs of places cannot be covered.
+        # The factor of a bin without pairs of places does not change.
         factor *= np.divide(covered, expected, out=np.ones(n_used), where=expected > 1e-9)
         factor /= factor.mean()
     between = factor[which]
     in_cell = np.stack([np.bincount(space.cell, row, n_cells) for row in population])
     of_all = (in_cell @ between.T)[:, space.cell]
     of_others = of_all - population * np.diag(between)[space.cell]
-    # If there is only one place, the rest is rounding.
+    # If there is only one place, `rest` is only rounding error.
     return Gravity(which, factor, np.where(of_others > 1e-9 * of_all, of_others, 0))
 
 

@@ -1,4 +1,4 @@
-"""Starting clusters of users, by k-means on where they are in each quarter of the slots."""
+"""Initial clusters of users, by k-means on the regions that they visit in each quarter of the slots."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ppmtf_jax.bridge.products import indicator, one_thread
 from ppmtf_jax.bridge.space import Space
 from ppmtf_jax.bridge.visits import VisitCounts
 
-# Users from whom the centres are learned: more change the clusters less than another seed does.
+# Maximum number of users for learning the centres: more users change the clusters less than another seed does.
 MAX_USERS = 4_000
 N_REGIONS, N_PARTS = 256, 4
-# Smaller Gaussian weights become 0: denormal numbers are slow.
+# Smaller Gaussian weights become 0, because denormal numbers are slow.
 SMALLEST_WEIGHT = 1e-12
 
 
@@ -26,7 +26,7 @@ def starting_clusters(
 
     Features are square roots of the blurred shares of a user's visits in 256 regions, for each quarter of the slots.
     """
-    # Seconds to import.
+    # This import takes seconds.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -36,7 +36,7 @@ def starting_clusters(
         some = np.sort(random.choice(visits.n_users, MAX_USERS, replace=False))
     means = KMeans(n_clusters, n_init=2, max_iter=30, random_state=int(random.integers(2**31)))
     with one_thread(), warnings.catch_warnings():
-        # If fewer kinds of users exist than clusters were asked for, some clusters stay empty.
+        # If there are fewer distinct users than clusters, some clusters stay empty.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return np.asarray(means.fit(features[some]).predict(features))
 
@@ -62,7 +62,7 @@ def _features(visits: VisitCounts, space: Space, blur_km: float) -> Float[np.nda
 
 
 def _regions(count: Float[np.ndarray, " cell"], km: Float[np.ndarray, "cell cell"]) -> Int[np.ndarray, " cell"]:
-    """Nearest of the most visited cells, for each cell; the least visited of them among equally near ones."""
+    """For each cell, the nearest of the most visited cells; among equally near ones, the least visited."""
     centres = np.argsort(-count, kind="stable")[:N_REGIONS]
     region = len(centres) - 1 - km[:, centres[::-1]].argmin(axis=1)
     region[centres] = np.arange(len(centres))
@@ -73,6 +73,6 @@ def space_kernel(space: Space, blur_km: float) -> Float[np.ndarray, "cell cell"]
     """Gaussian weights between cells, 1 on the diagonal."""
     weights = np.exp(-0.5 * (space.km.astype(np.float32) / np.float32(blur_km)) ** 2)
     weights[weights < SMALLEST_WEIGHT] = 0
-    # Places of one cell may be far apart in an empty region: their cell keeps its own visits all the same.
+    # In an empty region, places of one cell may be far apart; the cell still keeps its own visits.
     np.fill_diagonal(weights, 1)
     return weights

@@ -8,7 +8,7 @@ from ppmtf_jax.bridge.tuning import CLUSTER_NUMBERS
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
-# Compiled programs and tables of cells x cells.
+# Bytes for compiled programs and tables of cells x cells.
 CONSTANT_BYTES = 300 * 2**20
 # Per event while events are counted: cell and step as int64, sorted and unsorted.
 EVENT_BYTES = 50
@@ -23,7 +23,7 @@ SCORE_BYTES = 3 * 4
 
 
 def bytes_to_fit(train: Traces, n_clusters: int) -> int:
-    """Estimated peak of fitting `n_clusters` clusters, bytes."""
+    """Estimated peak memory of fitting `n_clusters` clusters, in bytes."""
     n_slots, slots = train.time_grid.n_slots, train.time_grid.one_period().slot_of_instant
     n_pairs = len(np.unique(np.stack([slots[:-1], slots[1:]]), axis=1).T)
     fixed = CONSTANT_BYTES + EVENT_BYTES * train.n_events + SLOT_PLACE_BYTES * n_slots * train.n_places
@@ -32,7 +32,7 @@ def bytes_to_fit(train: Traces, n_clusters: int) -> int:
 
 
 def require_memory_to_fit(train: Traces, n_clusters: int | None, min_cluster_users: int) -> None:
-    """Refuse a fit that does not fit into memory, and name a number of clusters that does; see `require_memory`."""
+    """Refuse a fit that needs too much memory, and name a number of clusters that fits; see `require_memory`."""
     most = max(1, min(n_clusters or max(CLUSTER_NUMBERS), train.n_users // min_cluster_users))
     fixed = bytes_to_fit(train, 0)
     room = ((available_bytes() or 0) - fixed) // (bytes_to_fit(train, 1) - fixed)

@@ -1,4 +1,4 @@
-"""Where people go from a place: stays, seen moves and gravity, each weighted by how much data supports it."""
+"""Probabilities of next places: from stays, observed moves and gravity, weighted by the amount of data."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class StayCounts(NamedTuple):
     """Numbers of stays (first row) and of steps away (second row), under the rules of `contributions`."""
 
     in_slot: Float[np.ndarray, "2 slot"]  # all places together
-    overall: Float[np.ndarray, "2 slot place"]  # a place needs enough users over all slots
-    in_stretch: Float[np.ndarray, "2 slot place"]  # a place needs enough users in each stretch of time
+    overall: Float[np.ndarray, "2 slot place"]  # only places with enough users over all slots
+    in_stretch: Float[np.ndarray, "2 slot place"]  # only places with enough users in the stretch of time
 
     @classmethod
     def of(cls, steps: Transitions, min_users: int, stretch: Int[np.ndarray, " slot"]) -> StayCounts:
@@ -44,7 +44,8 @@ class StayCounts(NamedTuple):
 def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot slot"]) -> Stays:
     """Rates of staying, smoothed over slots (see `slot_kernel`).
 
-    The rate at a place is shrunk to the slot's rate times the place's lift, with the weight of `mass` steps.
+    The rate at a place is shrunk towards the slot's rate times the place's lift; `mass` is the weight of this prior, in
+    steps. The lift of a place is its rate over all slots, divided by the rate expected from its slots.
     """
     stays, steps = counts.in_slot[0], counts.in_slot.sum(axis=0)
     overall = (stays.sum() + 0.5) / (steps.sum() + 1)
@@ -59,7 +60,7 @@ def stay_rates(counts: StayCounts, mass: float, kernel: Float[np.ndarray, "slot 
 def _used_at_places(
     steps: Transitions, min_users: int, stretch: Int[np.ndarray, " slot"]
 ) -> Float[np.ndarray, "slot place"]:
-    """Number of steps from each place in each slot, if enough users make them in the stretch of time."""
+    """Number of steps from each place in each slot; 0 if too few users make such steps in the stretch of time."""
     group = steps.in_slot_and_place(stretch)
     weight, users = bounded(steps.user, group, (int(stretch.max()) + 1) * steps.n_places)
     used = weight * used_share(users, min_users)[group]
@@ -67,11 +68,11 @@ def _used_at_places(
 
 
 class MoveSmoothing(NamedTuple):
-    """Weights of the general against the specific, in steps from a place."""
+    """Weights of priors against observed counts, in steps from a place; and the bandwidth over slots."""
 
-    gravity_mass: float  # weight of gravity against the moves of all slots
-    slot_mass: float  # weight of the moves of all slots against those of one slot
-    stay_mass: float  # weight of the slot's rate of staying against that of the place, see `stay_rates`
+    gravity_mass: float  # weight of gravity, as prior of the moves of all slots
+    slot_mass: float  # weight of the moves of all slots, as prior of the moves of one slot
+    stay_mass: float  # weight of the prior of a place's rate of staying, see `stay_rates`
     slot_bandwidth: float  # see `visits.slot_kernel`
 
 
@@ -79,7 +80,8 @@ class MoveSmoothing(NamedTuple):
 class SeenMoves:
     """Sorted pairs of places between which enough users moved, and the numbers of moves.
 
-    `overall` needs enough users over all slots, `count` also in each stretch of time.
+    `overall` counts pairs with enough users over all slots, `count` only those with enough users also in the stretch of
+    time.
     """
 
     place: Int[np.ndarray, " pair"]
@@ -121,7 +123,7 @@ class SeenMoves:
 class MoveCounts(NamedTuple):
     """Counts of stays and moves, and gravity, before smoothing.
 
-    `covered` is the positive share of the moves in each bin of distance, `bin` the bin of each pair of cells.
+    `covered` is the share of the moves in each bin of distance (always positive), `bin` the bin of each pair of cells.
     """
 
     stays: StayCounts
@@ -146,7 +148,7 @@ class MoveCounts(NamedTuple):
         moves, stretch = steps.moves, stretches(time_grid)
         cells = space.cell[moves.place], space.cell[moves.next_place]
         gravity = fit_gravity(moves, population, space)
-        # Two bins of gravity each, so that every bin has many moves.
+        # Two bins of gravity form one bin here, so that every bin has many moves.
         bins = gravity.bin // 2
         covered = covered_distances(moves, bins[cells], int(bins.max()) + 1)
         stays, seen = StayCounts.of(steps, min_users, stretch), SeenMoves.of(moves, min_users, stretch)
@@ -168,7 +170,7 @@ class Movement:
 
     @classmethod
     def of(cls, counts: MoveCounts, smoothing: MoveSmoothing) -> Movement:
-        """Shrink the moves of a slot to those of all slots, and these to gravity.
+        """Shrink the moves of a slot towards the moves of all slots, and the moves of all slots towards gravity.
 
         D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s),
         with N the seen moves, N_s those smoothed over slots, t_d and t_s the masses.

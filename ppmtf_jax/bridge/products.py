@@ -1,7 +1,7 @@
 """Matrix products whose results do not depend on the number of threads.
 
-Each sum runs through its terms in a fixed order, in one thread, and blocks have a fixed size. So rows and columns are
-shared among threads, and users among processes, and every bit stays the same.
+Each sum adds its terms in a fixed order, in one thread, and blocks have a fixed size. So threads can share rows and
+columns, and processes can share users, without changing a single bit of the result.
 """
 
 from __future__ import annotations
@@ -21,20 +21,21 @@ ENTRIES_AT_A_TIME, COLUMNS_AT_A_TIME = 8192, 128
 
 
 def one_thread() -> AbstractContextManager:
-    """Limit NumPy and scikit-learn to one thread: with more, products would round differently."""
+    """Limit NumPy and scikit-learn to one thread: with more threads, products would round differently."""
     return _thread_pools().limit(limits=1)
 
 
 @cache
 def _thread_pools() -> ThreadpoolController:
-    # Finding the libraries takes longer than a small clustering; it finds only libraries that are imported already.
+    # The search for libraries is cached, since it takes longer than a small clustering. It finds only imported
+    # libraries.
     import sklearn.cluster  # noqa: F401
 
     return ThreadpoolController()
 
 
 def row_begins(row: Int[np.ndarray, " entry"], n_rows: int) -> Int[np.ndarray, " begin"]:
-    """Index of the first of the sorted entries of each row, and the number of entries at the end."""
+    """Index of each row's first entry among the sorted entries; and, at the end, the number of entries."""
     return np.searchsorted(row, np.arange(n_rows + 1)).astype(np.int32)
 
 
@@ -44,7 +45,7 @@ def sparse_product(
     begin: Int[np.ndarray, " begin"],
     dense: Float[np.ndarray, "column cluster"],
 ) -> Float[np.ndarray, "row cluster"]:
-    """Sparse matrix, given as in `scipy.sparse.csr_array`, times a dense one; threads share the rows."""
+    """Sparse matrix (in the format of `scipy.sparse.csr_array`) times a dense matrix; threads share the rows."""
 
     def sums(rows: tuple[int, int]) -> Float[np.ndarray, "some cluster"]:
         own = begin[rows[0] : rows[1] + 1]
@@ -59,7 +60,7 @@ def sparse_product(
 def dense_product(
     matrix: Float[np.ndarray, "row column"], wide: Float[np.ndarray, "column many"]
 ) -> Float[np.ndarray, "row many"]:
-    """Matrix times a wide one; threads share the columns."""
+    """Matrix times a wide matrix; threads share the columns."""
     blocks = [slice(first, first + COLUMNS_AT_A_TIME) for first in range(0, wide.shape[1], COLUMNS_AT_A_TIME)]
     return np.concatenate(list(map_in_threads(lambda block: matrix @ wide[:, block], blocks)), axis=1)
 

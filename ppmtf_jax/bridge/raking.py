@@ -7,7 +7,7 @@ from jaxtyping import Float
 
 from ppmtf_jax.runtime.threads import map_in_threads
 
-# Total variation from the population in each slot; most data take less than twenty rounds.
+# Maximum total variation from the population in each slot; most data need fewer than twenty rounds.
 TOLERANCE, MAX_ROUNDS = 1e-5, 100
 
 
@@ -16,7 +16,7 @@ def rake(
     share: Float[np.ndarray, " cluster"],
     population: Float[np.ndarray, "slot place"],
 ) -> Float[np.ndarray, "cluster slot place"]:
-    """Scale distributions so that sum_k share_k theta_k is the population, up to 1e-5 in total variation in each slot.
+    """Scale distributions so that sum_k share_k theta_k is the population, up to a total variation of 1e-5 per slot.
 
     Iterative proportional fitting, at most 100 rounds: scale places to the population, then clusters to sum 1.
     """

@@ -1,4 +1,4 @@
-"""Distances between places: exact for few places, between cells of neighbouring places for many."""
+"""Distances between places: exact for few places; for many places, between cells of neighbouring places."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ MAX_CELLS = 1024
 
 
 class Space(NamedTuple):
-    """Distances between cells of places; up to `MAX_CELLS` places, each place is a cell.
+    """Distances between cells of places; with up to `MAX_CELLS` places, each place is a cell.
 
-    A table of places x places for 10,000 places would take 400 MB and hours of arithmetic; one of cells takes 4 MB.
+    For 10,000 places, a table of places x places would need 400 MB and hours of arithmetic; a table of cells needs
+    4 MB.
     """
 
     cell: Int[np.ndarray, " place"]
-    # Between the centres of cells; on the diagonal, the root mean square distance within a cell.
+    # Distances between the centres of cells; on the diagonal, the root mean square distance within a cell.
     km: Float[np.ndarray, "cell cell"]
 
     @property
@@ -48,7 +49,7 @@ def space_of(places: PlaceTable, max_cells: int = MAX_CELLS) -> Space:
     size = np.bincount(cell)
     centre = np.stack([np.bincount(cell, axis) / size for axis in position.T], axis=1)
     km = _distances(centre)
-    # The root mean square distance of two points of a cell is sqrt(2) times that of a point from the centre.
+    # The root mean square distance between two points of a cell is sqrt(2) times that between a point and the centre.
     spread = np.bincount(cell, ((position - centre[cell]) ** 2).sum(axis=1)) / size
     np.fill_diagonal(km, np.sqrt(2 * spread))
     return Space(cell, km)
@@ -60,7 +61,7 @@ def _distances(position: Float[np.ndarray, "point 2"]) -> Float[np.ndarray, "poi
 
 
 def _halved(cell: Int[np.ndarray, " place"], position: Float[np.ndarray, "place 2"]) -> Int[np.ndarray, " place"]:
-    """Cut each cell into two of equal size, across its longer side."""
+    """Cut each cell into two cells with equal numbers of places, across its longer side."""
     n_cells = int(cell.max()) + 1
     low, high = np.full((n_cells, 2), np.inf), np.full((n_cells, 2), -np.inf)
     np.minimum.at(low, cell, position)

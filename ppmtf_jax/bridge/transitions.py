@@ -44,11 +44,11 @@ class Transitions:
 
     @property
     def pair(self) -> Int[np.ndarray, " step"]:
-        """Place times places plus next place."""
+        """Code of each pair: place * n_places + next place."""
         return self.place.astype(np.int64) * self.n_places + self.next_place
 
     def in_slot_and_place(self, group_of_slot: Int[np.ndarray, " slot"] | None = None) -> Int[np.ndarray, " step"]:
-        """Slot of arrival, or its group, times places plus place."""
+        """Code of each transition: (slot of arrival, or its group) * n_places + place."""
         slot = self.slot if group_of_slot is None else group_of_slot[self.slot]
         return slot.astype(np.int64) * self.n_places + self.place
 

@@ -1,10 +1,10 @@
 """Choice of the bridge's settings by the likelihood of held-out training users.
 
-Some of the training users are held out, the model is learned from the others, and the settings win that make the
-held-out users' data most probable. Neither test users nor metrics take part. Settings are searched one after the other,
-twice around. Of the numbers of clusters, the smallest within one standard error of the best one is taken: fewer
-clusters reveal less. The weight of a user and the numbers of users that a count needs are not chosen by likelihood,
-which would choose weaker protection: see `contributions`.
+Some of the training users are held out, the model is learned from the others, and the settings are chosen for which the
+held-out users' data are most probable. Neither test users nor metrics are used. Settings are searched one after the
+other, in two rounds (one round for the clusters). The number of clusters is the smallest one whose likelihood is within
+one standard error of the best: fewer clusters reveal less. The weight of a user and the numbers of users that a count
+needs are not chosen by likelihood, which would choose weaker protection: see `contributions`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.runtime.devices import of_first_process
 from ppmtf_jax.runtime.progress import progress_bar
 
-# Users on whom settings are chosen: more would take longer and choose the same.
+# Maximum number of users for the choice of settings: with more users it takes longer and gives the same result.
 MOST_USERS = 2000
 N_FOLDS = 10
-# Clusterings take longer: one quarter of the users is held out, once.
+# Clusterings take longer, so only one fold is used: one quarter of the users is held out.
 HELD_OUT_OF = 4
 BANDWIDTHS = (0.0, 0.5, 1.0, 2.0, 4.0)
 EXPONENTS = (1.0, 0.75, 0.5)
@@ -61,13 +61,13 @@ MOVE_GRID = MoveSmoothing(
 )
 MOVE_START = MoveSmoothing(20.0, 200.0, 200.0, 1.0)
 CLUSTER_NUMBERS = (1, 4, 8, 12, 16, 24, 32, 48, 64)
-# Sweeps of EM while clusterings are compared: more sweeps change less than other held-out users do.
+# Sweeps of EM while clusterings are compared: more sweeps change the result less than other held-out users do.
 N_SWEEPS = 10
 CLUSTER_MASSES = (0.3, 1.0, 3.0, 10.0, 30.0)
-# Share of a held-out user's visits that follow the population. Without it the few visits that fit no cluster, such as a
-# home where none of the other users lives, would decide, and all clusters would come out flat.
+# Share of a held-out user's visits that follow the population. Without this share, the choice would depend on the few
+# visits that fit no cluster, such as a home where no other user lives, and the chosen smoothing would be too strong.
 POPULATION_SHARE = 0.1
-# Blur of the places, as parts of how far the visits are spread.
+# Candidates for the blur, as fractions of the spatial spread of the visits.
 BLURS = (0.0, 0.05, 0.1, 0.2, 0.4)
 
 Smoothing = TypeVar("Smoothing", bound=tuple)
@@ -80,12 +80,12 @@ class BridgeChoice(NamedTuple):
     population: PopulationSmoothing
     moves: MoveSmoothing
     clusters: ClusterSmoothing
-    # For each number of clusters that was tried, the mean gain in log-probability of a held-out user's visit over one
-    # cluster, in nats.
+    # For each tried number of clusters: mean gain in log-probability (nats) of a held-out visit, compared with one
+    # cluster.
     gains: dict[int, float]
 
     def of_first_process(self) -> BridgeChoice:
-        """The choice of the first process: different processors may round, and then choose, differently."""
+        """The choice of the first process: other processors may round differently, and so choose differently."""
 
         def same(values: tuple) -> list:
             found = of_first_process(np.array(values, np.float64)).tolist()
@@ -106,7 +106,7 @@ def choose(
     random: np.random.Generator,
     progress: bool = False,
 ) -> BridgeChoice:
-    """Choose all settings, on at most 2,000 random users; `n_clusters` is kept if given."""
+    """Choose all settings with at most 2,000 random users; a given `n_clusters` is kept."""
     users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
     visits, steps, grid = visits.of_users(users), Transitions.of(train).of_users(users), train.time_grid
     # Upper bound of the number of clusterings.
@@ -195,10 +195,10 @@ def choose_clusters(
 ) -> tuple[ClusterSmoothing, dict[int, float]]:
     """Number of clusters and their smoothing, with the gains of `BridgeChoice`.
 
-    A held-out user belongs to each cluster with the probability of its share: none of her visits decides which.
+    The likelihood of a held-out user is the mixture over all clusters, weighted by their shares.
     """
     if visits.n_users < 2 * min_users or n_clusters == 1:
-        # One cluster is the population, whatever its smoothing.
+        # One cluster equals the population for any smoothing.
         return ClusterSmoothing(1, 0.0, CLUSTER_MASSES[0], 0.0), {}
     others, held_out = next(random_folds(visits.n_users, HELD_OUT_OF, random))
     learned, predicted = visits.of_users(others), visits.of_users(held_out)
@@ -227,7 +227,7 @@ def choose_clusters(
         advance(1)
         return logsumexp(by_cluster, axis=1) - everybody
 
-    # Every other number is enough at first: it only decides with which number the smoothing is chosen.
+    # Every second number is enough here: it only determines with how many clusters the smoothing is chosen.
     grid = ClusterSmoothing(numbers[::-2], blurs, CLUSTER_MASSES, BANDWIDTHS)
     start = ClusterSmoothing(numbers[len(numbers) // 2], blurs[len(blurs) // 2], 3.0, 1.0)
     best = _search(gain, grid, start, n_rounds=1)
@@ -255,7 +255,7 @@ def first_within_error(scores: Sequence[Float[np.ndarray, " user"]]) -> int:
 def random_folds(
     n_users: int, n_folds: int, random: np.random.Generator
 ) -> Iterator[tuple[Int[np.ndarray, " other"], Int[np.ndarray, " user"]]]:
-    """Sorted indices of the learning and of the held-out users, for folds of equal size, none of them empty."""
+    """Sorted indices of learning users and of held-out users, for each of several nonempty folds of equal size."""
     for part in np.array_split(random.permutation(n_users), min(n_folds, n_users)):
         held_out = np.sort(part)
         yield np.setdiff1d(np.arange(n_users), held_out), held_out
@@ -264,7 +264,7 @@ def random_folds(
 def _search(
     score: Score, grid: Smoothing, start: Smoothing, *, together: Sequence[Sequence[str]] = (), n_rounds: int = 2
 ) -> Smoothing:
-    """Coordinate search on a grid for the greatest sum of scores; settings of `together` are searched jointly."""
+    """Coordinate search on a grid for the greatest sum of scores; groups of settings in `together` vary jointly."""
 
     @cache
     def total(candidate: Smoothing) -> float:

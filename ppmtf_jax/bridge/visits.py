@@ -1,4 +1,4 @@
-"""Visits of users by slot and place, and the smoothed population that they give."""
+"""Visits of users by slot and place, and the smoothed population computed from them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class VisitCounts:
 
     @property
     def cell(self) -> Int[np.ndarray, " cell"]:
-        """Slot times places plus place, of each cell."""
+        """Code of each cell: slot * n_places + place."""
         return self.slot.astype(np.int64) * self.n_places + self.place
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> VisitCounts:
@@ -55,9 +55,9 @@ class VisitCounts:
         return sums(self.cell, weights, self.n_slots * self.n_places).reshape(self.n_slots, self.n_places)
 
     def tempered(self, exponent: float) -> Float[np.ndarray, " cell"]:
-        """Counts in which a user's n events at a place weigh n^exponent, divided among her slots in proportion.
+        """Counts in which a user's n events at a place sum to n^exponent, divided among slots in proportion.
 
-        A user who is at one place again and again tells less about where others are than her number of events.
+        Repeated events of one user at one place reveal less about other users' places than their number suggests.
         """
         if exponent == 1:
             return self.count
@@ -67,7 +67,7 @@ class VisitCounts:
         return self.count * at_place[which] ** (exponent - 1)
 
     def in_stretch(self, time_grid: TimeGrid) -> Int[np.ndarray, " cell"]:
-        """Stretch of time (see `contributions.stretches`) times places plus place, of each cell."""
+        """Code of each cell: stretch of time (see `contributions.stretches`) * n_places + place."""
         return stretches(time_grid)[self.slot].astype(np.int64) * self.n_places + self.place
 
 
@@ -112,13 +112,13 @@ def slot_kernel(time_grid: TimeGrid, bandwidth: float) -> Float[np.ndarray, "slo
 
 
 class PopulationSmoothing(NamedTuple):
-    """How counts become a population."""
+    """Parameters of the smoothing from counts to a population."""
 
     exponent: float  # exponent of a user's number of events at a place, see `VisitCounts.tempered`
-    least_users: int  # users that a count needs, see `contributions.used_share`
+    least_users: int  # minimum number of users of a count, see `contributions.used_share`
     slot_bandwidth: float  # see `slot_kernel`
-    place_mass: float  # events per place that each slot gets in addition, spread like all slots together
-    uniform_mass: float  # additional mass of each place over all slots, in events of the average place
+    place_mass: float  # pseudo-events per place in each slot, distributed like the events of all slots
+    uniform_mass: float  # pseudo-events of each place over all slots, in units of the mean count of a place
 
 
 def population(
@@ -126,9 +126,10 @@ def population(
 ) -> Float[np.ndarray, "slot place"]:
     """Share of the people at each place in each slot, every share positive.
 
-    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), with c the counts that enough users made, T the kernel over slots, M the
+    p(s, b) ~ sum_r T(s, r) c(r, b) + m M q(b), where c are the counts with enough users, T the kernel over slots, M the
     number of places, m the place mass, and q(b) ~ c(b) + the uniform mass times the mean of c over places. A count of a
-    place in a slot needs enough users in its stretch of time, a count over all slots enough users in all.
+    place in a slot is used only if enough users were there in the stretch of time; a count over all slots, only if
+    enough users were there at any time.
     """
     counts = BoundedCounts.of(visits, smoothing.exponent, time_grid)
     return smoothed_population(counts, smoothing, slot_kernel(time_grid, smoothing.slot_bandwidth))
@@ -140,7 +141,7 @@ def smoothed_population(
     """`population` from counts."""
     in_slot = counts.in_slot * used_share(counts.users_in_slot, smoothing.least_users)
     anywhere = counts.at_place * used_share(counts.users_at_place, smoothing.least_users)
-    # If each place has a single user, no count is used, and the population is uniform.
+    # If each place has only one user, no count is used, and the population is uniform.
     anywhere = anywhere + smoothing.uniform_mass * (anywhere.mean() or 1)
     shares = kernel @ in_slot + smoothing.place_mass * len(anywhere) * anywhere / anywhere.sum()
     return shares / shares.sum(axis=1, keepdims=True)

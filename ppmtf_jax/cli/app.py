@@ -1,4 +1,4 @@
-"""The command line `ppmtf`: one command for each step of the line, and `run` for all of them."""
+"""The command line `ppmtf`: one command for each step from data to release, and `run` for all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = typer.Typer(
 def main(
     show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
 ) -> None:
-    """Do what is asked of `ppmtf` itself, before any command."""
+    """Handle the options of `ppmtf` itself, before any command."""
     if show_version:
         console.print(f"ppmtf_jax {version('ppmtf_jax')}", highlight=False)
 

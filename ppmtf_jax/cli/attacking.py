@@ -42,7 +42,7 @@ Replace = Annotated[bool, option("--overwrite", "Replace earlier files of this c
 REPORT = "ppmtf attack"
 is_attack_report = partial(has_mark, mark=rb'(?s)\A\{.*\n "made_by": "%b"' % REPORT.encode())
 MEMBERSHIP_DEFAULTS = ("likelihood_ratio", "density_ratio", "density_ratio density=kernel")
-KEY_NEEDED = "Without the key, nobody knows who made which trace, and so whether the attack is right"
+KEY_NEEDED = "Without the key, nobody knows from which user a trace was made, and so whether the attack is right"
 COPIES = {
     "copied_run": "Longest run of events that a training trace has too",
     "nearest_share": "Share of events that the nearest training trace has too",
@@ -266,7 +266,7 @@ def _show_membership(summaries: dict[str, MembershipSummary]) -> None:
 
 
 def _tell_worst(judgements: list[Judgement]) -> None:
-    """Print the light of the report for the number that decides."""
+    """Print the status that the report gives to the number that decides."""
     decisive = worst(judgements)
     tell(f"{decisive.status.symbol} {decisive.status.word}: {decisive.text}")
 
@@ -285,7 +285,7 @@ def _show_points(found: Mapping[str, Any]) -> None:
         if name in found:
             of = found[name]
             tell(
-                f"{what}: {of['mean']:.2f} on average, {of['held_out_mean']:.2f} for people whose data was not used. "
+                f"{what}: {of['mean']:.2f} on average; {of['held_out_mean']:.2f} for people whose data was not used. "
                 f"{of['share_far']:.1%} of the traces are above 95 % of theirs."
             )
 
@@ -293,7 +293,7 @@ def _show_points(found: Mapping[str, Any]) -> None:
 def _show_identity(attacks: list[Reidentified], n_targets: int, n_strangers: int, n_left_out: int) -> None:
     strongest, n_attacked = attacks[0], attacks[0].each.n_targets
     caption = (
-        "AUC: how often a user's own trace looks more like hers than somebody else's trace; 0.5 is a guess. 95 %: "
+        "AUC: how often a user's own trace scores higher for her than somebody else's trace; 0.5 is a guess. 95 %: "
         "interval over users. Found: share of a user's own traces that are found with 1 % and 0.1 % false alarms. "
         f"Right user: how often the attacker names her among all {n_attacked}; by chance {1 / n_attacked:.2%}."
     )

@@ -1,4 +1,4 @@
-"""What commands print: plain lines and tables on standard output, complaints on standard error."""
+"""What commands print: plain lines and tables on standard output, errors on standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 FEW_PASSED = 0.25
-"""Share of the traces below which those that passed are said to be few."""
+"""If less than this share of the traces passed, the command warns that they are few."""
 
 console = Console()
 complaints = Console(stderr=True)
@@ -21,7 +21,7 @@ def tell(text: str) -> None:
 
 
 def warn_of_few(n_passed: int, n_traces: int) -> None:
-    """Say so where so few traces passed the privacy test that they are no sample of people any more."""
+    """Warn if so few traces passed the privacy test that they are not representative of people."""
     if 0 < n_passed < FEW_PASSED * n_traces:
         tell(
             f"Only {n_passed} of {n_traces} traces passed: they are not representative, because only traces that "
@@ -39,7 +39,7 @@ def plain_table(
     n_left: int = 1,
     no_wrap: Collection[str] = (),
 ) -> Table:
-    """A table in the style of all, with `n_left` columns of text and the others of numbers."""
+    """A table in the common style, with `n_left` columns of text; the other columns have numbers."""
     table = Table(title=title, box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     table.caption, table.caption_justify = caption or None, "left"
     for number, heading in enumerate(headings):

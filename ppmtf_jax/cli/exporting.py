@@ -51,7 +51,7 @@ def population(
     """
     check_export(out, format_name, of_traces=False, overwrite=overwrite)
     loaded, whose = _load(traces, quiet)
-    # Nobody should take real traces for synthetic traces.
+    # Real traces must not be called synthetic in the file.
     sets = {"real" if whose == REAL and real is None else "synthetic": loaded}
     if real is not None:
         compared = Traces.load(real, progress=not quiet)

@@ -22,7 +22,7 @@ STEPS, WHOLE = "Step by step", "All steps at once"
 class Listed(NamedTuple):
     """A command in the list.
 
-    The list must not take the time that loading the commands, and JAX, takes.
+    The list is shown without loading the commands and JAX, because loading takes long.
     """
 
     place: str  # module of `ppmtf_jax.cli`, and name of the function or group of commands there
@@ -46,7 +46,7 @@ def with_example(text: str) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def group_of_commands(name: str, epilog: str, kind: type[TyperGroup] | None = None) -> typer.Typer:
-    """A command of the list that has commands of its own."""
+    """A command of the list that has subcommands."""
     return typer.Typer(
         cls=kind or FriendlyGroup,
         no_args_is_help=True,
@@ -57,7 +57,7 @@ def group_of_commands(name: str, epilog: str, kind: type[TyperGroup] | None = No
     )
 
 
-# In the order of their use.
+# In the order in which they are used.
 COMMANDS = {
     "demo": Listed(
         "running.demo",
@@ -139,8 +139,8 @@ class FriendlyGroup(TyperGroup):
         raise end
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that is asked for; typer suggests names for one that is not there."""
-        # It looks for them here, where a group that looks its commands up has none.
+        """The command of this name; typer suggests similar names for an unknown name."""
+        # Typer takes its suggestions from `self.commands`, which is empty in a group that looks up its commands.
         self.commands = self.commands or dict.fromkeys(self.list_commands(ctx))
         return super().resolve_command(ctx, args)
 
@@ -148,7 +148,7 @@ class FriendlyGroup(TyperGroup):
         """What to say of an error that a user can cause; None for a fault of this program."""
         if isinstance(error, PpmtfError):
             return str(error)
-        # At EPIPE nobody reads on, as in `ppmtf ... | head`: typer ends quietly.
+        # At EPIPE the reader stopped, as in `ppmtf ... | head`: typer ends quietly.
         if isinstance(error, OSError) and error.errno != errno.EPIPE:
             where = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             return f"{where}. Check permissions and free space; finished work is kept."
@@ -162,7 +162,7 @@ class FriendlyGroup(TyperGroup):
 
 
 class ListedGroup(FriendlyGroup):
-    """The commands of `COMMANDS`, each loaded when it is called: the list must not take the time that JAX takes."""
+    """The commands of `COMMANDS`; each is loaded when it is called, so that the list does not load JAX."""
 
     _only_lists = False
 
@@ -171,16 +171,16 @@ class ListedGroup(FriendlyGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, its help up to date with what is registered; none where there is no such command."""
+        """The command, with help that lists what is registered; None if there is no such command."""
         if cmd_name not in COMMANDS:
             return None
         listed = COMMANDS[cmd_name]
         if self._only_lists:
             return TyperCommand(cmd_name, help=listed.help, rich_help_panel=listed.panel)
-        # JAX takes its time: the list of commands is shown without it.
+        # Imported here, because the list of commands is shown without JAX, which takes long to load.
         from ppmtf_jax.runtime.devices import use_all_cores
 
-        with suppress(InputError):  # where this is called from a program that has used JAX already
+        with suppress(InputError):  # if the calling program has already used JAX
             use_all_cores()
         holder = typer.Typer(rich_markup_mode="markdown", add_completion=False, callback=lambda: None)
         module, _, name = listed.place.partition(".")
@@ -200,13 +200,13 @@ class ListedGroup(FriendlyGroup):
         super().format_help(ctx, formatter)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        """What a shell may complete a word to."""
+        """The possible completions of a word in a shell."""
         self._only_lists = True
         return super().shell_complete(ctx, incomplete)
 
 
 def _end_shared_work(exit_code: int = 0) -> None:
-    """Wait for the other processes, or after an error leave them; a command that did not load JAX shares no work."""
+    """Wait for the other processes, or leave them after an error; without JAX there are no other processes."""
     if "jax" not in sys.modules:
         return
     from ppmtf_jax.runtime.devices import leave_processes, wait_for_processes

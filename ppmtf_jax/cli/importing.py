@@ -23,18 +23,18 @@ Check = Annotated[bool, option("--check", "Write nothing: show what was found, a
 
 
 class ImportGroup(FriendlyGroup):
-    """Looks its commands up in the registry, so that a data set that was registered has one."""
+    """Looks up its commands in the registry, so that every registered data set has a command."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Names of the data sets."""
         return list(DATA_SETS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of a data set, made when it is asked for; None where there is no such data set."""
+        """The command of a data set, made on demand; None if there is no such data set."""
         return _command_of(DATA_SETS[cmd_name]) if cmd_name in DATA_SETS else None
 
     def explained(self, ctx: Any, error: Exception) -> str | None:
-        """The text of an error, with options in the place of settings."""
+        """The text of an error, with options in place of settings."""
         if ctx.invoked_subcommand is None or not isinstance(error, InputError):
             return super().explained(ctx, error)
         return _in_options(error.message(), DATA_SETS[ctx.invoked_subcommand])
@@ -74,7 +74,7 @@ def _command_of(data_set: DataSet) -> TyperCommand:
 
 
 def _in_options(text: str, data_set: DataSet) -> str:
-    """A text with options in the place of the data set's settings that it names."""
+    """A text in which the options replace the names of the data set's settings."""
     names = {field.name for field in fields(data_set.settings)}
     if not isinstance(text, Message):
         return text

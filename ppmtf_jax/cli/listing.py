@@ -13,7 +13,7 @@ from ppmtf_jax.evaluation.registry import METRICS
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
 WIDE = 120
-"""A table of four columns is easy to read from so many characters a line on."""
+"""A table of four columns is easy to read if a line has at least this many characters."""
 
 
 @with_example("ppmtf list")
@@ -31,7 +31,7 @@ def list_all(
 
 
 def _in_two_columns(headings: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
-    """What it is, and all that stands behind it as sentences: columns of a few words each would squeeze it."""
+    """Keep the name and the description, and append the other columns to the description as sentences."""
     _, _, *others = headings
     return headings[:2], [
         [name, " ".join([what, *(f"{heading}: {text}." for heading, text in zip(others, texts, strict=True))])]
@@ -40,7 +40,7 @@ def _in_two_columns(headings: list[str], rows: list[list[str]]) -> tuple[list[st
 
 
 def markdown_tables() -> str:
-    """All that is registered, as the README has it."""
+    """Everything that is registered, as Markdown tables for docs/lists.md."""
 
     def table(title: str, headings: list[str], rows: list[list[str]]) -> str:
         lines = [headings, ["---"] * len(headings), *rows]

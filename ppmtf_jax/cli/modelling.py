@@ -171,7 +171,7 @@ def synthesize(
 
 
 def _agreement_table(overview: pd.DataFrame, title: str) -> Table:
-    """How the chains agree on each quantity, over the second half of the sweeps."""
+    """A table of the agreement of the chains on each quantity, over the second half of the sweeps."""
     caption = f"Second half of the sweeps. R-hat should be at most {MAX_R_HAT}; ESS: effective sample size."
     headings = ("Mean", "SD", "R-hat", "ESS bulk", "tail")
     rows = []
@@ -183,7 +183,7 @@ def _agreement_table(overview: pd.DataFrame, title: str) -> Table:
 
 
 def _held_out_table(diagnosis: Diagnosis) -> Table:
-    """How the error at the held-out cells went."""
+    """A table of the error at the held-out cells over the sweeps."""
     headings = ("1st", "2nd", "3rd", "4th quarter", "Best sweep", "Average of draws")
     rows = []
     for tensor, row in diagnosis.held_out().iterrows():

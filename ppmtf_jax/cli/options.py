@@ -1,7 +1,8 @@
-"""Options of the commands: those that several share, and those that a settings dataclass makes.
+"""Options of the commands: options that several commands share, and options that are made from settings.
 
-A step's settings stand once, as a frozen dataclass. Its fields become options: `n_places` becomes `--places N`,
-`step_s` becomes `--step SECONDS`, a required `path` an argument, and the help is what the class says of the field.
+The settings of a step are defined once, as a frozen dataclass. Its fields become options: `n_places` becomes
+`--places N`, `step_s` becomes `--step SECONDS`, and a required `path` becomes an argument. The help of an option is the
+text of the field in the docstring of the class.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ppmtf_jax.settings import accepted_types, build_settings, help_of_fields, s
 from ppmtf_jax.streams import check_seed
 
 MANY = "Several processes or machines"
-# Choices that are longer than this in all leave help no room in a narrow terminal; its sentence names them then.
+# Longer lists of choices leave no room for the help in a narrow terminal; then the sentence of the help names them.
 MAX_WORDS = 10
 
 
@@ -83,7 +84,7 @@ def _shared_work(
         int, option("--process I", "Number of this process; 0 writes.", min=0, rich_help_panel=MANY)
     ] = 0,
 ) -> bool:
-    """Join the other processes if there are any. Whether to show progress: in the first one, unless told not to."""
+    """Join the other processes, if any; returns whether to show progress: in the first process, without --quiet."""
     if coordinator is not None:
         join_processes(coordinator, processes, process)
     elif processes > 1 or process > 0:
@@ -92,14 +93,14 @@ def _shared_work(
 
 
 def shares_work(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of work that several processes share, in the place of its parameter `progress`."""
+    """Replace a command's parameter `progress` by the options of work that several processes share."""
     return _in_place_of("progress", command, [*_parameters_of(_shared_work).values()], _shared_work)
 
 
 def with_settings(
     kind: type, *, without: tuple[str, ...] = (), into: str = "settings"
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of settings, without those of some fields, in the place of its parameter `into`."""
+    """Replace a command's parameter `into` by the options of settings; the fields `without` get no option."""
     chosen = {field.name: field for field in fields(kind) if field.name not in without}
     hints, texts = accepted_types(kind), help_of_fields(kind)
     parameters = [_parameter(field, hints[name], texts.get(name, "")) for name, field in chosen.items()]
@@ -116,7 +117,7 @@ def with_settings(
 
 
 def _parameters_of(command: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """By name, with what `Annotated` says of each."""
+    """The parameters of a command by name, with their `Annotated` hints."""
     hints = typing.get_type_hints(command, include_extras=True)
     found = inspect.signature(command).parameters.items()
     return {name: parameter.replace(annotation=hints[name]) for name, parameter in found}
@@ -147,7 +148,7 @@ def _in_place_of(
 
 
 def option_name(field_name: str) -> str:
-    """The option of a field: without what says that it is a number or a time.
+    """The option of a field: its name without the parts that mark a number, a time or a length.
 
     Examples
     --------
@@ -200,7 +201,7 @@ def _metavar(name: str, kind: Any) -> str | None:
 
 
 def _parsed(value: Any, hint: Any, field: Field[Any]) -> Any:
-    """Lists of numbers and tables, which come as one text."""
+    """Parse the text of an option into a tuple of numbers or a table."""
     kind = _kind_of(hint)
     if not isinstance(value, str):
         return value

@@ -100,7 +100,7 @@ def check_deniability(
 
 
 def _way_out(settings: PrivacyTestSettings, n_asked: int) -> str:
-    """What helps where no trace passed."""
+    """Advice if no trace passed."""
     if settings.noise_epsilon is None and settings.k > n_asked + 1:
         return (
             f"no trace could pass: k = {settings.k} users are needed, but only {n_asked + 1} are counted; lower k"
@@ -146,9 +146,7 @@ def evaluate(
     test: TestOption,
     settings: EvaluationSettings,
     key: Annotated[Path | None, option("--key KEY", "Key of the release; the attacks need it.")] = None,
-    verdicts: Annotated[
-        Path | None, option("--verdicts VERDICTS", "Show the traces that passed beside all synthetic traces.")
-    ] = None,
+    verdicts: Annotated[Path | None, option("--verdicts VERDICTS", "Add a column with the traces that passed.")] = None,
     json_file: Json = None,
     change: Annotated[
         list[str] | None, option("--set METRIC.NAME=VALUE", "A setting of a metric, such as tm_emd.n_bins=40.")
@@ -194,7 +192,7 @@ def _check_learned_from(train: Traces, name: Path, lineage: Lineage) -> None:
 
 
 def _check_not_swapped(synthetic: Path, real: dict[str, Path]) -> None:
-    """Refuse synthetic traces in the place of real ones, where the synthetic ones should be are none."""
+    """Refuse swapped arguments: synthetic traces in place of real traces, and no synthetic traces."""
     kinds = {folder: getattr(read_marker(folder), "kind", "") for folder in (synthetic, *real.values())}
     if kinds[synthetic] in (SYNTHETIC, RELEASE):
         return
@@ -208,7 +206,7 @@ def _check_not_swapped(synthetic: Path, real: dict[str, Path]) -> None:
 
 
 def _note(evaluation: Evaluation, has_key: bool) -> str:
-    """What to know of the table."""
+    """A note below the table."""
     if "all" in evaluation.columns:
         return "All: the synthetic traces before the privacy test."
     if has_key or evaluation.columns[0] != "released":

@@ -31,7 +31,7 @@ again. A job writes two folders: `release`, which can be handed to anyone, and `
 
 The smallest file has two lines, `[import]` and `source = "toy-city"`. All settings of a file, with their defaults:
 
-- before the tables: seed (by default drawn, and kept in `private`), out='name of the file'
+- before the tables: seed (drawn by default, and kept in `private`), out='name of the file'
 {listed}
 - `[fit]`: system={DEFAULT_SYSTEM}, and the system's settings: see `ppmtf fit --help`
 - `[[compare]]`, any number of times: another system with its settings, which is measured beside the first
@@ -61,7 +61,7 @@ def demo(
         "out": str(out),
         "seed": seed,
         "import": {"source": "toy-city", "n_users": 2500},
-        # Homes are many and users each have one, so the toy city takes a higher rank than the published data.
+        # The toy city has many homes, and each user has one, so it needs a higher rank than the published data.
         "compare": [{"system": "ppmtf", "rank": 32, "zeros": "weighted", "n_zeros": 300}],
     }
     _run_and_show(JobConfig.from_mapping(content, Path(), default_out="demo", subject="demo"), quiet)

@@ -1,4 +1,4 @@
-"""Greedy b-matching: pairs are read in order, each taken if neither of its nodes has b pairs already."""
+"""Greedy b-matching: read pairs in order, and take a pair if both of its nodes have fewer than b pairs so far."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from ppmtf_jax.data.runs import rank_in_group
 
 
 def greedy_b_matching(pairs: Int[np.ndarray, "pair 2"], n_nodes: int, most: int) -> Bool[np.ndarray, " pair"]:
-    """Which pairs are taken, when read in the order given, each if both of its nodes have fewer than `most` so far.
+    """Mask of the taken pairs: read in order, a pair is taken if both nodes have fewer than `most` pairs so far.
 
     Several pairs may join the same two nodes.
 
     Notes
     -----
-    The privacy proofs rest on this lemma. Read the same pairs twice, in the same order, but the second time without
-    those of one node u. Let d(w) be how many more pairs a node w has at the end the first time than the second. Then
+    The privacy proofs use this lemma. Read the same pairs twice in the same order, the second time without the pairs of
+    one node u. Let d(w) be the final number of pairs of node w in the first reading minus that in the second reading.
+    Then
 
         the sum over w != u of |d(w)| is at most the number of pairs that u has, hence at most `most`;
-        the number of pairs taken in all is as large or larger with u, by at most `most`.
+        the total number of taken pairs is at least as large with u as without u, and larger by at most `most`.
 
-    Proof. Follow both readings pair by pair, and the sum S of |d(w)| so far. A pair of u that is taken adds at most 1
-    to S, that of its other node. A pair (v, w) without u that is taken both times or neither changes nothing. One that
-    is taken only the first time was refused the second, since one of its nodes, say v, had `most` pairs there and fewer
-    here: d(v) < 0 goes up by 1 and |d(v)| down by 1, while |d(w)| goes up by at most 1, so S does not grow. The same
-    holds for one taken only the second time, with the signs exchanged. So S is at most the number of u's pairs. The
-    nodes have twice as many pairs as there are: the difference of the numbers taken is half of u's pairs plus half of
-    the sum of d(w), which is between minus and plus the number of u's pairs. QED
+    Proof. Follow both readings pair by pair, and let S be the sum of |d(w)| over w != u so far. A pair of u that is
+    taken increases S by at most 1, through its other node. A pair (v, w) without u that is taken in both readings or in
+    neither does not change S. If it is taken only in the first reading, one of its nodes, say v, already had `most`
+    pairs in the second reading, but fewer in the first. So d(v) < 0 increases by 1 and |d(v)| decreases by 1, while
+    |d(w)| increases by at most 1, and S does not increase. If it is taken only in the second reading, the same holds
+    with the signs exchanged. So S is at most the number of u's pairs. The sum of the nodes' numbers of pairs is twice
+    the number of taken pairs. So the numbers of taken pairs differ by half of the number of u's pairs plus half of the
+    sum of d(w), and this sum lies between minus and plus the number of u's pairs. QED
 
-    *Which* pairs are taken may change without any such bound: along a chain one pair gives way to the next.
+    There is no such bound on *which* pairs are taken: one change can cause the next along a chain of pairs.
 
-    The result is computed in rounds: a pair is certain to be taken if, at both nodes, fewer undecided pairs come before
-    it than there is room for. There are few rounds unless pairs are read along a long path, on which each step depends
-    on the one before.
+    The result is computed in rounds. A pair is certainly taken if, at both nodes, there are fewer earlier undecided
+    pairs than free places. There are few rounds, unless the pairs form a long path in the order of reading, where each
+    pair depends on the previous one.
 
     Examples
     --------
-    The second pair finds node 1 taken; so node 2 is free for the third.
+    The second pair is refused because node 1 already has a pair; so node 2 is free for the third pair.
 
     >>> greedy_b_matching(np.array([[0, 1], [1, 2], [2, 3]]), 4, most=1).tolist()
     [True, False, True]

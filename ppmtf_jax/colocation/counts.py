@@ -1,8 +1,8 @@
-"""Co-locations of friends, either all of them or with a limit on what one user can change.
+"""Co-locations of friends: all of them, or with limits on the data of one user.
 
 Section 4.3 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
-Co-locations"). A co-location is a pair of friends who are at one place at one instant; it counts once, even if two
-traces of a user have it. There are three ways to take them:
+Co-locations"). A co-location is a pair of friends who are at one place at one instant; it counts once, even if it
+occurs in two traces of a user. There are three ways to select co-locations:
 
     find_colocations     all of them: Q* of section 5.2
     greedy_colocations   as published: at most c of each user. One user can change the counts by more than c, without
@@ -30,10 +30,10 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, UserStreams
 
-# Events looked up at once, which bounds the memory.
+# Number of events that are looked up at a time, to limit memory.
 EVENTS_AT_A_TIME = 2**21
-# Bytes at each stage (measured upper bounds): per event while events are sorted, afterwards, and while events are
-# drawn; per pair of friends; per event that is looked up; per meeting that was found.
+# Bytes in each stage (measured upper bounds): per event while events are sorted, per event after sorting, and per event
+# while events are drawn; per pair of friends; per looked-up event; per found meeting.
 EVENT_BYTES, KEPT_EVENT_BYTES, DRAWN_EVENT_BYTES, PAIR_BYTES, LOOKUP_BYTES = 50, 24, 80, 40, 60
 MEETING_BYTES = 95
 WAY_OUT = "Take fewer users, or fewer days"
@@ -41,14 +41,14 @@ WAY_OUT = "Take fewer users, or fewer days"
 
 @dataclass(frozen=True)
 class ColocationLimits(Settings, subject="limits of co-locations"):
-    """How much of a user is counted.
+    """Limits on the data of one user that are counted.
 
     Parameters
     ----------
     max_events : int
-        Most events of a user that count, c; which ones is random.
+        Maximum number of events of a user that are counted (c); they are chosen at random.
     max_friends : int
-        Most friends with whom a user counts at one place and instant, D.
+        Maximum number of friends with whom a user is counted at one place and instant (D).
     """
 
     max_events: Count = 10
@@ -56,7 +56,7 @@ class ColocationLimits(Settings, subject="limits of co-locations"):
 
     @property
     def sensitivity(self) -> int:
-        """The most by which one user with all her events and friendships changes the counts, in L1."""
+        """Maximum change of the counts, in L1, by one user with all her events and friendships."""
         return self.max_events * self.max_friends
 
 
@@ -87,11 +87,12 @@ class Colocations:
 def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
     """All co-locations of friends.
 
-    Events are grouped by user, place and instant once. Then, for each pair of friends, the events of the one who has
-    fewer are looked up in those of the other. So crowded places cost no more than others, except for their meetings.
+    Events are first reduced to distinct ones by user, place and instant. Then, for each pair of friends, the events of
+    the friend with fewer events are looked up among the other friend's events. So crowded places cost no more than
+    other places, except for their meetings.
 
     `traces`: those of some or all users of the graph. Raises `InputError`: a user of the traces is not in the graph;
-    several traces were synthesized for a user, so that it is not clear where she was; or the memory would not suffice.
+    several traces were synthesized for a user, so that her place is ambiguous; or memory is too small.
 
     Examples
     --------
@@ -108,8 +109,9 @@ def find_colocations(traces: Traces, graph: FriendGraph) -> Colocations:
 def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int) -> Colocations:
     """Co-locations as in section 4.3: read in order of time, each counts if both users have fewer than c so far.
 
-    For reproduction. **This does not bound by c what one user changes**: without her, her friends have room for other
-    co-locations, their friends have room in turn, and so on along a chain. Noise for c does not protect her.
+    For reproduction of the paper. **One user can change the counts by more than c**: without her, her friends have room
+    for other co-locations, which leaves room for their friends, and so on along a chain. Noise for c does not protect
+    her.
 
     Raises `InputError`: the limit is below 1, or as in `find_colocations`.
 
@@ -117,7 +119,7 @@ def greedy_colocations(traces: Traces, graph: FriendGraph, max_colocations: int)
     -----
     Their number *in all* does change by at most c if one user with her events and friendships is added or removed:
     `greedy_b_matching` proves it, because the order of reading (instant, place, users) does not depend on her. So the
-    number of co-locations, without where and when they are, can be published with noise of that scale.
+    total number of co-locations, without places and instants, can be published with noise of that scale.
     """
     if max_colocations < 1:
         raise InputError("co-locations", [Problem("max_colocations of at least 1", repr(max_colocations))])
@@ -132,9 +134,9 @@ def bounded_colocations(
 ) -> Colocations:
     """Co-locations whose counts one user with all her events and friendships changes by at most c x D.
 
-    First each user's events are cut to c distinct ones, drawn from her own stream. Then, at each place and instant by
-    itself, friends who are there are read in the order of users, and a pair counts if both have been counted with fewer
-    than D friends there. With D as large as the largest number of friends, all pairs count.
+    First each user's events are cut to c distinct ones, drawn from her own stream. Then, separately for each place and
+    instant, the pairs of friends who are there are read in the order of users. A pair counts if both friends have so
+    far been counted with fewer than D friends there. With D as large as the largest number of friends, all pairs count.
 
     `limits`: c and D. `seed`: decides which events count. The privacy holds for every seed, even if the seed is known.
     Raises `InputError`: as in `find_colocations`.
@@ -142,24 +144,24 @@ def bounded_colocations(
     Notes
     -----
     Neighbours: two pairs of traces and graph over the same users, places and time grid, all public. In one of them, one
-    user has no event, or no friend, or neither events nor friends; in the other she has any. All else is the same. So
-    noise protects her friendships together with her events. Other facts about the graph that are published, such as a
-    friendship probability, add their budgets.
+    user has no events, or no friends, or neither events nor friends; in the other her events and friends are arbitrary.
+    All other data are the same. So noise protects her events and her friendships together. If other facts about the
+    graph are published, such as a friendship probability, their budgets are added.
 
     Sensitivity of `counts`: c x D in L1. Proof: which events of a user count is a function of the seed, her id and her
     own events (`UserStreams`). So the events of all others are the same in both data sets. At a place and instant where
-    no event of hers counts, the pairs of friends there are the same too, and so are those that count. There are at most
-    c other places and instants. At each of these, the pairs without her are the same and in the same order, and the
-    lemma of `greedy_b_matching` says that the number taken is larger with her by at most D. QED The bound is reached:
-    at each of c events D friends are with her, no two of whom are friends.
+    no event of hers counts, the pairs of friends are the same too, and so are the counted pairs. There are at most c
+    other places and instants. At each of these, the pairs without her are the same and in the same order. By the lemma
+    of `greedy_b_matching`, the number of counted pairs is larger with her by at most D. QED The bound is reached if D
+    friends are with her at each of c events, and no two of these friends are friends of each other.
 
-    If one user's events and friendships are *replaced* by others, the counts change by at most 2 c x D, which is to
-    remove and to add her. If only her friendships are replaced, they change by at most c x D, because at each of c
-    places and instants both numbers lie between the number without her and D more.
+    If one user's events and friendships are *replaced* by others, the counts change by at most 2 c x D: she is removed,
+    and then added. If only her friendships are replaced, the counts change by at most c x D, because at each of c
+    places and instants both counts lie between the count without her and that count plus D.
 
-    The limit D is on friends who are at the same place at the same instant, and not on the friends of a user in
-    general: if the graph itself were cut, one friendship of hers that comes or goes would make others go or come along
-    a chain. Here a chain ends at the place and instant where it begins, and there only the number of pairs is counted.
+    The limit D applies to friends at the same place and instant, not to the friends of a user in the graph. If
+    friendships of the graph were removed instead, adding or removing one friendship could change others along a chain
+    through the whole graph. Here a chain stays at one place and instant, where only the number of pairs is counted.
 
     Examples
     --------
@@ -175,25 +177,25 @@ def bounded_colocations(
     streams = UserStreams.of(seed, Stage.TRIMMED_EVENTS, graph.user_ids)
     presence = _Presence.of(traces, graph).trimmed(limits.max_events, streams)
     meetings = presence.meetings(graph)
-    # Nodes are events, each a user at a place and instant: both events of a pair are at the same place and instant.
+    # Nodes are events (user, place, instant): both events of a pair are at the same place and instant.
     keep = greedy_b_matching(meetings.events, len(presence.user), limits.max_friends)
     return presence.colocations(meetings.select(keep))
 
 
 class _Meetings(NamedTuple):
-    """Pairs of friends at one place and instant: the pair of the graph, and the event of each of the two."""
+    """Pairs of friends at one place and instant: the pair's index in the graph, and the events of both friends."""
 
     pair: np.ndarray
     events: np.ndarray
 
     def select(self, keep: np.ndarray) -> _Meetings:
-        """Some of the meetings, by a mask or by indices."""
+        """Select meetings by a mask or by indices."""
         return _Meetings(self.pair[keep], self.events[keep])
 
 
 @dataclass(frozen=True, eq=False)
 class _Presence:
-    """Who was where and when, each once, sorted by user of the graph and cell (instant * n_places + place)."""
+    """Distinct events, sorted by user of the graph and cell (instant * n_places + place)."""
 
     user: np.ndarray
     cell: np.ndarray
@@ -217,7 +219,7 @@ class _Presence:
         return cls(user, cell, graph.n_users, n_instants, n_places)
 
     def trimmed(self, max_events: int, streams: UserStreams) -> _Presence:
-        """At most so many events of each user: those with the smallest numbers in her own stream."""
+        """At most `max_events` events of each user: those with the smallest random numbers in her own stream."""
         require_memory("co-locations", DRAWN_EVENT_BYTES * len(self.user), WAY_OUT)
         drawn = streams.at(self.user, np.stack(np.divmod(self.cell, self.n_places), axis=1))
         kept = np.sort(least_of_each(self.user, drawn, max_events))
@@ -252,7 +254,7 @@ class _Presence:
 
 
 def _blocks(length: np.ndarray) -> Iterator[slice]:
-    """Consecutive ranges, given by their lengths, in blocks of at most `EVENTS_AT_A_TIME` numbers, or of one range."""
+    """Blocks of consecutive ranges with given lengths: each has at most `EVENTS_AT_A_TIME` numbers, or one range."""
     total, first = np.cumsum(length), 0
     while first < len(length):
         before = total[first - 1] if first else 0

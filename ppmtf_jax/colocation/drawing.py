@@ -1,7 +1,7 @@
-"""Meetings of synthetic friends, drawn one after the other so that they are consistent with each other.
+"""Meetings of synthetic friends, drawn one after the other so that nobody is at two places at once.
 
 Step 3 of section 4.4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces
-Including Co-locations"), from noisy counts alone: nothing here sees the data, and nothing here costs privacy.
+Including Co-locations"), computed only from noisy counts: this module does not use the data and has no privacy cost.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.trace_models.completion import ABSENT
 
-# Smallest number of proposals at a time. If less than this share of them is new, all that remain are shuffled instead.
+# Minimum number of proposals at a time. If less than this share of the proposals is new, all remaining codes are
+# shuffled instead.
 MIN_PROPOSALS = 1024
 STALE_SHARE = 0.2
-# Bytes per instant: per pair, whether it was tried; per user, her place, a copy of it, and her earliest proposal.
+# Bytes per instant: for each pair, whether it was tried; for each user, her place, a copy of it, and her earliest
+# proposal.
 PAIR_BYTES, USER_BYTES = 1, 16
 
 
 @dataclass(frozen=True, eq=False)
 class MeetingProbabilities:
-    """When and where friends meet.
+    """Probabilities of the instants and places at which friends meet.
 
     Examples
     --------
@@ -44,10 +46,11 @@ class MeetingProbabilities:
 
     @classmethod
     def of_counts(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
-        """From noisy counts: instants in proportion to their sums, places in proportion to the nearest possible counts.
+        """From noisy counts: instants in proportion to their sums, places in proportion to projected counts.
 
-        These are the nearest counts, in squares, that are not negative and have the same sum at each instant. So noise
-        at places where nobody meets is removed. If the sum is not positive, all places are equally probable.
+        The projected counts are the nearest (least squares) non-negative counts with the same sum at each instant. So
+        noise at places where nobody meets is removed. If the sum of an instant is not positive, all places are equally
+        probable.
         """
         total = np.maximum(counts.sum(axis=1), 0)
         nearest = _nearest_not_negative(counts, total)
@@ -55,10 +58,10 @@ class MeetingProbabilities:
 
     @classmethod
     def as_published(cls, counts: Float[np.ndarray, "instant place"]) -> MeetingProbabilities:
-        """From noisy counts as in section 4.4: instants are equally probable; a negative smallest count becomes 0.
+        """From noisy counts as in section 4.4: equally probable instants; counts are shifted to be non-negative.
 
-        All counts of an instant are shifted by the same number. With much noise all places are then about equally
-        probable.
+        All counts of an instant are shifted by the same number, such that a negative smallest count becomes 0. With
+        much noise, all places are then about equally probable.
         """
         n_instants = len(counts)
         shifted = counts - np.minimum(counts.min(axis=1, keepdims=True), 0)
@@ -66,9 +69,9 @@ class MeetingProbabilities:
 
 
 class Drawn(NamedTuple):
-    """Meetings that were drawn, each once, sorted by pair (row of the graph's `pairs`) and instant.
+    """Distinct drawn meetings, sorted by pair (row of the graph's `pairs`) and instant.
 
-    `known` has the places of the users by these meetings, and -1 where they have no meeting.
+    `known` has the place of each user at each instant according to these meetings, and -1 if she has no meeting.
     """
 
     pair: Int[np.ndarray, " colocation"]
@@ -93,25 +96,26 @@ def draw_meetings(
 ) -> Drawn:
     """Draw co-locations of random friends at random instants, one after the other.
 
-    Two friends who are both free at the instant meet at a place drawn for it. If a meeting with somebody else has
-    already placed one of them, the other joins there; so groups arise. If they are at two places, they do not meet.
+    Two friends who are both free at the instant meet at a place drawn for it. If one of them is already at a place
+    because of another meeting, the other friend joins there; so groups form. If they are at two different places, they
+    do not meet.
 
     Parameters
     ----------
     n_colocations : int
-        How many pairs and instants to draw, all different. Members of a group who are friends but were not drawn
-        together are co-located too, so that there may be more co-locations in all.
+        Number of distinct combinations of pair and instant to draw. Members of a group who are friends but were not
+        drawn as a pair are co-located too, so the total number of co-locations may be larger.
     allow_fewer : bool
-        If there is not enough room, draw as many as there is room for. By default that is an error.
+        If not all of them are possible, draw as many as possible. By default this is an error.
     joining_probability : float
-        Probability that a random friend of one of the two is asked to come along, then another one, and so on. A friend
-        who is free joins, and counts as a co-location.
+        Probability that a random friend of one of the two is asked to come along; then, with the same probability, a
+        further friend, and so on. A friend who is free joins, and this counts as a co-location.
 
     Raises
     ------
     InputError
-        There is no friendship, the number is below 1 or above the number of pairs of friends and possible instants, or
-        friends who are at different places already leave no room for so many.
+        There is no friendship; the number is below 1 or above the number of combinations of friends and possible
+        instants; or not all are possible, because too many friends are already at different places.
 
     Notes
     -----
@@ -145,7 +149,7 @@ def draw_meetings(
         fresh = pd.unique(proposed[~tried[proposed]])
         places = _draw_places(probabilities.place, fresh % n_instants, rng)
         meets = _settle(known.copy(), _ends(graph, fresh, n_instants), places)
-        # Proposals after the last one that is needed must leave no place behind.
+        # Proposals after the last needed one must not leave places in `known`.
         read = np.searchsorted(np.cumsum(meets), n_missing) + 1 if meets.sum() > n_missing else len(fresh)
         fresh, places = fresh[:read], places[:read]
         meets = _settle(known, _ends(graph, fresh, n_instants), places)
@@ -179,11 +183,12 @@ def _check(n_colocations: int, n_possible: int, joining: float) -> None:
 def _nearest_not_negative(
     counts: Float[np.ndarray, "row place"], total: Float[np.ndarray, " row"]
 ) -> Float[np.ndarray, "row place"]:
-    """The nearest numbers, in squares, that are not negative and have these sums: max(count - t, 0) with some t."""
+    """The nearest (least squares) non-negative counts with given sums: max(count - t, 0) for some t per row."""
     falling = -np.sort(-counts, axis=1)
     rank = np.arange(1, counts.shape[1] + 1)
     level = (np.cumsum(falling, axis=1) - total[:, None]) / rank
-    # Counts above their level come first. The largest is among them, except that it equals its level if the sum is 0.
+    # Counts above their level come first. The largest count is always above its level, except if the sum is 0 (then it
+    # is equal).
     last = np.maximum((falling > level).sum(axis=1) - 1, 0)
     return np.maximum(counts - np.take_along_axis(level, last[:, None], axis=1), 0)
 
@@ -197,11 +202,11 @@ def _shares(counts: Float[np.ndarray, "row place"]) -> Float[np.ndarray, "row pl
 def _propose(
     graph: FriendGraph, of_instant: Float[np.ndarray, " instant"], n: int, joining: float, rng: np.random.Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """Random pairs at instants, coded as pair * n_instants + instant, each followed by the pairs asked along."""
+    """Random pairs at instants, coded as pair * n_instants + instant, each followed by its additional pairs."""
     n_first = max(n, MIN_PROPOSALS)
     pair, instant = rng.integers(graph.n_pairs, size=n_first), rng.choice(len(of_instant), n_first, p=of_instant)
     n_asked = rng.geometric(1 - joining, n_first) - 1
-    # Pairs by either of their users.
+    # Pairs sorted by user; each pair occurs for both of its users.
     user_of, pair_of = graph.pairs.ravel(), np.repeat(np.arange(graph.n_pairs), 2)
     order = np.argsort(user_of, kind="stable")
     host = graph.pairs[np.repeat(pair, n_asked), rng.integers(2, size=n_asked.sum())]
@@ -216,7 +221,7 @@ def _propose(
 def _in_random_order(
     open_: Bool[np.ndarray, " code"], of_instant: Float[np.ndarray, " instant"], rng: np.random.Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """All open codes, in the order in which draws in proportion to the instants' probabilities would first hit them."""
+    """All open codes, in random order: as if drawn without replacement with the instants' probabilities."""
     code = np.flatnonzero(open_)
     weight = of_instant[code % len(of_instant)]
     code, weight = code[weight > 0], weight[weight > 0]
@@ -232,9 +237,10 @@ def _ends(graph: FriendGraph, codes: Int[np.ndarray, " proposal"], n_instants: i
 def _draw_places(
     of_place: Float[np.ndarray, "instant place"], instant: Int[np.ndarray, " proposal"], rng: np.random.Generator
 ) -> Int[np.ndarray, " proposal"]:
-    """A place for each proposal, with the probabilities of its instant."""
+    """Draw a place for each proposal with the probabilities of its instant."""
     upto = np.cumsum(of_place, axis=1)
-    # Rows end to end, each of length 1. Draws stay slightly below 1, so that no sum is rounded into the next row.
+    # Rows are concatenated, each of length 1. Draws are slightly below 1, so that no sum is rounded up into the next
+    # row.
     ends = upto / upto[:, -1:] + np.arange(len(of_place))[:, None]
     wanted = instant + rng.random(len(instant)) * (1 - 2.0**-30)
     return np.searchsorted(ends.ravel(), wanted, side="right") - instant * of_place.shape[1]
@@ -243,7 +249,7 @@ def _draw_places(
 def _settle(
     known: Int[np.ndarray, " event"], ends: Int[np.ndarray, "proposal 2"], places: Int[np.ndarray, " proposal"]
 ) -> Bool[np.ndarray, " proposal"]:
-    """Whether the two users of each proposal meet, read one after the other; writes their places into `known`."""
+    """Whether both users of each proposal meet, in the order of proposals; write their places into `known`."""
     met = np.zeros(len(ends), bool)
     earliest = np.zeros(len(known), np.int64)
     undecided = np.arange(len(ends))

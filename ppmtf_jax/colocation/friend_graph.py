@@ -1,4 +1,4 @@
-"""The graph of friendships: who is a friend of whom, by pairs of users."""
+"""The graph of friendships, stored as pairs of users."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 
 @dataclass(frozen=True, eq=False)
 class FriendGraph:
-    """Friendships among users, each once, without a matrix.
+    """Distinct friendships among users, stored without a matrix.
 
     Build it with `of`, `from_pairs` or a random model.
 
     Parameters
     ----------
     user_ids : array, shape (users,)
-        Distinct. Users need neither friends nor events.
+        Distinct ids. A user may have no friends and no events.
     pairs : int32 array, shape (pairs, 2)
-        User indices, the smaller first, each pair once, sorted.
+        Pairs of user indices, smaller index first; distinct and sorted.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class FriendGraph:
         Raises
         ------
         InputError
-            Friendships are not known, or the traces were built without validation and have impossible pairs.
+            The traces have no table of friendships, or were built without validation and have impossible pairs.
         """
         if traces.friendships is None:
             way_out = "Give a table of friendships with columns user, friend to Traces.from_frame"
@@ -71,8 +71,8 @@ class FriendGraph:
         Raises
         ------
         InputError
-            Listing at once repeated user ids, indices that belong to no user, and users who are their own friends; or
-            the pairs are not an array of whole numbers with two columns.
+            User ids are repeated, an index belongs to no user, or a user is her own friend (one error lists all of
+            these); or the pairs are not an integer array with two columns.
         """
         pairs = np.asarray(pairs)
         if pairs.ndim != 2 or pairs.shape[1] != 2 or not np.issubdtype(pairs.dtype, np.integer):
@@ -92,7 +92,7 @@ class FriendGraph:
         if problems:
             raise InputError("friendships", problems)
         ordered = np.sort(pairs.astype(np.int64), axis=1)
-        # One number for each pair sorts many times faster than rows.
+        # Sorting one number per pair is many times faster than sorting rows.
         number = sorted_distinct(ordered[:, 0] * len(user_ids) + ordered[:, 1])
         return cls(user_ids, np.stack(np.divmod(number, max(len(user_ids), 1)), axis=1).astype(np.int32))
 
@@ -118,6 +118,6 @@ class FriendGraph:
 
 def sorted_distinct(numbers: np.ndarray) -> np.ndarray:
     """The same as `np.unique` for whole numbers, many times faster for millions of them (NumPy 2.4)."""
-    # A stable sort is fast if the numbers are nearly in order.
+    # A stable sort is fast if the numbers are almost sorted.
     ordered = np.sort(numbers, kind="stable")
     return ordered[run_begins(ordered)]

@@ -4,9 +4,9 @@ Section 4.2 of the co-location paper (Narita et al., "Synthesizing Privacy-Prese
 Co-locations") and, for degrees, the projection by edge addition of Day, Li and Lyu, "Publishing graph degree
 distribution with node differential privacy" (SIGMOD 2016).
 
-Neighbours are two graphs over the same n users that differ in the friendships of one user, possibly in all of them:
-she may have no friends in one and everybody in the other. The number of users, n, is public. If it is not, the noise of
-the paper protects less than it claims: its scale, 2 / (n epsilon), reveals n.
+Neighbours are two graphs over the same n users that differ in any number of friendships of one user: in one graph she
+may have no friends, and in the other all users as friends. The number of users, n, is public. If n is not public, the
+noise of the paper protects less than the paper claims: its scale, 2 / (n epsilon), reveals n.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def friendship_probability(graph: FriendGraph) -> float:
 def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: NoiseSource | None = None) -> float:
     """Friendship probability under epsilon-node differential privacy, in [0, 1]: p' of section 4.2.
 
-    The default noise is `SecureNoise`; with any other the result is not private. `InputError` if epsilon would give no
-    protection.
+    The default noise is `SecureNoise`; with other noise the result is not private. Raises `InputError` if epsilon would
+    give no protection.
 
     Notes
     -----
@@ -50,12 +50,13 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: Nois
     to the possible range and divided by n (n - 1) / 2. This is noise of scale 2 / (n epsilon) on p, as published, in
     steps of one friendship: there are no low bits that could reveal the answer.
 
-    Sensitivity of the number of friendships: n - 1, and so that of p is 2/n. Proof: without one user the two graphs are
-    the same, so their numbers of friendships differ as much as her numbers of friends, which are both from 0 to n - 1.
-    The bound is reached if she has no friend in one graph and all users in the other.
+    Sensitivity of the number of friendships: n - 1, and so that of p is 2/n. Proof: without this user the two graphs
+    are the same. So the difference of their numbers of friendships is that of her numbers of friends, which are both
+    from 0 to n - 1. The bound is reached if she has no friend in one graph, and all users as friends in the other.
 
-    The paper removes her from n too. Then p changes by at most 2/n as well, where n is the larger number of users, but
-    noise of scale 2 / (n epsilon) differs between the two graphs, and the ratio of their densities has no bound.
+    In the paper, the user is also removed from n. Then p changes by at most 2/n as well, where n is the larger number
+    of users, but noise of scale 2 / (n epsilon) differs between the two graphs, and the ratio of their densities has no
+    bound.
     """
     source = noise or SecureNoise()
     noisy = source.add_laplace(np.array([graph.n_pairs]), max(graph.n_users - 1, 1), epsilon)
@@ -63,10 +64,10 @@ def noisy_friendship_probability(graph: FriendGraph, epsilon: float, noise: Nois
 
 
 def limit_friends(graph: FriendGraph, max_friends: int, *, seed: int) -> FriendGraph:
-    """Cut a graph so that nobody has more than some number of friends: friendships are added while both have room.
+    """Limit every user to `max_friends` friends: add a friendship if both users still have fewer friends.
 
-    Friendships are read in a random order. The position of a friendship depends on the seed, its two users and the list
-    of users, but on no other friendship: so the lemma of `greedy_b_matching` on degrees holds.
+    Friendships are read in a random order. The position of a friendship in this order depends on the seed, its two
+    users and the list of users, but not on other friendships. So the lemma of `greedy_b_matching` on degrees holds.
     """
     if max_friends < 1:
         raise InputError("friendships", [Problem("max_friends of at least 1", repr(max_friends))])
@@ -90,8 +91,8 @@ def noisy_degree_distribution(
 ) -> Float[np.ndarray, " degree"]:
     """Share of the users who have 0, 1, ... `max_friends` friends, under epsilon-node differential privacy.
 
-    `max_friends`: a user who has more friends loses some of them (`limit_friends`). The noise is proportional to it.
-    `noise`: by default `SecureNoise`; with any other the result is not private. `seed`: seed of the order in which
+    `max_friends`: a user with more friends loses some of them (`limit_friends`). The noise is proportional to it.
+    `noise`: by default `SecureNoise`; with other noise the result is not private. `seed`: seed of the order in which
     friendships are read, and not of the noise. The privacy holds for every seed. Raises `InputError`: `max_friends` is
     below 1, or epsilon would give no protection.
 
@@ -100,16 +101,16 @@ def noisy_degree_distribution(
     Neighbours: two graphs over the same n users that differ in the friendships of one user; n is public.
 
     Mechanism: discrete Laplace noise of scale 2 max_friends / epsilon on the numbers of users who have at least 1, 2,
-    ... max_friends friends; then the nearest numbers from n to 0 that do not rise (isotonic regression).
+    ... max_friends friends; then the nearest non-increasing numbers between n and 0 (isotonic regression).
 
-    Sensitivity: 2 max_friends in L1. Proof: a user who has d more friends is counted in d more numbers, so the numbers
-    of two graphs differ, in L1, by at most the sum of the differences of the degrees. Let u be the user whose
-    friendships differ, and follow the readings of both graphs side by side, as in the proof of `greedy_b_matching`: a
-    friendship without u never makes the sum of the other users' differences grow. A friendship of u makes it grow by at
-    most 1, and only if it is taken in one graph alone. Let a be the number taken in the first graph alone, and b that
-    in the second alone. Then the others' differences add up to at most a + b, and u's own is |a - b|. Together that is
-    at most 2 max(a, b), and u has at most max_friends friends in each graph. QED The bound is reached if u has no
-    friend in one graph and max_friends in the other.
+    Sensitivity: 2 max_friends in L1. Proof: a user with d more friends is counted in d more numbers. So the numbers of
+    two graphs differ, in L1, by at most the sum of the absolute differences of the degrees. Let u be the user whose
+    friendships differ, and follow the readings of both graphs in parallel, as in the proof of `greedy_b_matching`: a
+    friendship without u never increases the sum of the other users' differences. A friendship of u increases it by at
+    most 1, and only if it is taken in only one graph. Let a be the number of u's friendships that are taken only in the
+    first graph, and b the number of those taken only in the second. Then the others' differences add up to at most
+    a + b, and u's own is |a - b|. Together that is at most 2 max(a, b), and u has at most max_friends friends in each
+    graph. QED The bound is reached if u has no friend in one graph and max_friends in the other.
     """
     counts = degree_counts(limit_friends(graph, max_friends, seed=seed), max_friends)
     noisy = (noise or SecureNoise()).add_laplace(counts, 2 * max_friends, epsilon)

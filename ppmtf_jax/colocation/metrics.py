@@ -1,4 +1,4 @@
-"""Numbers and distributions that describe friends and their meetings in one data set."""
+"""Statistics of the friends and their meetings in one data set."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ Counts = sparse.csr_array | np.ndarray
 
 
 class ColocationRates(NamedTuple):
-    """Co-locations per instant at which two users are both seen; NaN if there is no such instant."""
+    """Co-locations per instant at which both users have events; NaN if there is no such instant."""
 
-    # `friends`, `strangers`: over all pairs of friends, and over all other pairs.
+    # `friends`: over all pairs of friends. `strangers`: over all other pairs.
     friends: float
     strangers: float
 
@@ -33,7 +33,7 @@ class ColocationRates(NamedTuple):
 def category_counts(counts: Counts, places: PlaceTable) -> tuple[list[str], np.ndarray]:
     """Counts by category: the sorted categories, and an array of shape (instants, categories).
 
-    Places without a category are together under "".
+    Places without a category are grouped under "".
 
     Raises `InputError`: no category is known, or there is not one count for each place.
 
@@ -87,7 +87,7 @@ def meetings_by_hour(counts: Counts, time_grid: TimeGrid) -> np.ndarray:
 
 
 def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
-    """How often two friends are at one place when both are seen, and how often two strangers are.
+    """Share of instants with events of both users at which both are at one place, for friends and for strangers.
 
     Raises `InputError`: as `find_colocations` does.
 
@@ -106,14 +106,14 @@ def colocation_rates(traces: Traces, graph: FriendGraph) -> ColocationRates:
 
 
 def at_one_place(traces: Traces) -> Traces:
-    """The same traces as if all places were one: then any two users meet who are seen at the same time."""
+    """The same traces with all places merged into one, so that all users with events at the same instant meet."""
     return replace(traces, place=np.zeros_like(traces.place))
 
 
 def pairs_together(traces: Traces) -> np.ndarray:
     """Number of pairs of users, friends or not, who are at one place at each instant, shape (instants,).
 
-    Pairs are not enumerated: n users at a place are n (n - 1) / 2 pairs.
+    Pairs are not enumerated, since n users at a place form n (n - 1) / 2 pairs.
     """
     n_instants, n_places = traces.time_grid.n_instants, traces.n_places
     code = (traces.user.astype(np.int64) * n_instants + traces.instant) * n_places + traces.place
@@ -129,16 +129,17 @@ def degree_distribution(graph: FriendGraph) -> np.ndarray:
 
 
 def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
-    """Expected degree distribution among so many of the users, drawn at random, shape (degrees,).
+    """Expected degree distribution in a random subset of `n_users` users, shape (degrees,).
 
-    With every user who is left out, her friendships go too. So the fewer users there are, the fewer friends each has: a
-    user with d friends keeps a hypergeometric number. Use this to compare graphs with different numbers of users.
+    If a user is not in the subset, her friendships are removed too. So users in a smaller subset have fewer friends:
+    the number of remaining friends of a user with d friends is hypergeometric. Use this function to compare graphs with
+    different numbers of users.
 
     Raises `InputError`: `n_users` is not from 1 to the number of users of the graph.
 
     Examples
     --------
-    Two of three users are drawn; in one of three draws they are the two friends:
+    Two of three users are drawn; in one third of the draws they are the two friends:
 
     >>> graph = FriendGraph.from_pairs(np.arange(3), np.array([[0, 1]]))
     >>> degrees_in_part(graph, 2).round(6).tolist(), degrees_in_part(graph, 3).round(6).tolist()
@@ -153,12 +154,14 @@ def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
 
 
 def clustering_coefficient(graph: FriendGraph) -> float:
-    """Share of two friends of the same user who are friends themselves; NaN if nobody has two friends.
+    """Probability that two friends of the same user are friends of each other; NaN if nobody has two friends.
 
-    The global one (transitivity): three times the number of triangles over the number of paths of two friendships.
+    This is the global clustering coefficient (transitivity): three times the number of triangles, divided by the number
+    of paths of two friendships.
     """
     degrees = graph.degrees()
-    # Each friendship points to the user with more friends, so that no row is long: users with many friends cost little.
+    # Each friendship points to the user with more friends, so that all rows are short, even those of users with many
+    # friends.
     rank = np.argsort(np.argsort(degrees, kind="stable"))
     low, high = np.sort(rank[graph.pairs], axis=1).T
     ones = np.ones(len(low), np.int64)

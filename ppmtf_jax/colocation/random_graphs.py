@@ -11,7 +11,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.streams import Stage, numpy_stream
 
-# Per pair: its number, and both users, sorted and unsorted.
+# Bytes per pair: its number, and both users, sorted and unsorted.
 PAIR_BYTES = 40
 
 
@@ -25,8 +25,8 @@ def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> Friend
 
     Notes
     -----
-    The gap from one pair of friends to the next, when pairs are numbered, has a geometric distribution (Batagelj and
-    Brandes 2005), so the draw costs as much as there are friends.
+    All pairs are numbered. The gap from one pair of friends to the next has a geometric distribution (Batagelj and
+    Brandes 2005), so the cost is proportional to the number of friendships.
     """
     problems = _user_problems(n_users)
     if not 0 <= probability <= 1:
@@ -37,18 +37,19 @@ def sample_erdos_renyi(n_users: int, probability: float, *, seed: int) -> Friend
     way_out = "Take fewer users or a lower friendship probability"
     require_memory("friendship graph", int(PAIR_BYTES * probability * n_possible), way_out)
     number = _bernoulli_successes(n_possible, probability, numpy_stream(seed, Stage.FRIENDSHIPS))
-    # Pairs (0, 1), (0, 2), (1, 2), (0, 3), ...: those with the same larger user begin at a triangular number.
+    # Pairs (0, 1), (0, 2), (1, 2), (0, 3), ...: the pairs with the same larger user begin at a triangular number.
     begin = np.arange(n_users, dtype=np.int64) * (np.arange(n_users, dtype=np.int64) - 1) // 2
     larger = np.searchsorted(begin, number, side="right") - 1
     return FriendGraph.from_pairs(np.arange(n_users), np.stack([number - begin[larger], larger], axis=1))
 
 
 def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *, seed: int) -> FriendGraph:
-    """Draw a graph in which the numbers of friends follow a distribution; with a long tail, some users have very many.
+    """Draw a graph whose numbers of friends have a given distribution.
 
-    The erased configuration model: each user draws how many friends she wants, and all wishes are paired at random. A
-    pair of a user with herself, or a pair that exists already, is erased. If the distribution is differentially
-    private, such as `noisy_degree_distribution`, so is the graph. The users' ids are 0, 1, ...
+    With a long tail, some users have very many friends. This is the erased configuration model: each user draws a
+    number of stubs (half-friendships), and all stubs are paired at random. A pair of a user with herself, and a
+    repeated pair, are erased. If the distribution is differentially private, such as `noisy_degree_distribution`, so is
+    the graph. The users' ids are 0, 1, ...
 
     `degree_distribution` (shape (degrees,)): probability of 0, 1, ... friends, cut at the number of other users. Raises
     `InputError`: there is no user, or the distribution is impossible.
@@ -62,7 +63,7 @@ def sample_configuration_graph(n_users: int, degree_distribution: np.ndarray, *,
     rng = numpy_stream(seed, Stage.FRIENDSHIPS)
     wanted = np.minimum(rng.choice(len(shares), n_users, p=shares / shares.sum()), n_users - 1)
     wishes = rng.permutation(np.repeat(np.arange(n_users), wanted))
-    # If their number is odd, one wish has no partner.
+    # If their number is odd, one stub has no partner.
     pairs = wishes[: len(wishes) // 2 * 2].reshape(-1, 2)
     return FriendGraph.from_pairs(np.arange(n_users), pairs[pairs[:, 0] != pairs[:, 1]])
 
@@ -72,15 +73,15 @@ def _user_problems(n_users: int) -> list[Problem]:
 
 
 def _bernoulli_successes(n_trials: int, probability: float, rng: np.random.Generator) -> np.ndarray:
-    """The successes among trials 0, 1, ... n_trials - 1, each with the same probability, in order."""
+    """Sorted indices of the successes among `n_trials` independent trials with the same probability."""
     if probability == 0 or n_trials == 0:
         return np.zeros(0, np.int64)
     mean = n_trials * probability
-    # One draw of this size nearly always reaches the end.
+    # One draw of this size almost always covers all trials.
     at_a_time = int(mean + 5 * math.sqrt(mean) + 10)
     parts, last = [], -1
     while last < n_trials:
-        # Longer gaps all end beyond the last trial; they are cut so that their sum stays within 64 bits.
+        # Longer gaps all end after the last trial; they are shortened, so that their sum fits into 64 bits.
         gaps = np.minimum(rng.geometric(probability, at_a_time), n_trials + 1)
         parts.append(last + np.cumsum(gaps))
         last = int(parts[-1][-1])

@@ -15,7 +15,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 NEVER_PROTECTED = (
     "How many users there were: there are as many synthetic users. Who they were is treated as public.",
     "The places with coordinates and categories, the time grid and all settings: they are treated as public.",
-    "What is true of many users, and what the data of her friends and others reveal about a user.",
+    "Facts about many users, and what the data of her friends and other people reveal about a user.",
     "Other releases of the same data: their epsilon adds to the epsilon of this one.",
     "How long the computation took.",
 )
@@ -33,20 +33,20 @@ RANDOMNESS = {
 
 
 def privacy_statement(made: ColocationSynthesis, earlier: EarlierRuns = NO_RUNS) -> dict[str, Any]:
-    """What is protected, by which mechanisms, for which neighbours, at what cost, and what is not protected.
+    """The statement: what is protected, mechanisms, neighbours, privacy budget, and what is not protected.
 
     Parameters
     ----------
     made : ColocationSynthesis
     earlier : EarlierRuns
-        Earlier runs on the same data, which drew noisy numbers too. By default none.
+        Earlier runs on the same data, which also spent privacy budget. By default none.
 
     Returns
     -------
     dict
-        Values as in JSON: format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected,
-        not_protected, randomness. `private` says whether the sum of the ledger bounds everything that the traces
-        reveal about a user; see `is_bounded`. Epsilon and delta are the sums over this run and all earlier runs.
+        JSON values: format, private, neighbours, epsilon, delta, earlier_runs, ledger, settings, protected,
+        not_protected, randomness. `private` says whether the sum of the ledger bounds everything that the traces reveal
+        about a user; see `is_bounded`. Epsilon and delta are the sums over this run and all earlier runs.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def statement_text(statement: dict[str, Any]) -> str:
 def is_bounded(settings: ColocationSettings, noise: NoiseSource, model_given: bool) -> bool:
     """Whether the ledger bounds everything that the traces reveal about a user.
 
-    It does not with a given model, the greedy rule, or noise that is not secure.
+    False with a given model, with the greedy rule, or with noise that is not secure.
     """
     return noise.is_private and settings.limit_rule == "bounded" and not model_given
 

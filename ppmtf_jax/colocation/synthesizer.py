@@ -1,8 +1,8 @@
 """Traces of synthetic friends who meet, under differential privacy.
 
 Section 4 of the co-location paper (Narita et al., "Synthesizing Privacy-Preserving Location Traces Including
-Co-locations"), with noise and sensitivities that hold, the number of co-locations taken from the data, and traces
-completed under any trace model with likelihoods.
+Co-locations"), with three changes: secure noise with proved sensitivities, a number of co-locations from the data, and
+completion of traces under any trace model with likelihoods.
 """
 
 from __future__ import annotations
@@ -41,53 +41,61 @@ RELATION = (
     "one user: two data sets over the same users, places and time grid, of which one has neither events nor "
     "friendships of one user, and which are otherwise the same"
 )
-# How far the number of co-locations may be off, as a share, and how often meetings are drawn to get there.
+# Allowed relative error of the number of co-locations, and maximum number of draws of meetings.
 CLOSE_ENOUGH, MOST_DRAWS = 0.02, 6
 
 
 @dataclass(frozen=True)
 class ColocationSettings(Settings, subject="co-location settings"):
-    """How traces of friends are synthesized, and what each part may cost of one user's privacy.
+    """Settings of the synthesis of friends' traces, with the privacy budget of each part.
 
     Parameters
     ----------
     epsilon_friendship : float
-        Privacy budget of who is whose friend. It is spent under node DP.
+        Privacy budget of the friendship graph, under node differential privacy.
     epsilon_colocation : float
-        Privacy budget of where and when friends meet.
+        Privacy budget of the places and instants at which friends meet.
     epsilon_number : float
-        Privacy budget of how often friends meet. Not spent if `n_colocations` is given.
+        Privacy budget of the number of co-locations. Not spent if `n_colocations` is given.
     epsilon_moves : float
         Privacy budget of all other moves. Not spent if a model is given.
     n_colocations : int, optional
-        How many co-locations to draw, theta. By default the noisy number of co-locations in a period of the data. More
-        come about by chance when traces are completed, and when friends of friends meet.
+        Number of co-locations to draw (theta). By default the noisy number of co-locations in a period of the data.
+        Completion of traces, and meetings with friends of friends, add further co-locations by chance.
     subtract_chance : bool
-        Draw fewer, so that the total with those by chance is right. Refused if chance alone makes more, as for data
-        with few events per user, because synthetic traces have an event at every instant.
+        Draw fewer co-locations, so that the total including co-locations by chance is right. Refused if chance alone
+        makes more than the total. This happens for data with few events per user, because synthetic traces have an
+        event at every instant.
     max_events : int
-        Most events of a user that count for where and when. The noise is proportional to it.
+        Maximum number of events of a user that are counted for places and instants of meetings. The noise is
+        proportional to it.
     max_friends : int
-        Most friends with whom a user counts at one place and instant. The noise is proportional to it.
+        Maximum number of friends with whom a user is counted at one place and instant. The noise is proportional to it.
     max_meetings : int
-        Most co-locations of a user that count for how often. The noise is proportional to it.
+        Maximum number of co-locations of a user that are counted for the total number. The noise is proportional to it.
     max_transitions : int
-        Most moves of a user that count for all other moves. The noise is proportional to it.
+        Maximum number of moves of a user that are counted for the model of all other moves. The noise is proportional
+        to it.
     mechanism : "privelet" or "laplace"
-        Noise that is small for categories of places, or for single places.
+        "privelet": noise that is small for categories of places. "laplace": noise that is small for single places.
     limit_rule : "bounded" or "greedy"
         How a user's co-locations are limited. The greedy rule is the published one, and does not protect her.
     graph_model : "erdos-renyi" or "configuration"
-        Any two users are friends with the same probability, or numbers of friends are distributed as in the data.
+        "erdos-renyi": any two users are friends with the same probability. "configuration": the distribution of the
+        number of friends is that of the data.
     max_degree : int
-        Most friends of a user that count for the configuration model. The noise is proportional to it.
+        Maximum number of friends of a user that are counted for the configuration model. The noise is proportional to
+        it.
     meetings : "published" or "by-counts"
-        When and where friends meet: at any instant as in the paper, or in proportion to the nearest possible counts.
-        The latter is better only if counts are well above their noise; otherwise it reproduces the noise.
+        Instants and places of meetings. "published": as in the paper, instants are equally probable. "by-counts": in
+        proportion to the nearest non-negative counts. This is better only if counts are well above their noise;
+        otherwise it reproduces the noise.
     joining_probability : float
-        Probability that a friend of two who meet is asked along, then another one. From 0 to below 1.
+        Probability that a friend of two people who meet is asked to come along, then a further friend, and so on. At
+        least 0 and below 1.
     completion : "random" or "most-probable"
-        How traces are completed between meetings. The latter is published, and repeats the most probable trace.
+        How traces are completed between meetings. "most-probable" is the published way; it repeats the most probable
+        trace.
     """
 
     epsilon_friendship: Positive = 1.0
@@ -110,33 +118,32 @@ class ColocationSettings(Settings, subject="co-location settings"):
 
     @property
     def sensitivity(self) -> int:
-        """The scale of the noise on counts of co-locations, times epsilon; with the greedy rule it is not a bound."""
+        """Sensitivity that sets the noise on counts of co-locations; with the greedy rule it is not a bound."""
         limits = ColocationLimits(self.max_events, self.max_friends)
         return limits.sensitivity if self.limit_rule == "bounded" else self.max_events
 
 
 @dataclass(frozen=True, eq=False)
 class ColocationSynthesis:
-    """Synthetic traces of friends who meet, and what they cost.
+    """Synthetic traces of friends who meet, and their privacy cost.
 
     Parameters
     ----------
     traces : Traces
         One trace over one period of the data's time grid for each of the users "synthetic 0", "synthetic 1", ..., who
-        stand for nobody; with friendships.
+        represent no real person; with friendships.
     settings : ColocationSettings
     accountant : Accountant
-        Its ledger has everything that was spent. **The ledger does not hold with the greedy rule, nor for a model that
-        was given**, and it says itself if the noise is not private.
+        Its ledger lists everything that was spent. **The ledger does not hold with the greedy rule, nor for a given
+        model.** It says if the noise is not private.
     model : FittedModel
-        The model that completed the traces. It has the real users' ids and its seed: it is secret.
+        The model that completed the traces. It is secret, since it contains the real users' ids and its seed.
     model_given : bool
-        Whether the model was given, and not learned under the budget.
+        Whether the caller gave the model; otherwise it was learned under the budget.
     drawn : Drawn
-        The co-locations that were drawn; more come about by chance.
+        The drawn co-locations; there are further co-locations by chance.
     n_wanted : int
-        The number that was asked for, or the noisy number. Fewer are drawn if friends who are elsewhere at the time
-        leave no room.
+        The given or the noisy number of co-locations. Fewer are drawn if too many friends are already at other places.
     seed : Seed
         Secret. It does not reproduce the noise, which has no seed unless a seeded source was given.
     """
@@ -163,32 +170,31 @@ def synthesize_colocations(
     progress: bool = False,
     **named_settings: Any,
 ) -> ColocationSynthesis:
-    """Synthesize traces of friends who meet: as many users as there are, one trace of one period each.
+    """Synthesize traces of friends who meet: as many users as in the data, with one trace of one period each.
 
-    From the data, noisy numbers are computed: how probable a friendship is, how many pairs of friends are where and
-    when, and how many in all. From these numbers alone, a graph of friends and their meetings are drawn
-    (`draw_meetings`). The events between meetings are completed under a trace model, by default TPM with a budget of
-    its own.
+    Noisy numbers are computed from the data: the probability of a friendship, the number of co-located pairs of friends
+    at each place and instant, and their total number. From these numbers alone, a friendship graph and meetings are
+    drawn (`draw_meetings`). The events between meetings are completed under a trace model, by default TPM with its own
+    budget.
 
     Parameters
     ----------
     traces : Traces
-        With friendships, unless the graph is given.
+        Traces with friendships, unless `graph` is given.
     settings : ColocationSettings, optional
     graph : FriendGraph, optional
-        The graph of all users, if some of them have no event.
+        The graph of all users; needed if some of them have no event.
     model : FittedModel, optional
-        A model of any system whose traces have a likelihood, over the same places and period. **What it reveals about
-        its training users is not bounded**, unless it is differentially private itself; then its loss adds to the
-        ledger's. Each synthetic user gets the chain of one of its users, drawn at random.
+        A model of any system whose traces have a likelihood, over the same places and period. **What the model reveals
+        about its training users is not bounded**, unless the model is differentially private; then its loss must be
+        added to the ledger's. Each synthetic user gets the chain of a random user of the model.
     noise : NoiseSource, optional
-        By default `SecureNoise`. With `SeededNoise` and a seed an experiment can be repeated; the result says that it
+        By default `SecureNoise`. With `SeededNoise` and a seed, an experiment is reproducible; the result says that it
         is not private.
     seed : int or Seed, optional
-        Seed of all draws except the noise. It is part of the secret, and comes from the operating system if none is
-        given.
+        Seed of all draws except the noise. Keep it secret. By default it comes from the operating system.
     record : function of a Spending
-        Gets every line of the ledger before its noise is drawn: a run that fails later has spent it.
+        Receives every line of the ledger before its noise is drawn, because a run that fails later has still spent it.
     progress : bool
         Show a progress bar if there is a terminal.
     **named_settings
@@ -197,26 +203,26 @@ def synthesize_colocations(
     Raises
     ------
     InputError
-        Friendships are not known; a place has no category, for privelet; the model has other places or instants, has
-        no likelihood, or makes drawn meetings impossible; by the noisy numbers there is no friendship or no
-        co-location; or more co-locations are asked for than friendships and instants allow. Only noisy numbers and
-        public facts decide on it, and what was spent before stays spent. If the *noisy* number of co-locations is
-        larger than there is room for, fewer are drawn.
+        Friendships are not known; a place has no category (for privelet); the model has other places or instants, has
+        no likelihood, or makes drawn meetings impossible; the noisy numbers give no friendship or no co-location; or
+        `n_colocations` exceeds what friendships and instants allow. Errors depend only on noisy numbers and public
+        facts, and the budget spent before an error stays spent. If the *noisy* number of co-locations is larger than
+        possible, fewer are drawn.
 
     Notes
     -----
     With the bounded rule and without a model, the traces and their friendships are differentially private, with the sum
     of the ledger's epsilons.
 
-    Neighbours: two data sets over the same users, places and time grid, all public, of which one has neither events nor
-    friendships of one user, and which are otherwise the same. Replacing all her data by other data costs twice as much.
-    The number of users is revealed, and who they are is treated as public.
+    Neighbours: two data sets over the same users, places and time grid, all public. One of them has neither events nor
+    friendships of one user; all other data are the same. Replacing all her data by other data costs twice as much. The
+    number of users is revealed, and their identity is treated as public.
 
     Mechanisms, each with the proof of its sensitivity: `noisy_friendship_probability` or `noisy_degree_distribution`;
     `noisy_colocation_counts`; discrete Laplace noise of scale max_meetings / epsilon on the number of co-locations that
     `greedy_colocations` keeps, which one user changes by at most max_meetings; and TPM. All work on integers, with
     OpenDP's noise. Everything else is computed from their results and from random numbers that do not depend on the
-    data. They add up by sequential composition. Not covered: how long the computation takes.
+    data. Their budgets add up by sequential composition. Not covered: the duration of the computation.
 
     Examples
     --------
@@ -268,7 +274,7 @@ def synthesize_colocations(
 
 
 def place_hierarchy(places: PlaceTable) -> Hierarchy:
-    """Places below their categories; `InputError` if a place has no category."""
+    """Hierarchy of places and their categories; `InputError` if a place has no category."""
     category = np.full(len(places), "", object) if places.category is None else places.category
     without = np.flatnonzero(category == "")
     if len(without):
@@ -284,7 +290,8 @@ def noisy_colocation_counts(
 ) -> Float[np.ndarray, "instant place"]:
     """Noisy number of pairs of friends at each place and instant of a period: Q' of section 4.3.
 
-    The counts are summed over all periods of the data; noisy ones may be negative. `seed` decides which events count.
+    The counts are summed over all periods of the data; noisy counts may be negative. `seed` determines which events
+    count.
 
     Notes
     -----
@@ -307,7 +314,7 @@ def noisy_colocation_counts(
 
 
 def _budget(settings: ColocationSettings, model_given: bool) -> Fraction:
-    """The exact sum of what will be spent."""
+    """The exact sum of all budgets that will be spent."""
     parts = [settings.epsilon_friendship, settings.epsilon_colocation]
     parts += [] if settings.n_colocations else [settings.epsilon_number]
     parts += [] if model_given else [settings.epsilon_moves]
@@ -319,7 +326,8 @@ def _synthetic_friends(
 ) -> FriendGraph:
     epsilon, n_users, most = settings.epsilon_friendship, graph.n_users, settings.max_degree
     if settings.graph_model == "erdos-renyi":
-        # The ledger has the number, from which the probability is computed: every line is about whole numbers.
+        # The ledger lists the number of friendships, not the probability computed from it, so that every line is about
+        # whole numbers.
         to_spend = accountant.spend("number of friendships", epsilon, sensitivity=max(n_users - 1, 1))
         probability = noisy_friendship_probability(graph, to_spend, accountant.noise)
         return sample_erdos_renyi(n_users, probability, seed=seed)
@@ -344,19 +352,19 @@ def _noisy_number(traces: Traces, graph: FriendGraph, settings: ColocationSettin
 def _as_many_in_all(
     number: int, draw: Callable[[int], tuple[Drawn, Int[np.ndarray, "user instant"]]], graph: FriendGraph
 ) -> tuple[Drawn, Int[np.ndarray, "user instant"]]:
-    """Meetings and places with about so many co-locations in all, those by chance included.
+    """Meetings and places with about `number` co-locations in total, including co-locations by chance.
 
-    This uses noisy numbers alone. The first draw has no meetings, and so shows how many co-locations come about by
-    chance. The second draws as many meetings as are missing, and gives too many, because people who meet stay together
-    for a while and meet friends of friends. The next ones follow the straight line between the last draws with too few
-    and too many.
+    Only noisy numbers are used. The first draw has no meetings, so it shows the number of co-locations by chance. The
+    second draw adds as many meetings as are missing. This gives too many co-locations, because people who meet stay
+    together for a while and meet friends of friends. Further draws interpolate linearly between the last draw with too
+    few co-locations and the last draw with too many.
     """
     by_chance = _n_colocations(draw(0)[1], graph)
     if by_chance >= number:
         way_out = "Leave subtract_chance, or ask for more with n_colocations"
         expected = f"fewer co-locations by chance than the {number} that there are to be"
         raise InputError("co-locations", [Problem(expected, str(by_chance), way_out=way_out)])
-    # Until more is known, assume that all meetings drawn come on top of those by chance.
+    # First assume that drawn meetings only add to the co-locations by chance.
     low, high, tries = (by_chance, 0), (number + by_chance, number), []
     for _ in range(MOST_DRAWS):
         totals, n_drawn = zip(low, high, strict=True)

@@ -15,14 +15,14 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 
 @runtime_checkable
 class HasPlaces(Protocol):
-    """Anything over a table of places: traces, or a model learned from traces."""
+    """Anything with a table of places: traces, or a model learned from traces."""
 
     @property
     def places(self) -> PlaceTable: ...
 
 
 def check_same_places(**trace_sets: HasPlaces) -> None:
-    """All trace sets, given by the names that errors use, must have the same places in the same order.
+    """Check that all trace sets have the same places in the same order; errors use the names of the arguments.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def check_same_places(**trace_sets: HasPlaces) -> None:
 
 
 def check_comparable(**trace_sets: Traces) -> None:
-    """All trace sets must have the same places and as many slots as the first; their grids may differ in length."""
+    """Check that all trace sets have the same places and numbers of slots; their grids may differ in length."""
     check_same_places(**trace_sets)
     n_slots = {name: traces.time_grid.n_slots for name, traces in trace_sets.items()}
     if len(set(n_slots.values())) > 1:
@@ -57,7 +57,7 @@ def check_comparable(**trace_sets: Traces) -> None:
 def training_user_of(released: Traces, train: Traces) -> np.ndarray:
     """Index among the training users of each user of the released set.
 
-    Raises `InputError`: a released user is no training user: then no guess of the user is right or wrong.
+    Raises `InputError`: a released user is not a training user, so no guess of the user is right or wrong.
     """
     index = index_of_ids(released.user_ids, train.user_ids)
     if (index < 0).any():
@@ -68,11 +68,11 @@ def training_user_of(released: Traces, train: Traces) -> np.ndarray:
 
 
 def ids_of_nobody(n_users: int, prefix: str, places: np.ndarray) -> np.ndarray:
-    """Ids in the order of their numbers that no other user has.
+    """Ids of synthetic users that no other user has, in the order of their numbers.
 
-    Plain numbers may be ids of real users: a comparison of synthetic users with them would pair strangers, also for
-    somebody who trains on a release. Hence a part of the ids is made from the places of the synthetic traces, as they
-    are handed out. Nothing comes from the ids of real users, which the new ids would reveal.
+    Plain numbers may be ids of real users: a comparison would pair synthetic users with unrelated real users, also if
+    somebody trains on a release. So a part of each id is a hash of the places of the synthetic traces, which are handed
+    out anyway. The hash does not use the ids of real users, because the new ids would reveal them.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def ids_of_nobody(n_users: int, prefix: str, places: np.ndarray) -> np.ndarray:
 
 
 def check_disjoint_users(train: Traces, test: Traces) -> None:
-    """No user may be in both the training and the test set: else membership is not defined."""
+    """Check that no user is in both the training and the test set; otherwise membership is not defined."""
     shared = index_of_ids(test.user_ids, train.user_ids) >= 0
     if shared.any():
         examples = first_examples(test.user_ids[shared].tolist())
@@ -95,7 +95,7 @@ def check_disjoint_users(train: Traces, test: Traces) -> None:
 
 
 def index_of_ids(ids: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """Where each id is among others that are all different; -1 where it is not.
+    """Index of each id in the distinct ids `among`; -1 for an id that is not there.
 
     Examples
     --------

@@ -12,7 +12,7 @@ WIDTH, MOST_LINES, MOST_LINES_EACH = 79, 10, 3
 
 
 def counted(number: int, what: str) -> str:
-    """How many of something, such as "1 user" or "2,500 users"."""
+    """A number with its noun, such as "1 user" or "2,500 users"."""
     return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
@@ -29,7 +29,7 @@ def in_lines(title: str, parts: Mapping[str, str]) -> str:
 
 
 def quantiles(samples: Mapping[str, np.ndarray]) -> pd.DataFrame:
-    """Count, sum, mean, least, median and greatest of several samples of whole numbers, a row each."""
+    """Count, sum, mean, minimum, median and maximum of samples of whole numbers, a row for each sample."""
     rows = [
         {
             "count": len(sample),

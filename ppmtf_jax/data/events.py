@@ -1,7 +1,7 @@
 """Tables of events, checked and encoded in pieces, so that only one piece is in memory as a table.
 
-Users are numbered as they appear and renumbered in the order of their ids at the end. Events in order, as those of our
-own files, are not sorted again.
+Users are numbered in the order of appearance, and at the end in the order of their ids. Events that are already in
+order, such as those of our own files, are not sorted again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def read_events(
     """Check and encode tables with columns user, instant, place and, optionally, trace (else 0), in the order of rows.
 
     `place_index` gives the index of place ids, -1 for an unknown one. Problems of single values (wrong types, missing
-    values, unknown places) are raised together; values out of range and repeated events are returned, to be raised
-    with others: the events are then of no use.
+    values, unknown places) are raised together; values out of range and repeated events are returned, and the caller
+    raises them with other problems, because the events are then useless.
     """
     reader = _Reader(n_events, place_index, n_instants)
     for piece in pieces:
@@ -101,7 +101,7 @@ class _Reader:
         is_unknown = (place < 0) & (code >= 0)
         _note(self.wrong_values, "places of the place table", "unknown places", is_unknown, unknown)
         self.n_read += len(piece)
-        # Problems of single values are raised in the end: then rows are only searched for more of them.
+        # Problems of single values are raised at the end. After the first problem, rows are only checked, not kept.
         if not self.problems_of_values():
             self._keep(piece, place)
 
@@ -113,7 +113,7 @@ class _Reader:
         _note(self.out_of_range, "trace numbers from 0 to 2**31 - 1", "others", odd, trace[odd])
         code, ids = pd.factorize(piece["user"])
         new = ids[self.user_ids.get_indexer(ids) < 0]
-        # Appended to an empty index of another type, ids would lose their type.
+        # Ids that are appended to an empty index of another type would lose their type.
         self.user_ids = self.user_ids.append(new) if len(self.user_ids) else new
         columns = (self.user_ids.get_indexer(ids)[code], trace, instant, place)
         if (bad := outside | odd).any():  # some do not fit into 32 bits
@@ -135,7 +135,7 @@ def _note(problems: dict[str, Problem], expected: str, found: str, bad: np.ndarr
 def in_order(
     user: np.ndarray, trace: np.ndarray, instant: np.ndarray, place: np.ndarray, user_ids: pd.Index
 ) -> EncodedEvents:
-    """Events of users who are given by index into ids in any order, without repeated ids; `user` is overwritten."""
+    """Sort events and ids; `user` has indices into the distinct, unsorted `user_ids`, and is overwritten."""
     rank, user_ids = pd.factorize(user_ids, sort=True)
     if (rank[1:] < rank[:-1]).any():
         for rows in pieces_of(len(user)):  # without a full copy

@@ -19,7 +19,7 @@ from ppmtf_jax.settings import Settings
 Result = TypeVar("Result")
 Memo = dict[tuple[Any, ...], Any]
 NEAR_TRAINING = "near Training"
-"""A good value of a distance that is not 0 between two groups of real people either."""
+"""A good value of a distance that is above 0 even between two groups of real people."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class MetricInfo:
             return "-"
         if abs(value) >= 100 or (self.direction == "none" and value == round(value)):
             return f"{value:.0f}"
-        # Adding 0 takes the sign from what is rounded to 0.
+        # Adding 0 removes the minus sign of a number that is rounded to 0.
         return f"{round(value, 4) + 0.0:.4f}"
 
     def _loss(self, value: float) -> float:
@@ -92,12 +92,12 @@ class Interpretation:
     Parameters
     ----------
     references : dict of str to float
-        Numbers to compare with, by name, such as what the same users' other half gives ("floor").
+        Numbers to compare with, by name, such as the number of a random half of the same users ("floor").
     caveat : str
         Why the number says little on these data, a line for each reason, or "".
     alarm : float
-        A number of synthetic traces above it is an alarm: more than chance gives on these data, by a margin that
-        matters. Infinite where there is no alarm.
+        A number of synthetic traces above this limit is an alarm: it exceeds, by a margin that matters, what chance
+        gives on these data. Infinite if there is no alarm.
     """
 
     references: dict[str, float] = field(default_factory=dict)
@@ -131,8 +131,9 @@ class Comparison:
     def statistic(self, function: Callable[..., Result], traces: Traces, *args: Any) -> Result:
         """`function(traces, *args)`, computed once for all measurements and columns.
 
-        Results for the real sets are kept for all comparisons with them, other results as long as this comparison.
-        The function must be one of a module: a lambda made at each call would be computed anew. `args` are hashable.
+        Results for the real sets are kept for all comparisons with these sets, other results only for this comparison.
+        The function must be defined in a module: a lambda that is made at each call would be computed again. `args` are
+        hashable.
         """
         memo = self._of_real if traces is self.train or traces is self.test else self._of_measured
         key = (function, traces, *args)
@@ -185,7 +186,8 @@ class Measurement:
         Raises `InputError` if the sets of a `Comparison` cannot be measured, before anything is computed.
     applies : callable, optional
         Whether the sets of a `Comparison` with a synthetic set have the measured data, such as friendships.
-        A measurement that applies to no synthetic set is left out; for single sets it is undefined.
+        A measurement that applies to no synthetic set is left out; if it applies to some, it is undefined for the
+        others.
 
     Examples
     --------

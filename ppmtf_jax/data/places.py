@@ -77,7 +77,7 @@ class PlaceTable:
         frame : DataFrame
         may_lack_coordinates : bool
             Whether coordinates may be missing, as in a saved trace set. A place without coordinates is on no map, and
-            what needs distances refuses it.
+            functions that need distances refuse it.
 
         Raises
         ------
@@ -142,12 +142,12 @@ class PlaceTable:
     def position_km(self) -> np.ndarray:
         """Kilometres north and east of the middle of the places, on a plane, shape (places, 2).
 
-        A degree of longitude is as long everywhere as at the mean latitude: right to about a percent within 100 km, and
-        no measure of distances between continents. A region may lie across the 180th meridian.
+        A degree of longitude has the same length everywhere, that at the mean latitude. Distances are right to about a
+        percent within 100 km; distances between continents are wrong. A region may lie across the 180th meridian.
 
         Examples
         --------
-        A degree of latitude is 111 km; at 60 degrees one of longitude is half as long.
+        A degree of latitude is 111 km; at 60 degrees, a degree of longitude is half as long.
 
         >>> frame = pd.DataFrame({"place": [1, 2], "latitude": [59.5, 60.5], "longitude": [179.5, -179.5]})
         >>> PlaceTable.from_frame(frame).position_km().round(1).tolist()
@@ -173,7 +173,7 @@ class PlaceTable:
 
 
 def longitude_near(longitude: Degrees, middle: Degrees) -> Degrees:
-    """The same meridians as degrees within 180 of `middle`; a longitude that is already near keeps every bit.
+    """Shift longitudes by whole circles to within 180 degrees of `middle`; near longitudes stay exactly the same.
 
     Examples
     --------

@@ -20,7 +20,7 @@ def run_begins(*columns: Shaped[np.ndarray, " row"]) -> Bool[np.ndarray, " row"]
 
 
 def rank_in_run(column: Shaped[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
-    """0, 1, ... within each run of equal values.
+    """Rank of each row within its run of equal values: 0, 1, and so on.
 
     Examples
     --------

@@ -50,7 +50,7 @@ class SparseCounts(NamedTuple):
         return counts_per_user(self.user, self.shape[0])
 
     def select(self, keep: np.ndarray) -> SparseCounts:
-        """Some of the cells, of as many users: `keep` has one boolean for each cell."""
+        """Keep some of the cells, and all users; `keep` has one boolean for each cell."""
         user, place, other, count = (column[keep] for column in self[:4])
         return self._replace(user=user, place=place, other=other, count=count)
 
@@ -69,9 +69,9 @@ class Trimming(Settings, subject="trimming"):
     Parameters
     ----------
     max_transitions, max_visits : int or None
-        Most positive cells per user (lambda^I, lambda^II); random cells stay. None keeps all.
+        Largest number of positive cells per user (lambda^I, lambda^II); the kept cells are random. None keeps all.
     max_count : int or None
-        Larger counts are cut to it (r_max). None cuts nothing.
+        Largest count (r_max); larger counts are cut to it. None cuts nothing.
     """
 
     max_transitions: Count | None = 100
@@ -82,8 +82,8 @@ class Trimming(Settings, subject="trimming"):
 def count_tensors(traces: Traces, trimming: Trimming = Trimming(), *, seed: int) -> CountTensors:
     """Count transitions and visits of every user, trimmed.
 
-    The cells that stay depend on the seed, the user's id and her own traces only: adding or removing a user changes no
-    other user's counts.
+    The kept cells depend only on the seed, the user's id and her own traces: adding or removing a user changes no other
+    user's counts.
 
     Examples
     --------
@@ -134,9 +134,9 @@ def sample_zeros(
 
 
 def zero_weights(counts: SparseCounts, n_zeros: int) -> np.ndarray:
-    """Weight of every zero cell of each user such that they weigh `n_zeros` in all, at most 1 each, shape (users,).
+    """Weight of a zero cell of each user: `n_zeros` over the number of her zero cells, at most 1, shape (users,).
 
-    Observing `n_zeros` of the zero cells at random multiplies each one's log-likelihood, on average, by this weight.
+    If `n_zeros` random zero cells are observed, each zero cell's log-likelihood has, on average, this weight.
     """
     n_zero_cells = counts.cells_per_user - counts.positive_per_user()
     return np.minimum(1.0, n_zeros / np.maximum(n_zero_cells, 1))
@@ -145,7 +145,7 @@ def zero_weights(counts: SparseCounts, n_zeros: int) -> np.ndarray:
 def distinct_ranks(
     streams: UserStreams, users: np.ndarray, bound: np.ndarray, wanted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each of some users `wanted` distinct numbers below her `bound`: the first different ones of her own sequence.
+    """Draw `wanted` distinct numbers below `bound` for each of some users: the first distinct ones of her own stream.
 
     `users`, `bound` and `wanted` have one entry for each of these users, `wanted` is at most `bound`. The returned user
     and rank have one entry for each number and are sorted.
@@ -155,7 +155,7 @@ def distinct_ranks(
     parts = [(who, rank_in_run(who))]
     left = np.flatnonzero(~everything & (wanted > 0))
     n_blocks = _n_blocks(int(wanted[left].max(initial=0)))
-    # Some need more numbers than others, since more of theirs are alike: these draw on.
+    # Users with too many repeated numbers draw more blocks.
     while len(left):
         size = max(1, NUMBERS_AT_A_TIME // (BLOCK * n_blocks))
         short = []
@@ -171,16 +171,16 @@ def distinct_ranks(
 
 
 def nth_zero_cell(counts: SparseCounts, user: np.ndarray, zero_rank: np.ndarray) -> np.ndarray:
-    """The zero cell of given rank of each user, as a number within her slice; `user` is sorted.
+    """Number of the zero cell of rank `zero_rank` within the slice of each user; `user` is sorted.
 
-    The k-th positive cell p_k has p_k - k zeros before it, so the zero of rank u lies after as many positive cells as
-    have p_k - k <= u. Offsetting every user by more than a slice makes one sorted search serve them all.
+    The k-th positive cell p_k has p_k - k zeros before it. So the zero of rank u lies after all positive cells with
+    p_k - k <= u. An offset of more than a slice for each user allows one sorted search for all users.
     """
     if not len(user):
         return np.zeros(0, np.int64)
     first, last = int(user[0]), int(user[-1])
     low, high = np.searchsorted(counts.user, [first, last + 1])
-    # Cells of all users are numbered below: beyond 32 bits from 2,148 users with a million cells each.
+    # The cell numbers of all users, below, exceed 32 bits from 2,148 users with a million cells each.
     own = user.astype(np.int64) - first
     owner = counts.user[low:high].astype(np.int64) - first
     positive = counts.place[low:high].astype(np.int64) * counts.shape[2] + counts.other[low:high]
@@ -200,18 +200,18 @@ def _count(
 
 
 def _joined(blocks: list[SparseCounts], max_count: int | None) -> SparseCounts:
-    """One tensor of those of consecutive blocks of users, its counts cut."""
+    """Join the tensors of consecutive blocks of users, and cut the counts."""
     user, place, other, count = (np.concatenate([block[i] for block in blocks]) for i in range(4))
     count = count if max_count is None else np.minimum(count, max_count)
     return blocks[0]._replace(user=user, place=place, other=other, count=count)
 
 
 def _trim_cells(block: SparseCounts, max_cells: int | None, seed: int, stage: Stage) -> SparseCounts:
-    """At most `max_cells` cells of each user: those whose numbers in her own stream are least."""
+    """Keep at most `max_cells` cells of each user: the cells with the smallest numbers in her own stream."""
     number = rank_in_run(block.user)
     if max_cells is None or number.max(initial=0) < max_cells:
         return block
-    # Only who has too many draws.
+    # Numbers are drawn only for users with too many cells.
     too_many = np.unique(block.user[number >= max_cells])
     cells = np.flatnonzero(np.isin(block.user, too_many))
     user = np.searchsorted(too_many, block.user[cells])
@@ -228,7 +228,7 @@ def _n_blocks(n: int) -> int:
 
 
 def _first_distinct(drawn: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The first `wanted` different numbers of each row, sorted, of the rows that have so many; and which these are."""
+    """The first `wanted` distinct numbers of each row, sorted, for rows with enough of them; and these rows."""
     shift = drawn.shape[1].bit_length()
     # Sorting number and position as one is several times faster than sorting positions by number.
     ordered = np.sort((drawn << shift) | np.arange(drawn.shape[1]), axis=1)

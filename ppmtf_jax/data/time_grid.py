@@ -31,7 +31,7 @@ class TimeGrid:
     step_s : int
         Seconds from one instant to the next.
     slot_of_instant : int array, shape (instants,)
-        Slot of each instant, 0 to slots - 1, every slot used. Any map will do, cyclic ones too.
+        Slot of each instant, 0 to slots - 1, every slot used. Any map is allowed, also a cyclic map.
     time_zone : str
         IANA name of the zone of `start`.
     period : int
@@ -89,11 +89,11 @@ class TimeGrid:
     def cyclic(
         cls, start: str, step_s: int, n_instants: int, *, slot_s: int, period_s: int = DAY_S, time_zone: str = "UTC"
     ) -> TimeGrid:
-        """Slots of `slot_s` seconds that come round every `period_s` seconds, counted from local midnight.
+        """Slots of `slot_s` seconds that repeat every `period_s` seconds, counted from local midnight.
 
         Examples
         --------
-        One slot a day still makes traces of a day:
+        With one slot per day, a synthetic trace still lasts a day:
 
         >>> TimeGrid.cyclic("2024-01-01T00:00:00", 3600, 48, slot_s=86_400).one_period().n_instants
         24
@@ -103,7 +103,7 @@ class TimeGrid:
             expected = "a step that divides the slot, and a slot that divides the period"
             raise InputError("time grid", [Problem(expected, f"step {step_s} s, slot {slot_s} s, period {period_s} s")])
         slots = grid.since_midnight_s() % period_s // slot_s
-        # A grid shorter than a period does not reach every slot: number those that it does reach.
+        # A grid shorter than a period does not have every slot, so its slots are renumbered without gaps.
         numbered = np.unique(slots, return_inverse=True)[1]
         return replace(grid, slot_of_instant=numbered, period=min(period_s // step_s, n_instants))
 
@@ -118,7 +118,8 @@ class TimeGrid:
     def local_times(self) -> pd.DatetimeIndex:
         """Local times of all instants, with their zone.
 
-        The first of a wall-clock hour that comes twice; the first moment after an hour that clocks skip.
+        A wall-clock time that occurs twice is the first of the two. A wall-clock time in an hour that clocks skip
+        becomes the first moment after this hour.
 
         Examples
         --------

@@ -28,7 +28,7 @@ from ppmtf_jax.runtime.progress import progress_bar
 
 TRACES_FILE, PLACES_FILE, GRID_FILE = "traces.parquet", "places.parquet", "time_grid.json"
 FRIENDS_FILE = "friendships.parquet"
-# A number, or the position of a text: at least.
+# At least this: a number, or the position of a text.
 BYTES_A_VALUE = 8
 # Four int32.
 BYTES_AN_EVENT = 16
@@ -54,17 +54,17 @@ def write_trace_set(
 
 
 def write_table(path: Path, table: pd.DataFrame) -> None:
-    """Write a table as Parquet, with nothing in it but its columns."""
+    """Write the columns of a table as Parquet, without index or metadata."""
     plain = pa.Table.from_pandas(table, preserve_index=False).replace_schema_metadata(None)
     with path.open("wb") as stream, parquet.ParquetWriter(stream, plain.schema) as writer:
         writer.write_table(plain)
 
 
 def _write_events(path: Path, events: Mapping[str, np.ndarray], user_ids: pa.Array, place_ids: pa.Array) -> None:
-    """In row groups, so that neither writing nor reading ever holds all of the table."""
+    """Write row groups, so that neither writing nor reading holds the whole table in memory."""
     types = (user_ids.type, pa.int32(), pa.int32(), place_ids.type)
     schema = pa.schema(zip(EVENT_COLUMNS, types, strict=True))
-    # Arrow opens no file whose name is not in the encoding of the locale; Python does.
+    # Arrow cannot open a file whose name is not in the encoding of the locale; Python can.
     with path.open("wb") as stream, parquet.ParquetWriter(stream, schema) as writer:
         for rows in pieces_of(len(events["user"])):
             user, trace, instant, place = (pa.array(events[name][rows]) for name in EVENT_COLUMNS)
@@ -124,7 +124,7 @@ def read_parquet(path: Path) -> pd.DataFrame:
     with _opened(path) as file:
         # A few bytes of Parquet can stand for any number of rows.
         needed = file.metadata.num_rows * file.metadata.num_columns * BYTES_A_VALUE
-        require_memory(str(path), needed, "It may be made to do harm: take it from where you trust")
+        require_memory(str(path), needed, "The file may be malicious: use files from a source that you trust")
         return file.read().to_pandas()
 
 

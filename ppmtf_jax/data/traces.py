@@ -32,12 +32,12 @@ from ppmtf_jax.streams import Stage, fingerprint, numpy_stream
 
 TRACE_SET, SYNTHETIC = "trace set", "synthetic traces"
 OF_NOBODY = "of_nobody"
-"""Of a folder's marker: whether the users were invented."""
+"""Key in the marker of a folder: whether the users were invented."""
 NO_EVENT = Problem("at least one event", "an empty table", way_out="Loosen the filters that were applied")
 
 
 class Origin(NamedTuple):
-    """What made synthetic traces: part of the secret."""
+    """The model and the seed that made synthetic traces: a part of what is secret."""
 
     model: str  # checksum of the model
     seed: int
@@ -45,12 +45,12 @@ class Origin(NamedTuple):
     training: str = ""  # digest of the training traces; empty where they are not known
 
     def __repr__(self) -> str:
-        """What can be shown to anyone."""
+        """Shows only what is not secret."""
         return f"Origin(seeds_given={self.seeds_given})"
 
     @property
     def draw(self) -> str:
-        """The number of the draw: tells the traces of one seed from those of another."""
+        """Fingerprint of the seed, which differs between the traces of different seeds."""
         return fingerprint(self.seed, Stage.SYNTHESIS)
 
 
@@ -67,7 +67,7 @@ class Transitions(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """Traces cut into periods: the pieces are one trace's events of one period."""
+    """Traces cut into periods: a piece has the events of one trace in one period."""
 
     # `piece`, `phase`: number of the piece of each event, rising; instant within the period; shape (events,).
     piece: np.ndarray
@@ -93,7 +93,7 @@ class Traces:
     friendships : int32 array, shape (pairs, 2), or None
         User indices, the smaller first, each pair once.
     origin : Origin or None
-        Of traces that `synthesize` made.
+        Origin of traces that `synthesize` made; None for other traces.
     of_nobody : bool
         Whether the users were invented: then no trace is that of a real user.
 
@@ -144,10 +144,10 @@ class Traces:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of who was where at which instant, and of what is known of these places.
+        """SHA-256 of the events, the places and the time grid; the date does not count.
 
-        Saving and loading keep the digest. The date does not count, since a release has a nominal date; the day of the
-        week, the time of day and the time zone do.
+        Saving and loading keep the digest. The date does not count, because a release has a nominal date, but the day
+        of the week, the time of day and the time zone count.
         """
         start, grid, places = datetime.fromisoformat(self.time_grid.start), self.time_grid, self.places
         present, user = np.unique(self.user, return_inverse=True)
@@ -166,7 +166,7 @@ class Traces:
 
     @property
     def lineage(self) -> Lineage:
-        """What synthetic traces are and were made from; empty for other traces."""
+        """Digests of synthetic traces and of what they were made from; empty for other traces."""
         if self.origin is None:
             return {}
         made_from = {TRAINING_TRACES: self.origin.training} if self.origin.training else {}
@@ -271,11 +271,11 @@ class Traces:
             - events per user, traces per user;
             - events per trace and day, of the local days on which a trace has an event;
             - places per user, each counted once;
-            - users per place, of all places: the least is 0 where some have no event;
+            - users per place, of all places: the minimum is 0 if a place has no event;
             - events per slot;
             - steps to the next event of the same trace, in instants of the time grid;
-            - next event is one step on, 1 or 0 for each event that has a next one: the sum is the number of
-              transitions, the mean the share of consecutive events.
+            - next event is one step on: 1 or 0 for each event with a next event; the sum is the number of
+              transitions, the mean is the share of consecutive events.
 
         Examples
         --------
@@ -357,7 +357,7 @@ class Traces:
         return pd.DataFrame(self.user_ids[self.friendships], columns=["user", "friend"])
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a trace-set folder, readable by its owner only; the name appears when all of it is there.
+        """Write a trace-set folder, readable by its owner only; it appears only when it is complete.
 
         See `folders.output_folder` for what `overwrite` may replace.
         """
@@ -391,7 +391,7 @@ class Traces:
         return replace(traces, origin=origin, of_nobody=marker.about.get(OF_NOBODY) is True)
 
     def select_users(self, indices: np.ndarray) -> Traces:
-        """The traces of some users, given by index or as one boolean a user; friendships among them are kept."""
+        """The traces of some users, given by index or by one boolean per user; friendships among these users stay."""
         indices = np.asarray(indices)
         fits = indices.shape == (self.n_users,) if indices.dtype == bool else _are_indices(indices, self.n_users)
         if not fits:
@@ -408,7 +408,7 @@ class Traces:
         return self.select_events(np.repeat(keep, np.diff(first, append=self.n_events)))
 
     def select_events(self, keep: np.ndarray) -> Traces:
-        """Some of the events, `keep` has one boolean for each; users without an event are dropped.
+        """Some of the events; `keep` has one boolean for each event, and users without an event are dropped.
 
         Raises
         ------
@@ -452,7 +452,7 @@ class Traces:
         return Periods(np.cumsum(begins, dtype=np.int32) - 1, phase, np.flatnonzero(begins))
 
     def cut_into_periods(self) -> Traces:
-        """Traces that end where a period of the time grid ends, numbered anew for each user.
+        """Cut traces at the ends of the periods of the time grid, and renumber them for each user.
 
         Examples
         --------
@@ -485,7 +485,7 @@ class Traces:
         return self.select_users(shuffled[n_test:]), self.select_users(shuffled[:n_test])
 
     def by_users(self) -> Iterator[Traces]:
-        """Views of the events of consecutive users, with the ids of all, to bound the memory of what is computed."""
+        """Blocks of consecutive users' events, with the ids of all users, to bound the memory of computations."""
         event_of = np.concatenate([[0], np.cumsum(self._events_per_user())])
         first = 0
         while first < self.n_users:
@@ -537,7 +537,7 @@ class Traces:
 
 
 def check_traces(value: object, what: str) -> None:
-    """Refuse what is no `Traces`, such as a table of check-ins; the error says how to make traces."""
+    """Refuse anything but `Traces`, such as a table of check-ins; the error says how to make traces."""
     if isinstance(value, Traces):
         return
     way_out = "Make them of a table of events with Traces.from_frame, or of check-ins with read_checkins"
@@ -571,7 +571,7 @@ def _checked_origin(folder: Path, marker: Marker) -> Origin:
 
 
 def counts_per_user(user: np.ndarray, n_users: int) -> np.ndarray:
-    """How often each user occurs among sorted ones, shape (users,)."""
+    """How often each user occurs in the sorted array `user`, shape (users,)."""
     # `bincount` would copy to int64.
     return np.diff(np.searchsorted(user, np.arange(n_users + 1, dtype=np.int32)))
 

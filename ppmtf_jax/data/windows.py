@@ -27,7 +27,7 @@ class Windows:
     """Where users were within one period, such as a day: each trace is cut where a period of its grid begins.
 
     Real traces last for months with most instants missing, synthetic traces are complete and last one period. Their
-    windows can be compared after `thinned` leaves synthetic ones only the instants at which a real one has events.
+    windows can be compared after `thinned` reduces each synthetic window to the instants of a real window.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class Windows:
         return np.bincount(self.window, minlength=self.n_windows)
 
     def with_events(self, n_events: int) -> Windows:
-        """Those windows that have at least so many events."""
+        """The windows with at least `n_events` events."""
         return self.select(self.events_per_window() >= n_events)
 
     def select(self, keep: np.ndarray) -> Windows:
@@ -78,7 +78,7 @@ class Windows:
         return ~run_begins(self.window) & (np.diff(self.phase, prepend=0) == 1)
 
     def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """Place and next place of each two events at consecutive instants of a window, each of shape (steps,)."""
+        """Place and next place of each pair of events at consecutive instants of a window, each of shape (steps,)."""
         later = np.flatnonzero(self.is_step())
         return self.place[later - 1], self.place[later]
 
@@ -89,10 +89,10 @@ class Windows:
         return Visits(*np.divmod(pair, n_places), count)
 
     def thinned(self, real: Windows, drawn: np.ndarray) -> Windows:
-        """Each window at the phases of a real window; windows without an event are left out.
+        """Reduce each window to the phases of a real window; windows without an event are left out.
 
         `drawn` (shape (windows,)): the window of `real` for each of these windows. Raises `InputError`: the periods of
-        the grids differ, or `drawn` names no window of `real` for each window.
+        the grids differ, or `drawn` does not name a window of `real` for each window.
 
         Examples
         --------

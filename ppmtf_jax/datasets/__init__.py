@@ -1,6 +1,6 @@
-"""Readers, one for each published data set, that turn it into `Traces`; and what turns check-ins into events.
+"""Readers that turn published data sets into `Traces`, and the functions that turn check-ins into events.
 
-Every reader of check-ins returns the traces and an `ImportReport`, which says what became of the rows.
+Every reader of check-ins returns the traces and an `ImportReport`, which says how many rows were kept and left out.
 """
 
 from ppmtf_jax.datasets.checkins import read_checkins

@@ -1,4 +1,4 @@
-"""What all imports of check-in tables have in common: their settings, and how they are carried out."""
+"""Settings and steps that all imports of check-in tables share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DISCRETIZATION_FIELDS = ("step_s", "slot_s", "max_gap_s", "min_users_per_place",
 
 @dataclass(frozen=True)
 class CheckinTableSettings(Settings, subject="import"):
-    """Where a table of check-ins is, and how it becomes discrete.
+    """Where a table of check-ins is, and how check-ins become events.
 
     Parameters
     ----------
@@ -42,21 +42,21 @@ class CheckinTableSettings(Settings, subject="import"):
         "drop" leaves out check-ins at other places; "nearest" moves them to the nearest place that is kept.
     grid : tuple of six numbers, optional
         South, north, west, east, rows, columns: use the cells of a regular grid over this box, in degrees, as places.
-        Without rows and columns where the cells have a side in metres.
+        Leave out rows and columns if the side of the cells is given in metres.
     cell_m : float, optional
         Side of the cells of the grid in metres.
     step_s : int
         Seconds from one instant to the next.
     slot_s : int
-        Length of a time slot in seconds; slots come round every day.
+        Length of a time slot in seconds; slots repeat every day.
     max_gap_s : float, optional
-        Between check-ins further apart, in seconds, a new trace begins.
+        A new trace begins after a gap of more seconds than this between check-ins.
     time_zone : str, optional
-        Whose clocks the slots follow, such as Asia/Tokyo. Where it is left out, the reader's default.
+        Time zone whose clocks the slots follow, such as Asia/Tokyo. The default depends on the reader.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
     drop_bad_rows : bool
-        Leave out rows that are no check-ins, and show which, in place of an error.
+        Leave out rows that are not check-ins, and list them, instead of an error.
 
     Examples
     --------
@@ -130,14 +130,14 @@ class CheckinTableSettings(Settings, subject="import"):
 
 @dataclass(frozen=True)
 class FixTableSettings(CheckinTableSettings):
-    """Where a table of check-ins or fixes of a receiver is, and how it becomes discrete.
+    """Where a table of check-ins or GPS fixes is, and how the rows become events.
 
     Parameters
     ----------
     stay_distance_m : float, optional
-        Take the stays among GPS fixes, within this distance, as check-ins. By default 200 beside a duration.
+        Take stays of GPS fixes within this distance, in metres, as check-ins. Default: 200 if a duration is given.
     stay_duration_s : float, optional
-        Least duration of such a stay in seconds. By default 1200 beside a distance.
+        Shortest duration of a stay in seconds. Default: 1200 if a distance is given.
     """
 
     stay_distance_m: Positive | None = None

@@ -26,7 +26,7 @@ from ppmtf_jax.datasets.times import parse_times
 from ppmtf_jax.datasets.to_traces import MakesTraces, discretize
 from ppmtf_jax.errors import InputError, Message, Problem, Setting
 
-# A text may well stand for a place and its category, and for a user and her only trace.
+# One column may give both a place and its category, or both a user and her only trace.
 MAY_SHARE = ({"place", "category"}, {"user", "trace"})
 TIME_OF_DAY = r"\s*\d{1,2}(?::\d\d|\s*[ap]\.?m|h)"
 STATION_COLUMNS = ("place", "latitude", "longitude", "category")
@@ -41,16 +41,17 @@ class CheckinsSettings(FixTableSettings):
     path : Path
         CSV or the like, JSON, Excel or Parquet, plain, gzipped or zipped; or a folder of such files.
     columns : mapping, optional
-        Which column is user, time, latitude, longitude and, where there are, place, category, trace, date, or the
-        end_time, end_latitude, end_longitude, end_place of trips: a name, or a number from 0 in a file without a
-        header. By default found by common names.
+        Which column is user, time, latitude, longitude and, if present, place, category, trace, date, or the end_time,
+        end_latitude, end_longitude, end_place of trips: a name, or a number from 0 in a file without a header. By
+        default, columns are found by common names.
     time_zone : str, optional
-        Whose clocks the slots follow, such as Asia/Tokyo. Needed where times have no offset; otherwise by default UTC.
+        Time zone whose clocks the slots follow, such as Asia/Tokyo. Needed if times have no offset; otherwise UTC by
+        default.
     times_in : str, optional
-        Zone whose clock wrote the times without an offset, such as UTC, if it is another zone.
+        Time zone of the times without an offset, such as UTC, if it is another zone.
     time_format : str, optional
-        How times are written, such as "%d/%m/%Y %H:%M", or day-first, month-first, unix or gps. By default found from
-        the whole column.
+        How times are written, such as "%d/%m/%Y %H:%M", or day-first, month-first, unix or gps. By default, it is
+        inferred from the whole column.
     stations : Path, optional
         Table of places with their latitude and longitude, for check-ins that name only a place, such as a cell tower.
     """
@@ -80,11 +81,11 @@ def read_checkins(
     ----------
     source : path, list of paths, or table
         Text whose fields are separated by commas, semicolons, TABs or pipes, in UTF-8, UTF-16 or else Latin-1; JSON (a
-        list of objects, or one on each line); a spreadsheet; or Parquet and GeoParquet. Each plain, gzipped or alone in
-        a zip archive; content decides, not the name of the file. Of a folder, all files are read. Or a table of pandas,
-        GeoPandas, Polars or PyArrow.
+        list of objects, or one on each line); a spreadsheet; or Parquet and GeoParquet. Each file is plain, gzipped or
+        the only file in a zip archive; the content decides, not the name. All files of a folder are read. Or a table of
+        pandas, GeoPandas, Polars or PyArrow.
     columns : mapping
-        Name in the source of user, time, latitude, longitude (degrees) and, where there are, place, category, trace,
+        Name in the source of user, time, latitude, longitude (degrees) and, if present, place, category, trace,
         and date (where the day is apart from the time). Whole numbers are positions from 0 in files without a header
         line. Columns that are not named are found by their common names, such as "lat", "venue_id" or "Breitengrad",
         and the report says which column was taken for what. With end_time and end_latitude, end_longitude (or
@@ -94,34 +95,35 @@ def read_checkins(
     discretization : Discretization or SpacedTraces
         How check-ins become events, in place of the settings n_places, grid, step_s and so on.
     stay_points : StayPoints
-        Rows are fixes of a receiver: take the stays among them as check-ins.
+        Rows are GPS fixes: take the stays among them as check-ins.
     stations : path or table
         Places with their latitude, longitude and perhaps category, for check-ins that only name a place.
     **named
         Settings by name, see `CheckinsSettings`: `time_zone`, `times_in`, `time_format`, `drop_bad_rows`, `n_places`,
         `grid`, `step_s` and others. Times without an offset are taken as wall-clock times of `time_zone`, or of
-        `times_in`; times with an offset, and counts since 1970, are converted to `time_zone`, and without it to UTC.
+        `times_in`; times with an offset, and counts since 1970, are converted to `time_zone`, by default UTC.
 
     Returns
     -------
     (Traces, ImportReport)
-        User and place ids keep their values without blanks around them, as integers where a text file writes all of
-        them as plain integers ("007" is not). With a trace column, the traces are numbered anew from 0 for each user.
+        User and place ids keep their values, without blanks around them. If a text file writes all ids of a column as
+        plain integers ("007" is not one), they become integers. With a trace column, the traces are renumbered from 0
+        for each user.
 
     Raises
     ------
     InputError
-        Listing every problem of the table at once. Rows are counted as in the file, the header being row 1; those of a
-        DataFrame go by its index.
+        Listing every problem of the table at once. Rows are numbered as in the file, where the header is row 1; rows of
+        a DataFrame are named by its index.
 
     Notes
     -----
     Times are ISO 8601 ("2012-04-03T18:00:00", "2012-04-03 18:00", with "Z" or "-04:00" or nothing), dates such as
     "13.4.2012" or "April 13, 2012" with a time of 24 or 12 hours, or a count of seconds, milliseconds, microseconds or
-    nanoseconds since 1970-01-01 UTC. The other rows tell whether "3/4/2012" is in March or April; if none does, this
-    is an error, which asks for `time_format`. Fractions of a second are cut off. Wall-clock times that exist twice when
-    summer time ends are taken as the first of the two; those that do not exist when it begins are kept as written, and
-    their true time is the moment of the change. The report says how many there were.
+    nanoseconds since 1970-01-01 UTC. The other rows tell whether "3/4/2012" is in March or April; if no row tells it,
+    an error asks for `time_format`. Fractions of a second are cut off. Wall-clock times that exist twice when summer
+    time ends are taken as the first of the two. Wall-clock times that do not exist when summer time begins are kept as
+    written, and their true time is the moment of the change. The report counts both.
 
     Some published tables write local times with an offset of +00:00, which is wrong; leave `time_zone` out for them.
 
@@ -202,7 +204,7 @@ DATA_SETS.register(
 def _checked_columns(
     columns: Mapping[str, str | int] | None, has_stations: bool
 ) -> tuple[Mapping[str, str | int], Sequence[str]]:
-    """The columns that the caller names, and those to find."""
+    """The columns that the caller names, and the roles of the columns to find by common names."""
     needed = ("user", "time", "place") if has_stations else NEEDED_COLUMNS
     ends = [name for name in END_COLUMNS if not has_stations or name not in ("end_latitude", "end_longitude")]
     optional = (*(name for name in OPTIONAL_COLUMNS if name not in needed), *ends)
@@ -251,7 +253,7 @@ def _with_ends(
 
 
 def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, list[Problem]]:
-    """A table with the coordinates of its places, without rows at unknown places, which are a problem."""
+    """Add the coordinates of places to a table; rows at unknown places are left out and reported as a problem."""
     name = str(source) if isinstance(source, (str, os.PathLike)) else "stations"
     stations, problems, *_ = read_columns(source, {}, find=STATION_COLUMNS, subject=name)
     for frame, what in ((table, "the check-ins"), (stations, name)):
@@ -276,7 +278,7 @@ def _with_stations(table: pd.DataFrame, source: Source) -> tuple[pd.DataFrame, l
 
 
 def _with_date(table: pd.DataFrame, names: Mapping[str, str], notes: list[str]) -> pd.Series:
-    """The column of times, with the day of the column date before it where the times have none."""
+    """The column of times; if the times have no date, the column date is put before them."""
     time = table.pop("time")
     if "date" not in table:
         return time

@@ -15,11 +15,12 @@ from ppmtf_jax.data.places import EARTH_RADIUS_KM, PlaceTable
 from ppmtf_jax.datasets.places import OUTSIDE, Assigned, GridPlaces, MostVisited
 from ppmtf_jax.errors import N_EXAMPLES, InputError, Message, Problem, Setting
 
-# Clocks are set within three hours of the sun's, in the far west of China say; UTC and foreign zones are further off.
+# Legal clocks are within about three hours of solar time, as in the far west of China; UTC and foreign zones differ
+# more.
 MAX_SUN_H = 4
 MAX_SCATTER_DEGREES, MAX_FAR_SHARE = 0.5, 0.25
-# Within this distance of the city of their time zone coordinates are not suspected; beyond, they are if another way to
-# read them gives a point this many times nearer.
+# Coordinates are suspected if they are further than this from the city of their time zone, and another way to read them
+# gives a point that is this many times nearer.
 NEAR_ZONE_KM, TIMES_NEARER = 1000, 3
 # Tables of the time zone database; a line has countries, latitude and longitude as +-DDMM[SS]+-DDDMM[SS], and a name.
 ZONE_TABLES = ("zone.tab", "zone1970.tab")
@@ -101,7 +102,7 @@ def _clocks_and_sun(
 def _scattered_places(
     latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray, places: PlaceTable
 ) -> Problem | str | None:
-    """Places whose check-ins are far from their middle: a problem if many check-ins are so, a note if a few are."""
+    """Places whose check-ins are far from their middle: a problem if many check-ins are far, a note if few are."""
     north = latitude - places.latitude[place]
     east = (longitude - places.longitude[place] + 180) % 360 - 180
     far = np.hypot(north, east * np.cos(np.radians(latitude))) > MAX_SCATTER_DEGREES
@@ -115,9 +116,9 @@ def _scattered_places(
         for k in scattered[:N_EXAMPLES]
     )
     found = f"{len(scattered):,} of {n_several:,} places of several check-ins scattered further"
-    # The share of check-ins and not of places: with many check-ins, each place has one with a wrong position.
+    # The share of check-ins decides, not of places: with many check-ins, every place has some at a wrong position.
     if far.sum() <= MAX_FAR_SHARE * n_rows[n_rows > 1].sum():
-        note = f"than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is where the middle of its check-ins is"
+        note = f"than {MAX_SCATTER_DEGREES} degrees ({examples[0]}); each is put at the middle of its check-ins"
         return f"{found} {note}"
     expected = f"check-ins within {MAX_SCATTER_DEGREES} degrees of the middle of their place"
     way_out = Message(
@@ -148,13 +149,13 @@ def _as_degrees(text: str, n_digits: int) -> float:
 
 
 def _is_far_nearer(other: tuple[float, float], given: tuple[float, float], city: tuple[float, float]) -> bool:
-    """Whether another reading of a point is much nearer to the city of the time zone, and the given one is far."""
+    """Whether `given` is far from the time zone's city, and another reading of the point is much nearer."""
     given_km = _distance_km(given, city)
     return given_km > NEAR_ZONE_KM and TIMES_NEARER * _distance_km(other, city) < given_km
 
 
 def _distance_km(point: tuple[float, float], other: tuple[float, float]) -> float:
-    """Along a great circle; infinite where the point is not on the globe."""
+    """Great-circle distance in kilometres; infinite if `point` is not on the globe."""
     if abs(point[0]) > 90:
         return np.inf
     north, east, south, west = np.radians([*point, *other])

@@ -1,4 +1,4 @@
-"""A table of check-ins, checked once and coded once: what places, instants and traces are made from."""
+"""A checked and coded table of check-ins, from which places, instants and traces are made."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _coded(table: pd.DataFrame, name: str, problems: list[Problem]) -> tuple[np.
 def _backward_problems(
     table: pd.DataFrame, codes: Mapping[str, np.ndarray], ids: Mapping[str, np.ndarray]
 ) -> list[Problem]:
-    """Time that decreases from one row of a given trace to its next."""
+    """A problem if time decreases from one row of a given trace to the next row."""
     user, trace = codes["user"], codes["trace"]
     order = np.lexsort((trace, user))
     utc = table["utc_time"].to_numpy("datetime64[s]")[order]

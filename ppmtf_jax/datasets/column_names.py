@@ -1,4 +1,4 @@
-"""Which column of a table of check-ins is what, by the names that such columns commonly have."""
+"""Find the role of each column in a table of check-ins by common column names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ END_COLUMNS = ("end_time", "end_latitude", "end_longitude", "end_place")
 
 
 def plain(name: object) -> str:
-    """A name in small letters, without accents, blanks or punctuation."""
+    """A lower-case name without accents, blanks or punctuation."""
     letters = unicodedata.normalize("NFKD", str(name).casefold())
     return re.sub(r"[\W_]", "", "".join(letter for letter in letters if not unicodedata.combining(letter)))
 
@@ -52,7 +52,7 @@ COMMON_NAMES = {
         "end_place": "endplace endstationid endstation dolocationid",
     }.items()
 }
-# Which of two such columns is meant cannot be told, such as the clock of a time.
+# If several columns can have one of these roles, the user must choose: they may show the times of different clocks.
 CHOSEN_BY_ITS_OWNER = ("time", "end_time")
 
 

@@ -10,7 +10,7 @@ from ppmtf_jax.errors import Message
 HOUR_S = 3600
 BAR_WIDTH = 20
 NIGHT_H = range(8)
-# Below these a model learns little: rules of thumb, which are only said.
+# Rules of thumb for warnings: below these values, a model learns little.
 MIN_SHARE_OF_STEPS = 0.1
 MIN_TRANSITIONS_PER_PLACE = 5
 MIN_EVENTS_PER_USER = 5
@@ -44,20 +44,20 @@ class DataCheck:
         self.step_s = grid.step_s
 
     def warnings(self) -> list[str]:
-        """What will make synthesis hard or impossible, each with a way out."""
+        """Reasons why synthesis will be hard or impossible, each with advice."""
         found = [*([self.refusal] if self.refusal else []), *self.losses]
         quietest = int(self.events_of_hour.argmin())
         if quietest not in NIGHT_H and self.events_of_hour.max() > 2 * self.events_of_hour[quietest]:
             found.append(f"fewest events at {quietest:02d} h: people sleep at night, so the time zone may be wrong")
         if self.n_transitions < MIN_SHARE_OF_STEPS * max(self.n_in_traces, 1):
             found.append(
-                f"few consecutive events: {self.n_transitions:,} of {self.n_in_traces:,} come {self.step_s} s "
-                "after another, one step. A longer step makes more"
+                f"few consecutive events: {self.n_transitions:,} of {self.n_in_traces:,} come one step, {self.step_s} "
+                "s, after another event. A longer step gives more"
             )
         if self.n_transitions < MIN_TRANSITIONS_PER_PLACE * self.n_visited:
             found.append(
                 f"many places for {self.n_transitions:,} transitions: {self.n_visited:,} are visited. Fewer places, or "
-                "larger cells, leave more for each"
+                "larger cells, give more transitions for each"
             )
         if self.events_per_user < MIN_EVENTS_PER_USER:
             found.append(f"few events per user: half of the users have {self.events_per_user:g} or less")

@@ -40,11 +40,11 @@ class Discretization(Settings, subject="discretization"):
     """How check-ins become events: at which place, at which instant, in which slot, of which trace.
 
     Times are local wall-clock times rounded down to the step, counted from midnight of the first day; the grid covers
-    whole days. Of several check-ins of a user at the same instant (and in the same trace) the first is kept.
+    whole days. If a user has several check-ins at the same instant (and in the same trace), the first is kept.
 
-    Wall-clock time is intended: the slot "08-10 h" is the morning all year round. At the change to summer time an hour
-    of instants stays empty, so that check-ins before and after it are no transition; at the change back two hours of
-    true time fall on the same instants, and the first check-in at each is kept.
+    With wall-clock time, the slot "08-10 h" is in the morning all year round. When summer time begins, an hour of
+    instants stays empty, so check-ins before and after this hour form no transition. When summer time ends, two hours
+    of true time fall on the same instants, and the first check-in at each instant is kept.
 
     Parameters
     ----------
@@ -52,15 +52,15 @@ class Discretization(Settings, subject="discretization"):
     step_s : int
         Seconds from one instant to the next; divides a day.
     slot_s : int or None
-        Length in seconds of the slots, which come round every day: 7200 gives the twelve slots 0-2 h to 22-24 h.
+        Length in seconds of the slots, which repeat every day: 7200 gives the twelve slots 0-2 h to 22-24 h.
         None: each instant is a slot of its own, for data within a fixed window.
     slot_of_instant : function or sequence of int, optional
         Any other map, in place of `slot_s`. A function gets the local times at which the instants begin, a
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first
         instants and is repeated over the rest. Slots are renumbered 0, 1, ... in their order, without gaps.
     period_s : int, optional
-        Seconds after which the function's slots repeat, a multiple of the step: the length of a synthetic trace. None:
-        the whole grid is one period. Slots of `slot_s` repeat every day, a sequence after its end.
+        Seconds after which the function's slots repeat, a multiple of the step; a synthetic trace lasts one period.
+        None: the whole grid is one period. Slots of `slot_s` repeat every day, slots of a sequence after its length.
     max_gap_s : float, optional
         A new trace begins where more than these seconds of true time lie between consecutive events of a user. Only
         consecutive instants of one trace make a transition, so this bounds the time that a transition can span.
@@ -118,7 +118,7 @@ class Discretization(Settings, subject="discretization"):
 
     @property
     def resolution_s(self) -> int:
-        """Seconds within which the order of check-ins does not count."""
+        """Resolution in seconds: the order of check-ins within this time does not matter."""
         return self.step_s
 
     def time_grid(self, first: np.datetime64, last: np.datetime64, time_zone: str) -> TimeGrid:

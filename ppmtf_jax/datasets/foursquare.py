@@ -112,7 +112,7 @@ def _find_file(path: Path) -> Path:
 
 
 def _zone_mismatch(local: np.ndarray, utc: np.ndarray, time_zone: str) -> list[Problem]:
-    """The release has a few odd offsets; where most differ from the zone's, the zone is wrong."""
+    """A problem if most offsets differ from those of the zone; the release itself has a few odd offsets."""
     known = ~np.isnat(local)
     local, utc = local[known], utc[known]
     differs = local != local_times(pd.DatetimeIndex(utc), time_zone)

@@ -57,9 +57,9 @@ class GeolifeSettings(FixTableSettings):
         South, north, west, east, rows, columns: the cells of a regular grid over this box, in degrees, are the places.
         Default: 39.7,40.2,116.1,116.7,16,16, most of Beijing.
     time_zone : str, optional
-        Whose clocks the slots follow. Default: Asia/Shanghai, Beijing's.
+        Time zone whose clocks the slots follow. Default: Asia/Shanghai, the zone of Beijing.
     drop_bad_rows : bool
-        Leave out fixes years away from all others, of receivers whose clock was not set, in place of an error.
+        Leave out fixes years away from all others (the clock of the receiver was not set), instead of an error.
     """
 
     n_places: int | None = None
@@ -96,8 +96,9 @@ def read_geolife(
     settings : GeolifeSettings
         All settings as one object.
     discretization : Discretization or SpacedTraces
-        How fixes become events, in place of the settings grid, step_s and so on. With `GridPlaces`, since fixes have no
-        place ids. Fixes outside of the box, such as trips abroad and errors of the receiver, are left out and counted.
+        How fixes become events, in place of the settings grid, step_s and so on. It must have `GridPlaces`, because
+        fixes have no place ids. Fixes outside of the box, such as trips abroad and errors of the receiver, are left out
+        and counted.
     stay_points : StayPoints
         Take the stays among a user's fixes as check-ins, in place of all fixes.
     **named
@@ -106,7 +107,8 @@ def read_geolife(
     Returns
     -------
     (Traces, ImportReport)
-        User ids are the names of their folders, such as "007". The report notes fixes that are nowhere on the globe.
+        User ids are the names of their folders, such as "007". The report counts fixes with coordinates that are not on
+        the globe.
 
     Raises
     ------
@@ -264,7 +266,7 @@ def _problems(names: list[str], headless: list[str], damaged: pd.DataFrame | Non
 
 
 def _parse(content: bytes, n_lines: int) -> tuple[np.ndarray, ...] | None:
-    """Latitude, longitude and seconds since 1970 of lines that all are fixes; None where one is not."""
+    """Latitude, longitude and seconds since 1970 of lines of fixes; None if one line is not a fix."""
     if not n_lines:
         return np.zeros(0), np.zeros(0), np.zeros(0, np.int64)
     types = {"latitude": pa.float64(), "longitude": pa.float64(), "date": pa.string(), "time": pa.string()}

@@ -117,7 +117,7 @@ DATA_SETS.register(
 
 
 def _user_problems(table: pd.DataFrame, file: str | os.PathLike[str]) -> list[Problem]:
-    """User ids that are no whole numbers: from a header line, or not a file of SNAP."""
+    """A problem if user ids are not whole numbers: the file has a header line, or is not from SNAP."""
     problems, way_out = [], "Remove a header line, if the file has one"
     for name in [name for name in EDGE_COLUMNS if name in table]:
         expected = f"whole numbers in the column '{name}' of {Path(file).name}"

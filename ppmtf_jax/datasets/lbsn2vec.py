@@ -1,6 +1,6 @@
 """The Foursquare check-ins with friendships of LBSN2Vec (WWW 2019): a city's MATLAB file, or New York with dates.
 
-A MATLAB file has the hour of the week of each check-in and nothing more of time, and no coordinates. So its traces lie
+In a MATLAB file, the only time of a check-in is its hour of the week, and there are no coordinates. So its traces lie
 in one nominal week of 168 hours. The derived table of New York has weeks and coordinates.
 """
 
@@ -44,11 +44,11 @@ class Lbsn2vecSettings(CheckinTableSettings):
     Parameters
     ----------
     path : Path
-        File dataset_connected_<city>.mat, which has friendships itself and no coordinates.
+        File dataset_connected_<city>.mat, with friendships and without coordinates.
     time_zone : str, optional
         The city's time zone, such as Asia/Jakarta, for the time grid. Default: UTC.
     graph : "old" or "new"
-        Friendships of before the check-ins or after them.
+        Friendships before the check-ins (old) or after them (new).
     category_names : Path, optional
         Table of category_index and category_name.
     """
@@ -100,13 +100,13 @@ def read_lbsn2vec(
     settings : Lbsn2vecSettings
         All settings as one object.
     category_names_file : path, optional
-        The same as the setting `category_names`. Without a name a category is its index.
+        The same as the setting `category_names`. A category without a name is called by its index.
     discretization : Discretization
         How check-ins become events, in place of the settings n_places, step_s and so on. The step has to be whole
         hours, and places cannot be on a grid. Slots come round every day, so that a synthetic trace is a day.
     **named
-        Settings by name, see `Lbsn2vecSettings`: `graph`, `time_zone`, `drop_bad_rows`, `n_places` and others. The
-        zone only names that of the time grid: the hours are local already.
+        Settings by name, see `Lbsn2vecSettings`: `graph`, `time_zone`, `drop_bad_rows`, `n_places` and others. The zone
+        is only the name of the time grid's zone, because the hours are already local.
 
     Returns
     -------
@@ -121,13 +121,13 @@ def read_lbsn2vec(
 
     Notes
     -----
-    Time. All weeks lie on one another, in the week of 2 April 2012. A new trace of a user begins where the hour goes
-    back from one row to the next: rows are about in the order of time, so this is a later week. Where the hour does not
-    go back, the row may also be of a later week, which the file cannot tell: in New York, where weeks were
+    Time. All weeks are mapped to the week of 2 April 2012. A new trace of a user begins if the hour decreases from one
+    row to the next: rows are roughly in the order of time, so the next row is of a later week. If the hour does not
+    decrease, the next row may also be of a later week, but the file does not tell. In New York, where weeks were
     reconstructed, 30 % of the changes of week are of this kind. Two friends at one venue in the same hour of different
     weeks count as a co-location.
 
-    Venues. Their ids are listed in another order than that of their indices; sorted, both agree.
+    Venues. The file does not list venue ids in the order of the venue indices; the sorted ids have this order.
 
     References
     ----------
@@ -195,14 +195,14 @@ def read_lbsn2vec_table(
         Table with a header: user, venue_id, category_index, lat, lon, hour_of_week, week (0 begins on 2 April 2012),
         week_verified; plain or gzipped.
     friendships_file : path, optional
-        Table with columns user, friend: of before the check-ins (old) or after them (new).
+        Table with columns user, friend: friendships before the check-ins (old) or after them (new).
     settings : Lbsn2vecTableSettings
         All settings as one object.
     category_names_file, discretization
         As for `read_lbsn2vec`; places on a grid are possible.
     **named
         Settings by name, see `Lbsn2vecTableSettings`: `verified_only`, `time_zone`, `drop_bad_rows`, `n_places` and
-        others. A check-in whose week is not verified has the right hour of the week, and a guessed week.
+        others. A check-in with an unverified week has the right hour of the week, but a guessed week.
 
     Returns
     -------

@@ -156,7 +156,7 @@ class PeopleFlowSettings(Settings, subject="import"):
     path : Path
         Folder of the official files, plain or gzipped.
     synthetic : Path, optional
-            Official synthetic traces, to import too.
+        Official synthetic traces, to import as well.
     """
 
     path: Path

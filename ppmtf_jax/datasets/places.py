@@ -19,7 +19,7 @@ Number = int | float
 OtherPlaces = Literal["drop", "nearest"]
 MIN_USERS_PER_PLACE = 5
 MAX_CELLS = 10_000_000
-# Advice on settings is about keeping this share of the check-ins.
+# Advised settings keep this share of the check-ins.
 MOST = 0.95
 # Why a check-in is not at a place that is kept.
 OUTSIDE, FEW, BEYOND = 1, 2, 3
@@ -35,7 +35,7 @@ class GridPlaces(Settings, subject="grid of places"):
     Parameters
     ----------
     south, north, west, east : float
-        The box, degrees. Across the 180th meridian its west is above its east, such as 178 and -178.
+        The box, degrees. If it crosses the 180th meridian, west is greater than east, such as 178 and -178.
     n_rows, n_columns : int
 
     Examples
@@ -71,11 +71,11 @@ class GridPlaces(Settings, subject="grid of places"):
     def of_cells(cls, south: Number, north: Number, west: Number, east: Number, cell_m: Number) -> GridPlaces:
         """Square cells of `cell_m` metres, from the south-western corner of a box until they cover it.
 
-        Cells are as wide as high in the middle of the box; a degree of longitude is shorter in the north.
+        Cells are square at the middle latitude of the box; elsewhere, a degree of longitude has another length.
 
         Examples
         --------
-        A degree of latitude is 6371 km * pi / 180 = 111.2 km; at 60 degrees one of longitude is half as long.
+        A degree of latitude is 6371 km * pi / 180 = 111.2 km; at 60 degrees, a degree of longitude is half as long.
 
         >>> grid = GridPlaces.of_cells(59.5, 60.5, 10, 12, cell_m=10_000)
         >>> grid.n_rows, grid.n_columns, round(grid.north, 3)
@@ -103,22 +103,22 @@ class GridPlaces(Settings, subject="grid of places"):
         return np.where((row >= 0) & (column >= 0), row * self.n_columns + column, -1)
 
     def table(self) -> PlaceTable:
-        """All cells, also those that nobody visits."""
+        """The table of all cells, also of cells that nobody visits."""
         row, column = np.divmod(np.arange(self.n_rows * self.n_columns, dtype=np.int64), self.n_columns)
         latitude = self.south + (row + 0.5) * (self.north - self.south) / self.n_rows
         longitude = self.west + (column + 0.5) * (self._east() - self.west) / self.n_columns
         return PlaceTable(row * self.n_columns + column, latitude, longitude_near(longitude, 0.0))
 
     def _east(self) -> Number:
-        """East as degrees above the west."""
+        """The eastern edge in degrees, plus 360 if it is below the western edge."""
         return self.east + 360 * (self.east < self.west)
 
 
 @dataclass(frozen=True)
 class MostVisited(Settings, subject="most visited places"):
-    """The places with the most check-ins, most visited first; equals in the order of their ids.
+    """The places with the most check-ins, most visited first; ties in the order of their ids.
 
-    The coordinates of a place are the medians over its check-ins, its category the most frequent one. Where the data
+    The coordinates of a place are the medians over its check-ins, its category is the most frequent one. If the data
     has fewer than `n_places` places, all are taken.
     """
 
@@ -130,7 +130,7 @@ class Assigned(NamedTuple):
 
     `why` is 0 for a check-in at a place that is kept, otherwise `OUTSIDE` of the box, at a place of too `FEW` users, or
     `BEYOND` the most visited places. `moved_km` is how far a check-in was moved, else 0. `n_for_most` is how many
-    places would keep most of the check-ins at places of enough users; None where these do.
+    places would keep most of the check-ins at places with enough users; None if the kept places already do so.
     """
 
     place: np.ndarray
@@ -176,7 +176,7 @@ def assign_places(
             label = np.append(checkins.ids["category"].astype(str), "")[rows["category"].to_numpy()[here]]
             category = _most_frequent_category(label, index[code[here]], len(chosen))
         places = PlaceTable(own.ids[chosen], own.latitude[chosen], own.longitude[chosen], category)
-    # One more for check-ins outside of the box, whose code is -1.
+    # The last entry is for check-ins outside of the box, whose code is -1.
     goes_to, moved_km = np.append(goes_to, -1), np.append(moved_km, 0.0)
     why = np.append(np.where(enough, np.where(kept, 0, BEYOND), FEW), OUTSIDE).astype(np.int8)
     more = n_for_most if n_for_most > len(chosen) else None
@@ -290,7 +290,7 @@ def _middles(latitude: np.ndarray, longitude: np.ndarray, place: np.ndarray) -> 
 
 
 def _most_frequent_category(label: np.ndarray, place: np.ndarray, n_places: int) -> np.ndarray:
-    """Label of each place; equally frequent ones in alphabetical order, "" for a place without one."""
+    """Most frequent label of each place (ties: the first in alphabetical order), "" for a place without a label."""
     labels = pd.DataFrame({"place": place, "label": label})
     counts = labels[label != ""].value_counts().reset_index()
     best = counts.sort_values(["place", "count", "label"], ascending=[True, False, True]).drop_duplicates("place")

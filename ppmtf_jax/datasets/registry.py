@@ -14,7 +14,7 @@ from ppmtf_jax.registry import Registry
 
 
 class Imported(NamedTuple):
-    """What an import gives.
+    """The result of an import.
 
     `sets` are "train" and "test", perhaps others; `report` says what became of the rows. A `refusal` says why the sets
     can be looked at, but not used; `losses` are sentences on why many rows were left out, each with a way to keep them.
@@ -41,7 +41,7 @@ class DataSet:
     read : function of (settings, seed, progress), giving Imported
         The seed decides who is a training user; progress is shown where there is a terminal, if asked for.
     example : str
-        What follows `ppmtf import` in an example, without the place to write to.
+        The arguments of `ppmtf import` in an example, without --out.
 
     Examples
     --------
@@ -64,11 +64,11 @@ DATA_SETS: Registry[DataSet] = Registry("data set", "ppmtf_jax.datasets")
 def split_users(
     traces: Traces, report: ImportReport | str, train_fraction: float, seed: int, min_users_per_place: int = 1
 ) -> Imported:
-    """Training and test users, at random, of data that comes without them; all together where they are too few.
+    """Split the users of a data set at random into training and test users; keep one set "all" if they are too few.
 
-    Places are kept where enough of the training users are, since it is their privacy that counts. An `ImportReport`
-    says how many that is and what happens to events elsewhere; without one it is `min_users_per_place`, and they are
-    moved to the nearest place that is kept.
+    A place is kept if enough training users visit it, because the privacy of training users counts. An `ImportReport`
+    has the number of users that is enough, and says what happens to events at other places. Without a report, the
+    number is `min_users_per_place`, and these events are moved to the nearest place that is kept.
     """
     min_users, other_places, keep_table = min_users_per_place, "nearest", True
     if isinstance(report, ImportReport):

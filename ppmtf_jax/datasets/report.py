@@ -9,7 +9,7 @@ from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.datasets.places import OtherPlaces
 from ppmtf_jax.errors import Message, Setting
 
-# A reason that left out more than this share of the rows is among the warnings.
+# A reason that left out more than this share of the rows leads to a warning.
 MUCH = 0.1
 
 
@@ -24,8 +24,8 @@ class ImportReport:
     n_rows, n_users_read : int
         Rows and users before anything was left out.
     n_bad_rows, n_duplicates, n_outside_box, n_few_users, n_other_places, n_same_instant : int
-        Rows left out: no check-ins, repeated entirely, outside the grid of places, at places of too few users, not at
-        one of the most visited places, at an instant that already has an event of the user.
+        Rows left out: rows that are not check-ins, repeated rows, rows outside the grid of places, at places of too few
+        users, not at one of the most visited places, or at an instant that already has an event of the user.
     n_moved : int
         Check-ins that were moved to the nearest place that is kept.
     n_users, n_places, n_traces, n_events, n_transitions : int
@@ -35,12 +35,12 @@ class ImportReport:
     first_time, last_time, time_zone : str
         Local wall-clock times of the first and the last event, and the zone of these clocks.
     quietest_hour : int
-        Hour of the day with the fewest events. In the daytime, it shows that the time zone is probably wrong.
+        Hour of the day with the fewest events. If it is in the daytime, the time zone is probably wrong.
     min_users_per_place, other_places, on_grid
         Settings of the import, and whether places are the cells of a grid.
     n_places_for_most, step_for_most_s : int, optional
         How many places would keep 95 % of the check-ins at places with enough users, and which step would keep 95 % of
-        those at the same instant. None if this is so already, or is not possible.
+        the check-ins at the kept places. None if the settings already do so, or if it is not possible.
     notes : tuple of str
         Notes of the reader.
     """

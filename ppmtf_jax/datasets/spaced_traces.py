@@ -25,11 +25,11 @@ from ppmtf_jax.settings import Count, Settings
 class SpacedTraces(Settings, subject="spaced traces"):
     """Check-ins become traces by their order: the k-th place of a trace is at instant k.
 
-    Of a user's check-ins at the places, the first is kept, and then each that is more than `min_gap_s` after the last
-    kept one. Only users with at least `n_traces` times `trace_length` kept check-ins have traces: so many traces of so
-    many places each, or, where `max_gap_s` is given, all kept check-ins, cut at longer gaps. A trace column of the
-    table is not used. Instants number the places of a trace and are not times: the time grid has a slot for each, and
-    its start and step are nominal.
+    A user's first check-in at the places is kept, and then each check-in that is more than `min_gap_s` after the last
+    kept check-in. Only users with at least `n_traces` times `trace_length` kept check-ins have traces: `n_traces`
+    traces of `trace_length` places each, or, with `max_gap_s`, all kept check-ins, cut at longer gaps. A trace column
+    of the table is not used. Instants number the places of a trace and are not times: the time grid has a slot for
+    each, and its start and step are nominal.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def is_spaced(user: np.ndarray, utc: np.ndarray, min_gap_s: Number) -> np.ndarra
     following = np.searchsorted(clock, clock + min_gap_s, side="right")
     same_user = user[np.minimum(following, n - 1)] == user if n else np.zeros(0, bool)
     following = np.append(np.where((following < n) & same_user, following, n), n)
-    # After round r the first 2^r of each user are known; the jumps are then as long.
+    # After round r, the first 2^r kept events of each user are known, and a jump leads 2^r kept events ahead.
     while (following[:n] < n).any():
         kept[following[kept]] = True
         following = following[following]

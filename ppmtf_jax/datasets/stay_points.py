@@ -20,14 +20,14 @@ N_AT_A_TIME = 256
 
 @dataclass(frozen=True)
 class StayPoints(Settings, subject="stay points"):
-    """The definition of a stay: fixes within a distance of the first fix, over at least a duration.
+    """The definition of a stay: fixes within a distance of the first fix that cover at least a duration.
 
     Parameters
     ----------
     distance_m : float
     duration_s : float
     max_gap_s : float
-        No stay goes over a longer time without a fix: a user who is at home again after a month has been elsewhere. By
+        A longer time without a fix ends a stay: a user who is at home again after a month has been elsewhere. By
         default half a day, so that a night without a signal is part of a stay.
 
     Raises
@@ -37,8 +37,8 @@ class StayPoints(Settings, subject="stay points"):
 
     References
     ----------
-    .. [1] Li, Zheng, Xie, Chen, Liu, Ma: Mining User Similarity Based on Location History, GIS 2008. There 200 m and
-       30 minutes; 20 minutes are as usual.
+    .. [1] Li, Zheng, Xie, Chen, Liu, Ma: Mining User Similarity Based on Location History, GIS 2008. They use 200 m and
+       30 minutes; 20 minutes are also common.
     """
 
     distance_m: Positive = 200
@@ -47,7 +47,7 @@ class StayPoints(Settings, subject="stay points"):
 
 
 def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -> pd.DataFrame:
-    """Where users stayed, for how long.
+    """Find where and how long users stayed.
 
     A group is a fix and the fixes that follow within the distance. A group that lasts long enough is a stay, and the
     search goes on after it. Otherwise the search goes on from the next fix. This is the definition of Li et al. 2008.
@@ -56,7 +56,8 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
     Parameters
     ----------
     fixes : DataFrame
-        Columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. In any order.
+        Columns user, latitude, longitude, utc_time and, optionally, trace; no stay spans two traces. The rows may be in
+        any order.
     settings : StayPoints
 
     Returns
@@ -67,11 +68,11 @@ def find_stay_points(fixes: pd.DataFrame, settings: StayPoints = StayPoints()) -
 
     Notes
     -----
-    trackintel's sliding search differs at the same thresholds, in four rules and no others. Where fixes are no stay it
-    goes on from the first that is further away, and so does not find stays that begin before that. The next fix counts
-    for the duration, as in the algorithm of Li et al. A group that a gap ends is no stay. And the place is the mean of
-    the distinct positions. Of four users of Geolife it finds 342 stays where there are 269 here: 140 of its stays last
-    long enough only with the next fix.
+    With the same thresholds, the sliding search of trackintel differs in exactly four rules. If a group is not a stay,
+    the search goes on from the first fix that is further away, and so misses stays that begin before this fix. The next
+    fix counts for the duration, as in the algorithm of Li et al. A group that a gap ends is not a stay. The place of a
+    stay is the mean of the distinct positions. For four users of Geolife, trackintel finds 342 stays, this function
+    269: 140 of the stays of trackintel last long enough only with the next fix.
 
     Examples
     --------
@@ -124,8 +125,8 @@ def stays_as_checkins(
 ) -> tuple[pd.DataFrame, str]:
     """Stays among coded fixes as coded check-ins, and a note on them.
 
-    With `repeat_s` a stay has a check-in in each instant of this many seconds, by the clocks of the zone, from the
-    arrival to the departure; without, at the arrival alone.
+    With `repeat_s`, a stay has a check-in in each instant of this many seconds, by the clocks of the zone, from the
+    arrival to the departure. Without it, a stay has one check-in, at the arrival.
     """
     stays = _stays(fixes, settings)
     arrival, departure = stays["arrival"], stays["departure"]
@@ -140,7 +141,7 @@ def stays_as_checkins(
     stay, utc_s = np.arange(n_stays), arrival
     if repeat_s is not None:
         stay, later_s = begun_instants(local_of(arrival).astype(np.int64), departure - arrival, repeat_s)
-        # The departure too: clocks that change in between shift the instants.
+        # The departure is added, because a change of the clocks during a stay shifts the instants.
         stay, utc_s = np.append(stay, np.arange(n_stays)), np.append(arrival[stay] + later_s, departure)
         order = np.lexsort((utc_s, stay))
         stay, utc_s = stay[order], utc_s[order]
@@ -153,10 +154,10 @@ def stays_as_checkins(
 
 
 def begun_instants(start_s: np.ndarray, duration_s: np.ndarray, step_s: int) -> tuple[np.ndarray, np.ndarray]:
-    """The instants that stays cover: the number of the stay, and the seconds since its start, of each.
+    """The instants that stays cover: for each, the number of the stay, and the seconds since the start of the stay.
 
-    A stay is at its start, and whenever an instant begins until its end: from 08:50 to 09:40, two hours of the day are
-    covered. `start_s` are seconds of the clock by which instants begin.
+    A stay covers the instant of its start, and each instant that begins until its end: a stay from 08:50 to 09:40
+    covers two instants of one hour. `start_s` are seconds of the clock by which instants begin.
     """
     to_next = step_s - start_s % step_s
     n_instants = 1 + np.maximum(0, (duration_s - to_next) // step_s + 1)
@@ -178,7 +179,7 @@ class _Search(NamedTuple):
     settings: StayPoints
 
     def stays(self) -> tuple[np.ndarray, np.ndarray]:
-        """First fix of each stay, and the fix behind its last."""
+        """Index of the first fix of each stay, and of the fix after its last fix."""
         n = len(self.utc_s)
         at = np.flatnonzero(self.begins)
         stop = np.append(at, n)[1:]
@@ -224,7 +225,7 @@ class _Search(NamedTuple):
         return end
 
     def _is_near(self, fix: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Whether fixes are within the distance, on a plane: the error is about a metre in kilometres."""
+        """Whether fixes are within the distance, on a plane; the error is about a metre over some kilometres."""
         north = self.north[other] - self.north[fix]
         east = (self.east[other] - self.east[fix] + np.pi) % (2 * np.pi) - np.pi
         east = east * np.cos((self.north[other] + self.north[fix]) / 2)
@@ -232,5 +233,5 @@ class _Search(NamedTuple):
 
 
 def _wrapped(degrees: np.ndarray) -> np.ndarray:
-    """From -180 to 180."""
+    """The same angles, from -180 to 180."""
     return (degrees + 180) % 360 - 180

@@ -61,7 +61,7 @@ Source = Files | pd.DataFrame | ArrowTable | InterchangeTable
 class Columns(NamedTuple):
     """A table, problems of rows that are not in it, notes on it, and the names of its columns in the source.
 
-    The frame is indexed by the number of each row in the file (the header is row 1), or as the given table is.
+    The index of the frame is the row number in the file (the header is row 1), or the index of the given table.
     """
 
     frame: pd.DataFrame
@@ -113,14 +113,14 @@ def read_columns(
     quote_char: str | bool = '"',
     subject: str,
 ) -> Columns:
-    """Read the given columns under their names here; ids as categories, numbers where all values are numbers.
+    """Read columns and rename them; ids become categories, and columns with numbers only become numbers.
 
     Parameters
     ----------
     source : path of a file or folder, list of paths, or table
-        Of a folder, all files are read.
+        All files of a folder are read.
     columns : mapping
-        Name or position in the source of each column.
+        For each new name of a column, its name or position in the source.
     find : sequence of str
         Further columns to find by their common names; see `column_names`.
     quote_char : str or False
@@ -160,7 +160,7 @@ def read_columns(
 
 
 def paths_of(source: Files) -> list[Path]:
-    """The files of a source, at least one: of a folder, all that are not hidden."""
+    """The files of a source, at least one; for a folder, all files that are not hidden."""
     given = [Path(source)] if isinstance(source, (str, os.PathLike)) else [Path(path) for path in source]
     if not given:
         raise InputError("check-ins", [Problem("at least one file", "none")])
@@ -253,7 +253,7 @@ def _arrow_table(source: object, subject: str) -> pa.Table:
 
 
 def _from_arrow(names: Sequence[str], read: Callable[[list[str]], pa.Table], wanted: _Wanted, subject: str) -> _Part:
-    """The wanted columns, where `read` gives a table of the columns that it is asked for."""
+    """The wanted columns; `read` gets names of columns and returns a table of these columns."""
     positions, called, notes = wanted.positions(names, subject)
     repeated = [names[position] for position in positions.values() if list(names).count(names[position]) > 1]
     if repeated:
@@ -262,7 +262,7 @@ def _from_arrow(names: Sequence[str], read: Callable[[list[str]], pa.Table], wan
     arrays = {}
     for name, position in positions.items():
         array = table.column(names[position])
-        # Only ids from text files are dictionaries. Here the text "7" is meant as a text.
+        # Dictionaries mark ids from text files, where "7" is read as a number. In these tables, "7" is meant as a text.
         kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
         is_view = kind in (pa.string_view(), pa.binary_view())
         arrays[name] = array.cast(pa.large_string() if is_view else kind)
@@ -277,7 +277,7 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
     tables = [part.table for part in parts]
     for name in COORDINATES:
         if {pa.string(), pa.float64()} <= {table[name].type for table in tables if name in table.column_names}:
-            # As texts, so that the check of coordinates lists those that are no numbers.
+            # Texts, so that the check of coordinates lists the values that are not numbers.
             at = tables[0].column_names.index(name)
             tables = [table.set_column(at, name, table[name].cast(pa.string())) for table in tables]
     try:
@@ -298,7 +298,7 @@ def _joined(parts: list[_Part], files: list[str], subject: str) -> Columns:
 
 
 def _tidy_ids(frame: pd.DataFrame) -> list[str]:
-    """Leave out blanks around the ids of a table, and say which columns had them; integers of text files as such."""
+    """Remove blanks around ids, and note which columns had them; plain integers of text files become integers."""
     padded, n_same = [], 0
     for name in ID_COLUMNS:
         is_text_file = name in frame and isinstance(frame[name].dtype, pd.CategoricalDtype)

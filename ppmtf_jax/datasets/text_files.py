@@ -61,7 +61,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def is_spreadsheet(path: Path) -> bool:
-    """Whether the content, whatever the name of the file, is one of Excel or OpenDocument."""
+    """Whether the content of a file, whatever its name, is a spreadsheet of Excel or OpenDocument."""
     with path.open("rb") as file:
         start = file.read(4)
         if start not in ZIP_STARTS:
@@ -229,7 +229,7 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
 
 
 def _delimiter(lines: Sequence[str], quote_char: str | bool) -> str:
-    """The delimiter that gives most fields, in most lines as many as in the first."""
+    """The delimiter that gives the most fields in the first line, if most lines have equally many."""
     best, n_best = "", 1
     fallback = next((mark for mark in DELIMITERS if mark in lines[0]), ",")
     for mark in DELIMITERS:

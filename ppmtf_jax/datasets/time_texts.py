@@ -1,7 +1,7 @@
 """Times written as text, read by their shape.
 
-A text's shape is the text with 9 for every digit. A column of millions has a handful of shapes, and what one text of a
-shape means, all of them mean: nothing is guessed row by row, and no row is looked at alone.
+The shape of a text is the text with a 9 in place of every digit. A column of millions of texts has only a few shapes,
+and all texts of a shape are read in the same way: nothing is guessed row by row.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Shapes:
         self.shapes: list[bytes] = encoded.dictionary.to_pylist()
 
     def counts(self) -> np.ndarray:
-        """Rows of each shape."""
+        """Number of rows of each shape."""
         return np.bincount(self.code[self.code >= 0], minlength=len(self.shapes))
 
     def rows(self, shape: int) -> Iterator[np.ndarray]:
@@ -140,7 +140,7 @@ def _match(shape: bytes) -> re.Match[bytes] | None:
         if match is None:
             continue
         fields = match.groupdict()
-        # An hour alone is one only after T, as in ISO 8601, or with am or pm.
+        # A number without minutes is an hour only after T, as in ISO 8601, or with am or pm.
         is_hour_alone = fields.get("H") is not None and fields.get("M") is None and fields.get("half") is None
         if not is_hour_alone or shape[match.start("H") - 1 : match.start("H")].lower() == b"t":
             return match

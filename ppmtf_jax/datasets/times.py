@@ -13,11 +13,11 @@ from ppmtf_jax.datasets.tables import row_problems
 from ppmtf_jax.datasets.time_texts import NUMBER, Shapes, Written, read_time_texts
 from ppmtf_jax.errors import Message, Problem, Setting
 
-# Seconds since 1970 of 1980 and 2100: years, dates such as 20240131 and times such as 20240131180000 lie outside,
-# and so does a count in one unit that is read in another.
+# 1980 and 2100, in seconds since 1970. Years, dates such as 20240131 and times such as 20240131180000 lie outside, and
+# so does a count that is read in a wrong unit.
 EARLIEST_EPOCH_S, LATEST_EPOCH_S = 315_532_800, 4_102_444_800
 EPOCH_UNITS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}
-# From this share of the rows on, numbers in a second unit are no accident.
+# Numbers in a second unit are a problem if more than this share of the rows has it.
 MIN_SHARE_OF_UNIT = 0.1
 # Dates and times in digits alone.
 COMPACT = (b"99999999", b"99999999999999")
@@ -53,11 +53,12 @@ def parse_times(
     Parameters
     ----------
     time_zone : str or None
-        Zone whose wall clock is wanted. None: that of `times_in`; without it UTC, and times need an offset.
+        Zone of the local times. None: the zone `times_in`; without `times_in`, UTC, and all times need an offset.
     times_in : str, optional
-        Zone whose clock wrote the times without an offset. Default: `time_zone`.
+        Zone of the times without an offset. Default: `time_zone`.
     time_format : str, optional
-        As of `datetime.strptime`, or day-first, month-first, unix or gps. Default: what the whole column can mean.
+        A format of `datetime.strptime`, or day-first, month-first, unix or gps. Default: inferred from the whole
+        column.
 
     Examples
     --------
@@ -124,7 +125,7 @@ def _written(column: pd.Series, time_format: str | None) -> Written:
 
 
 def _from_counts(number: np.ndarray, is_gps: bool) -> Written:
-    """Numbers since 1970, in the unit in which most of them are between 1980 and 2100; or seconds of GPS time."""
+    """Read counts since 1970, in the unit that puts most of them between 1980 and 2100; or seconds of GPS time."""
     units = {"seconds": 1} if is_gps else EPOCH_UNITS
     if is_gps:
         # GPS time counts from 6 January 1980, leap seconds too.

@@ -132,7 +132,7 @@ def discretize(
     indices = user, events.trace, events.instant, place
     traces = Traces.from_indices(*indices, user_ids, places, events.time_grid, friends, subject=subject)
     n_before, hour = traces.n_events, kept["local"].dt.hour
-    # Only the first of several check-ins at an instant is kept, so that a place may have lost users.
+    # Only the first of several check-ins at an instant is kept, so a place may now have too few users.
     (traces,) = keep_shared_places(traces, min_users=min_users, other_places=others, keep_table=on_grid)
     report = ImportReport(
         subject=subject,

@@ -1,8 +1,9 @@
 """A simulated city: the homes, work places, habits and clusters of its people are known.
 
-It needs no download, and because the truth is known it can tell whether a method finds it. People belong to one of four
-clusters that live in different quarters and keep different hours; they commute, eat, shop and go out to places chosen
-by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator is good enough.
+It needs no download. Because the truth is known, the city shows whether a method finds the truth. People belong to one
+of four clusters that live in different quarters and keep different hours; they commute, eat, shop and go out to places
+chosen by gravity (near and popular places first) or habit. Nothing here is private, so NumPy's generator is good
+enough.
 
 Places have a random stream of their own, and so have people in blocks of `BLOCK_USERS`: a complete block is the same
 whatever the number of users, and a city too large for memory can be made in pieces.
@@ -29,7 +30,7 @@ from ppmtf_jax.settings import Count, Settings, Share
 BLOCK_USERS = 10_000
 MEAN_FRIENDS = 8.0
 LEAST_USERS = 2
-"""Training users at each place of an imported city: a release refuses places of one person."""
+"""Smallest number of training users at each place of an imported city: a release refuses places with one person."""
 
 START = "2024-03-04T00:00:00"  # a Monday
 CENTRE_LATITUDE, CENTRE_LONGITUDE = 52.0, 5.5
@@ -69,7 +70,7 @@ WEEKDAYS, WEEKEND, ALL_DAYS = range(5), range(5, 7), range(7)
 
 
 class _Outing(NamedTuple):
-    """A stay away from home or a break at work: on which days, how probable, from when, how long, where to."""
+    """A stay away from home or a break at work: its days, probability, hours of start, length and destinations."""
 
     days: range
     probability: float
@@ -205,7 +206,7 @@ def toy_city(
         parts = [getattr(piece.traces, name) for piece in pieces]
         columns[name] = np.concatenate(parts)
         if name in ("user", "friendships"):
-            # In place, since at a million users a second copy of all pieces counts.
+            # In place, because at a million users a second copy of all pieces takes too much memory.
             for number, part in enumerate(np.split(columns[name], np.cumsum([len(part) for part in parts])[:-1])):
                 part += number * BLOCK_USERS
     cluster, home, work = (
@@ -219,8 +220,8 @@ def toy_city_pieces(
 ) -> Iterator[ToyCity]:
     """The same city as `toy_city`, in pieces of `BLOCK_USERS` users, so that only one piece is in memory.
 
-    All pieces have the same places and time grid. User ids are the numbers 0, 1, ... of the whole city. Friends are of
-    the same piece.
+    All pieces have the same places and time grid. User ids are the numbers 0, 1, ... of the whole city. Friends are
+    always in the same piece.
     """
     problems = []
     least = {"n_users": 1, "n_places": len(CATEGORIES), "n_days": 1, "seed": 0}
@@ -261,7 +262,7 @@ def _import(settings: ToyCitySettings, seed: int, progress: bool) -> Imported:
     traces = toy_city(settings.n_users, **size, seed=seed, progress=progress).traces
     report = (
         f"a simulated city of {traces.n_users} users, {traces.n_places} places, {traces.n_events} events\n"
-        "places of one training user alone are joined with the nearest other"
+        "places with only one training user are joined with the nearest other place"
     )
     return split_users(traces, report, settings.train_fraction, seed, min_users_per_place=LEAST_USERS)
 
@@ -287,7 +288,7 @@ def _pieces(n_users: int, n_places: int, n_days: int, missing: float, seed: int)
         place = np.empty((n_block, n_days, 24), np.int32)
         present = np.empty((n_block, n_days, 24), bool)
         for day in range(n_days):
-            # One stream per day: a longer simulation begins with the shorter one.
+            # Each day has its own stream, so a longer simulation begins with the days of a shorter one.
             rng = np.random.default_rng([seed, DAY_STREAM, block, day])
             place[:, day] = _simulate_day(city, people, day % 7, rng)
             present[:, day] = rng.random((n_block, 24)) >= missing
@@ -328,7 +329,7 @@ class _City:
     """The map, and how places attract people."""
 
     def __init__(self, n_places: int, rng: np.random.Generator):
-        # One place of each category, the others by share, largest remainders first.
+        # Number of places of each category: one, plus a share of the others by largest remainders.
         ideal = (n_places - len(CATEGORIES)) * np.array(list(CATEGORY_SHARE.values()))
         n_of = 1 + ideal.astype(int)
         n_of[np.argsort(-(ideal % 1), kind="stable")[: n_places - n_of.sum()]] += 1
@@ -352,7 +353,7 @@ class _City:
         self.leisure = {name: gravity(name, LEISURE_DECAY_KM) for name in CATEGORIES}
         self.nearest_station = members["station"][distance_km[:, members["station"]].argmin(axis=1)]
         self.between_homes_km = distance_km[np.ix_(members["home"], members["home"])]
-        # How much the people of each cluster like to live in each home area, shape (clusters, homes).
+        # Weight of each home area for the people of each cluster, shape (clusters, homes).
         nearest_km = [
             _distances(position_km[members["home"]], np.array([QUARTERS[name] for name in kind.quarters])).min(axis=1)
             for kind in CLUSTERS
@@ -394,7 +395,7 @@ def _distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 class _People:
-    """What does not change from day to day, one entry for each person of a block."""
+    """The properties of people that stay the same from day to day, one entry for each person of a block."""
 
     def __init__(self, n: int, city: _City, rng: np.random.Generator):
         self.cluster = rng.choice(len(CLUSTERS), size=n, p=[kind.share for kind in CLUSTERS])
@@ -415,7 +416,7 @@ class _People:
 
 
 def _simulate_day(city: _City, people: _People, weekday: int, rng: np.random.Generator) -> np.ndarray:
-    """Place of each person at each hour of a day: home, with stays elsewhere painted over it, shape (people, 24)."""
+    """Place of each person at each hour of a day: home, or a stay elsewhere, shape (people, 24)."""
     place = np.repeat(people.home[:, None], 24, axis=1)
 
     def stay(who: np.ndarray, where: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:

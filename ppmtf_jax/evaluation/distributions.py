@@ -1,4 +1,4 @@
-"""Distributions, one in each row: shares from counts, and distances between distributions."""
+"""Shares from counts, and distances between distributions; each row of an array is one distribution."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.stats import wasserstein_distance
 
 
 def counts_to_shares(counts: np.ndarray) -> np.ndarray:
-    """Counts over their sum along the last axis; NaN where the sum is 0."""
+    """Divide counts by their sum along the last axis; NaN where the sum is 0."""
     total = counts.sum(axis=-1, keepdims=True).astype(float)
     return np.divide(counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
 
@@ -21,7 +21,7 @@ def variation(distribution: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def total_variation(distribution: np.ndarray, other: np.ndarray) -> float:
-    """Total variation of rows, shape (rows, outcomes), averaged."""
+    """Mean total variation between corresponding rows of two arrays, shape (rows, outcomes)."""
     return float(np.abs(distribution - other).sum(axis=1).mean() / 2)
 
 
@@ -40,7 +40,7 @@ def variation_of_samples(sample: np.ndarray, other: np.ndarray) -> float:
 
 
 def earth_movers_distance(distribution: np.ndarray, other: np.ndarray) -> float:
-    """Earth mover's distance of rows over ordered bins, in bins, averaged: summed differences of cumulative shares."""
+    """Mean earth mover's distance between rows over ordered bins, in bins: the L1 distance of cumulative shares."""
     return float(np.abs(np.cumsum(distribution - other, axis=1)).sum(axis=1).mean())
 
 
@@ -50,29 +50,29 @@ def wasserstein(sample: np.ndarray, other: np.ndarray) -> float:
 
 
 def pair_counts(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:
-    """How often each pair of a row and a column occurs."""
-    # The conversion sums entries of the same cell.
+    """Sparse matrix that counts how often each pair (row, column) occurs."""
+    # `tocsr` sums the entries of the same cell.
     return sparse.coo_array((np.ones(len(row)), (row, column)), shape=shape).tocsr()
 
 
 def row_shares(counts: sparse.csr_array) -> sparse.csr_array:
-    """Counts over the sums of their rows; a row without counts stays empty."""
+    """Divide each row of counts by its sum; a row without counts stays empty."""
     return sparse.csr_array(sparse.diags_array(1 / np.maximum(counts.sum(axis=1), 1)) @ counts)
 
 
 def row_variation(shares: sparse.csr_array, other: sparse.csr_array) -> np.ndarray:
-    """Total variation between rows of `row_shares`, shape (rows,): 1 where a row of `shares` is empty.
+    """Total variation between corresponding rows of `row_shares`, shape (rows,); 1 for an empty row of `shares`.
 
-    Where a row of `other` is empty, the result says nothing.
+    The result of an empty row of `other` is meaningless; callers give it the weight 0.
     """
     distance = np.asarray(abs(shares - other).sum(axis=1)) / 2
     return np.where(shares.sum(axis=1) > 0, distance, 1.0)
 
 
 def row_variation_from(probability: np.ndarray | float, other: sparse.csr_array) -> np.ndarray:
-    """Total variation between rows of `other` and dense distributions that are not written out, shape (rows,).
+    """Total variation between rows of `other` and dense distributions, given at the cells of `other`, shape (rows,).
 
-    `probability` is the probability of each stored cell of `other`, in its order, or one number for all cells.
+    `probability`: dense probability of each stored cell, in the order of `other.data`, or one number for all cells.
     """
     n_stored = np.diff(other.indptr)
     row = np.repeat(np.arange(len(n_stored)), n_stored)
@@ -81,5 +81,5 @@ def row_variation_from(probability: np.ndarray | float, other: sparse.csr_array)
 
 
 def weighted_mean(value: np.ndarray, weight: np.ndarray) -> float:
-    """Mean of values with weights; NaN where all weights are 0."""
+    """Weighted mean; NaN if all weights are 0."""
     return float(value @ weight / weight.sum()) if weight.sum() else math.nan

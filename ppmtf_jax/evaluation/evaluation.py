@@ -19,7 +19,7 @@ from ppmtf_jax.runtime.lineage import TEST_TRACES, TRAINING_TRACES, column_of
 from ppmtf_jax.runtime.progress import progress_bar
 
 UNIFORM_SEED = 0
-UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so it tells nothing of a synthesizer"
+UNIFORM_IS_BETTER = "Uniform scores better than Training on these data, so the number says nothing about a synthesizer"
 
 
 def evaluate(
@@ -32,20 +32,20 @@ def evaluate(
 ) -> Evaluation:
     """Compute all metrics and attacks of synthetic sets, of the training set, and of uniform traces.
 
-    Utility is computed for each trace number of a synthetic set and averaged, as published. The trace numbers of the
-    real sets only mark breaks: all traces of a real user count as one, also where the training set is attacked. Friends
-    are measured where synthetic and test users have friendships. Uniform traces are the synthetic set with the most
-    traces, with every place replaced by a random one (seed 0); attacks on them show what an attacker learns from traces
-    that depend on nobody.
+    The published metrics and the meetings of friends are computed for each trace number of a synthetic set and
+    averaged, as in the publication. In the real sets, trace numbers only mark breaks: all traces of a real user count
+    as one trace, also in attacks on the training set. The metrics of friends need friendships of synthetic and of test
+    users. Uniform traces are the synthetic set with the most traces, with every place replaced by a random place (seed
+    0). Attacks on uniform traces show what an attacker finds if the places depend on no user.
 
     Parameters
     ----------
     synthetic : Traces, or mapping of names to Traces
-        Traces of training users, not necessarily of all, or of nobody (`Traces.of_nobody`), who then cannot be
-        re-identified; on a grid with the slots of the real sets. A single set is the column "synthetic". Shares of
-        visits have as many bins as one period of the first set's grid has instants.
+        Traces of all or some training users, or of invented users (`Traces.of_nobody`), who cannot be re-identified.
+        The time grid has the slots of the real sets. A single set becomes the column "synthetic". By default, VF-TV has
+        one bin for each instant of one period of the first set's time grid.
     train, test : Traces
-        Real traces of users who were, and were not, used to make the synthetic ones.
+        Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
     settings : EvaluationSettings
     progress : bool
         Show a progress bar where there is a terminal.
@@ -58,8 +58,8 @@ def evaluate(
     Raises
     ------
     InputError
-        The numbers of slots or the place tables differ; there is no synthetic set, or one with the name of another
-        column; or, if they are attacked, synthetic users are not training users, or users are in both real sets.
+        The numbers of slots or the place tables differ; there is no synthetic set, or its name is reserved for another
+        column; or, with attacks, a synthetic user is not a training user, or a user is in both real sets.
 
     Examples
     --------
@@ -95,7 +95,7 @@ def evaluate(
             readings |= each.by_name(each.measurement.reading, real)
         advance(1)
         while tasks:
-            # Popped, so that the statistics of a synthetic set are freed once it has been measured.
+            # `pop` frees the statistics of a synthetic set after its measurement.
             task = tasks.pop(0)
             values[task.column] |= task.measured(advance)
     lineage = {TRAINING_TRACES: train.digest, TEST_TRACES: test.digest}
@@ -135,7 +135,7 @@ def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMea
     sampled = [each for each in wanted if each.measurement.uniform is None]
     most = max(sets.values(), key=lambda traces: len(traces.trace_table()[0]))
     columns = {name: (real.of(traces), wanted) for name, traces in sets.items()} | {TRAINING: (real, wanted)}
-    # Where all numbers are known exactly, nothing is measured of uniform traces.
+    # If all numbers of uniform traces are known exactly, no uniform traces are drawn.
     columns[UNIFORM] = (real.of(uniform_places(most) if sampled else most), sampled)
     return [
         _Task(column, comparison, chosen, by_number)
@@ -148,7 +148,7 @@ def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMea
 def _rows_of(
     wanted: list[ConfiguredMeasurement], values: dict[str, dict[str, float]], readings: dict[str, Interpretation]
 ) -> list[Row]:
-    """The rows, without undefined references, and with the caveat that is known only after all is measured."""
+    """The rows, without undefined references; adds the caveat that compares the numbers of Uniform and Training."""
     rows = []
     for kind, quantity in ((each.measurement.kind, quantity) for each in wanted for quantity in each.quantities):
         found = {column: of_column[quantity.name] for column, of_column in values.items()}

@@ -1,4 +1,4 @@
-"""The metrics that are known by name: each is a `Measurement` of kind "utility", registered by its own module."""
+"""The registry of utility metrics: each is a `Measurement` of kind "utility", registered by its own module."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ONE_PERIOD = (
     "window_vf_tv",
     "group_tv",
 )
-"""How people move within one period: stays, lengths and directions of moves, places per person, groups of people."""
+"""The metrics of one period: stays, lengths and directions of moves, places per person, groups of people."""
 
 FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
-"""How often, when and where friends meet, and how many friends people have."""
+"""The metrics of friends: how often, when and where they meet, and how many friends people have."""
 
 METRICS: Registry[Measurement] = Registry(
     "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *FRIENDS)
 )
 
 LARGE_PART = 0.2
-"""A metric has a caveat if more than this share of the averaged items cannot be compared, or is filled by convention.
+"""A metric has a caveat if more than this share of the averaged items cannot be compared or has a conventional value.
 
-Distances of distributions are at most 1, so this share can move a mean by as much: synthesizers differ by less.
+A total variation is at most 1, so these items can change the mean by this share. Synthesizers differ by less.
 """
 
 
@@ -49,7 +49,7 @@ def variation_quantity(
 
 
 def difference_quantity(name: str, title: str, meaning: str, unit: str, undefined: str) -> MetricInfo:
-    """A synthetic number minus the number of the test users, which is best at 0."""
+    """A difference, synthetic users minus test users, which is best at 0."""
     return MetricInfo(name, title, meaning, unit, "zero", "near 0", undefined)
 
 

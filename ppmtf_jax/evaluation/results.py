@@ -24,10 +24,10 @@ INFO_COLUMNS = ("direction", "unit", "meaning", "title", "good_value", "undefine
 """What `MetricInfo` says of a metric, beside its name."""
 TABLE_COLUMNS = ("metric", "column", "value", *INFO_COLUMNS, "kind", "references", "caveat", "alarm")
 RENAMED = {"group_fidelity": "group_tv", "stay_share": "stay_difference"}
-"""Metrics that evaluations of earlier versions call by another name."""
+"""Names of metrics in evaluations of earlier versions, and their present names."""
 ALARMED = (
     "These traces reveal more about training users than chance explains. Release them only if you accept that; a "
-    "smoother model, fewer traces of each user, or more users who train it reveal less"
+    "smoother model, fewer traces of each user, or more training users reveal less"
 )
 
 
@@ -68,11 +68,12 @@ class Evaluation:
     Parameters
     ----------
     table : DataFrame
-        A row for each metric and column, with `TABLE_COLUMNS`: the names of both, the number (NaN where undefined), and
-        what is known of the metric, see `MetricInfo`; kind is "utility" or "privacy". References (a dictionary), caveat
-        and alarm say how to read the metric on these data, see `Interpretation`.
+        A row for each metric and column, with the columns `TABLE_COLUMNS`: the names of the metric and the column, the
+        number (NaN if undefined), the description of the metric (see `MetricInfo`) and its kind, "utility" or
+        "privacy". References (a dictionary), caveat and alarm say how to read the metric on these data (see
+        `Interpretation`).
     lineage : dict of str to str
-        Digests of the traces that were measured; empty where the numbers were given.
+        Digests of the measured traces; empty if the evaluation was built from given numbers.
 
     Examples
     --------
@@ -131,7 +132,7 @@ class Evaluation:
         return found
 
     def caveats(self) -> dict[str, list[str]]:
-        """Why some metrics say little on these data: the titles of the metrics, by reason."""
+        """Titles of the metrics that say little on these data, by reason."""
         found: dict[str, list[str]] = {}
         for row in self.rows():
             for reason in row.reading.caveat.splitlines():
@@ -160,7 +161,7 @@ class Evaluation:
 
     @classmethod
     def of_rows(cls, columns: Sequence[str], rows: Sequence[Row], lineage: Lineage | None = None) -> Evaluation:
-        """An evaluation of given numbers: the opposite of `rows`."""
+        """Build an evaluation from given numbers: the inverse of `rows`."""
         table = [
             asdict(row.quantity) | asdict(row.reading) | {"metric": row.quantity.name, "kind": row.kind}
             | {"column": column, "value": value}

@@ -40,9 +40,9 @@ class EvaluationSettings(Settings, subject="evaluation"):
     Parameters
     ----------
     attacks : bool
-        Run the attacks too; then the users of the sets matter.
+        Run the attacks too; they compare the users of the sets.
     settings : dict
-        Settings of single metrics and attacks by their names in `METRICS` and `ATTACKS`, each a mapping.
+        Settings by metric or attack: a mapping for each name in `METRICS` or `ATTACKS`.
 
     Raises
     ------

@@ -50,11 +50,11 @@ def fits(table: Table, console: Console, options: ConsoleOptions) -> bool:
 
 
 def format_table(evaluation: Evaluation, *, note: str = "", spread: Evaluation | None = None) -> Table:
-    """A table of all metrics beside Training and Uniform; print it with `rich.print`.
+    """A table of all metrics of synthetic sets, Training and Uniform; print it with `rich.print`.
 
     The last column has a good value and the references on these data. Metrics that say little on these data are dim and
-    have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. The reasons stand
-    below the table.
+    have a dagger; numbers of synthetic traces that are worse than chance have an exclamation mark. The reasons are
+    printed below the table.
 
     Parameters
     ----------

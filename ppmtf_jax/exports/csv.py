@@ -14,12 +14,12 @@ from ppmtf_jax.exports.layers import Layer
 from ppmtf_jax.exports.nominal_times import iso_texts
 from ppmtf_jax.exports.registry import EXPORT_FORMATS, ExportFormat
 
-# A spreadsheet takes a text that begins so for a formula. The last four are wide forms from Japanese keyboards.
+# A spreadsheet takes a text with such a beginning for a formula. The last four are wide forms of Japanese keyboards.
 RUNS = "^[=+\\-@\t\r\n\uff1d\uff0b\uff0d\uff20]"
 
 
 def write_csv(layer: Layer, path: Path) -> None:
-    """Write a line of names and the rows; a CSV has no room for `layer.about`.
+    """Write a line of column names and the rows; a CSV has no place for `layer.about`.
 
     Times are ISO 8601 with the offset of their zone. A text that a spreadsheet would run as a formula (it begins with =
     + - @, a TAB or a line break) gets an apostrophe before it, which prevents that.
@@ -58,7 +58,8 @@ EXPORT_FORMATS.register(
         "A table with times and coordinates, for kepler.gl, QGIS and everything else.",
         (".csv",),
         write_csv,
-        # The line of names, because a CSV has no `about`; its beginning alone is common in files of others.
+        # The whole line of names, because a CSV has no `about`, and the beginning of this line is common in other
+        # files.
         mark=rb"\Atime,latitude,longitude,(user,trace,place|place,(category,)?[^,\n]+_events,)",
     )
 )

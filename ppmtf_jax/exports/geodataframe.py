@@ -22,7 +22,7 @@ def load_library(name: str) -> Any:
     """Import a library of the extra `interop`; the error says how to install it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # parts that are not used here warn that they need more
+            warnings.simplefilter("ignore")  # unused parts of the library warn of missing libraries
             return importlib.import_module(name)
     except ImportError as error:
         way_out = "Install it with: pip install 'ppmtf_jax[interop]'"
@@ -57,7 +57,7 @@ def with_points(rows: pd.DataFrame, name: str = "geometry") -> geopandas.GeoData
 
 
 def degrees_of(table: geopandas.GeoDataFrame, subject: str) -> tuple[np.ndarray, np.ndarray]:
-    """Latitude and longitude of the points of a table in WGS 84, which is also assumed if the table has no CRS."""
+    """Latitude and longitude of the points of a table in WGS 84; a table without CRS is assumed to be in WGS 84."""
     points = table.geometry
     is_point = ((points.geom_type == "Point") & ~points.is_empty).to_numpy()
     if not is_point.all():

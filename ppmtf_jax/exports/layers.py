@@ -1,8 +1,8 @@
 """Tables of points in time for maps: the events of traces, or the number of events at each place in each hour.
 
-Times are nominal. Traces have a grid of instants, and one synthetic trace is one period of the grid, such as a day; the
-table has the times of the grid's instants, in its time zone. So all synthetic traces are on the same day, and only the
-hour, and perhaps the day of the week, has a meaning.
+Times are nominal. Traces have a grid of instants, and a synthetic trace covers one period of the grid, such as a day.
+The table has the times of the grid's instants, in the grid's time zone. So all synthetic traces are on the same day,
+and only the hour, and perhaps the day of the week, has a meaning.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ def _place_rows(places: PlaceTable, place: np.ndarray) -> pd.DataFrame:
 def population_layer(sets: Mapping[str, Traces]) -> Layer:
     """Number of events at each place in each hour of a period, in one trace set or in several side by side.
 
-    Counts all traces and all periods together: the hour from 9:00 is that of all days. A step longer than an hour has
-    one row, at its beginning. A place without events in an hour has no row.
+    All traces and all periods are counted together: the hour from 9:00 has the events of all days. A step longer than
+    an hour has one row, at the beginning of the step. A place without events in an hour has no row.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def _about(content: str, grid: TimeGrid, local: np.ndarray) -> dict[str, Any]:
     return {
         "made_by": f"ppmtf_jax {version('ppmtf_jax')}",
         "content": content,
-        "time": "nominal: the moments that the time grid gives its instants, by the clocks of its time zone"
+        "time": "nominal: the times of the time grid's instants, by the clocks of its time zone"
         + (", all with the offset of the first, since these clocks skip some of the times" if skipped else ""),
         "time_zone": grid.time_zone,
         "step_s": grid.step_s,

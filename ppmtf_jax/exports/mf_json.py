@@ -18,7 +18,7 @@ TRS = {"type": "Name", "properties": {"name": "urn:ogc:data:time:iso8601"}}
 def write_mf_json(layer: Layer, path: Path) -> None:
     """Write a moving point for each trace, defined at its events and not between them ("Discrete").
 
-    Times are in UTC, because some readers accept no change of the offset within a trace. Places are a temporal
+    Times are in UTC, because some readers do not accept a change of the offset within a trace. Places are a temporal
     property. The property trajectory is the number of the trace in the file, from 0.
 
     References

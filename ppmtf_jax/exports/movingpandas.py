@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def to_movingpandas(traces: Traces) -> movingpandas.TrajectoryCollection:
     """One trajectory for each trace, with a point for each event.
 
-    Times are local clock times without the zone, which MovingPandas does not keep; they are nominal, see `layers`.
-    Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts them there.
+    Times are local clock times without a zone, because MovingPandas does not keep zones; they are nominal, see
+    `layers`. Trajectories are straight between events, also over gaps: `ObservationGapSplitter` of MovingPandas cuts
+    them there.
 
     Returns
     -------

@@ -21,8 +21,8 @@ def zoned_times(local: np.ndarray, time_zone: str) -> pd.DatetimeIndex:
     """Local clock times (datetime64) as times of a time zone.
 
     A time that occurs twice when summer time ends is the first of the two. A nominal day may have times that do not
-    exist, because clocks skip them when summer time begins. Then all times get the offset of the first, so that clock
-    times and their order stay unchanged.
+    exist, because clocks skip them when summer time begins. Then all times get the offset of the first time, so that
+    clock times and their order stay unchanged.
 
     Examples
     --------

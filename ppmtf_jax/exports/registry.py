@@ -66,7 +66,7 @@ def write_layer(
     format_name : str, optional
         One of `EXPORT_FORMATS`. By default the first with this ending of the file name.
     public : bool
-        Whether others than the owner may read the file: right only for released traces.
+        Whether other users may read the file; set this only for released traces.
     overwrite : bool
         Whether to replace an earlier export.
 
@@ -92,7 +92,7 @@ def write_layer(
 
 
 def check_export(path: PathLike, format_name: str | None, *, of_traces: bool, overwrite: bool = False) -> ExportFormat:
-    """The format of an output file; refuses before the work what `write_layer` would refuse after it."""
+    """The format of an output file; refuses, before the work, an output that `write_layer` would refuse after it."""
     entry = _format_of(Path(path), format_name)
     if entry.of_traces_alone and not of_traces:
         others = ", ".join(name for name, other in EXPORT_FORMATS.items() if not other.of_traces_alone)

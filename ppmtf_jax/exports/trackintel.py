@@ -22,7 +22,7 @@ STEP_S = 3600
 
 
 def to_trackintel(traces: Traces) -> trackintel.Staypoints:
-    """Traces as staypoints: one for each run of events at a place, from its first instant to the end of its last.
+    """Traces as staypoints, one for each run of events at a place; it ends when the last instant of the run ends.
 
     Staypoints fit better than position fixes, because an event says where a user stayed during a step. trackintel
     derives locations, home and work, and entropy from staypoints; its search for stays would find nothing in fixes that
@@ -135,7 +135,7 @@ def _movers(traces: Traces) -> np.ndarray:
 
 
 def _repeated(checkins: pd.DataFrame, finished: pd.Series, step_s: int) -> pd.DataFrame:
-    """A check-in for each instant that a stay covers, and at least one."""
+    """Check-ins of staypoints: one for each instant that a staypoint covers, and at least one."""
     duration_s = (finished - checkins["time"]).dt.total_seconds().to_numpy()
     bad = ~(duration_s >= 0)  # also a missing time
     if bad.any():

@@ -1,7 +1,7 @@
 """The observed cells of count tensors, laid out so that a sweep reads them in order.
 
-For each mode of a tensor, the cells are sorted by the index of that mode and cut into tiles. A tile holds cells of one
-row only and is padded to a fixed width, so that the statistics of a row are sums of small matrix products. A padded
+For each mode of a tensor, the cells are sorted by the index of that mode and cut into tiles. A tile contains cells of
+only one row and is padded to a fixed width, so that the statistics of a row are sums of small matrix products. A padded
 cell has a design vector of zeros and value 0, so it adds nothing.
 """
 
@@ -18,40 +18,42 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.linear_algebra import rows_at_a_time
 
 N_MODES = 3
-# For places and slots the statistics are summed within each of these parts, then over the parts in a fixed order, so
-# that the sum does not depend on the number of devices.
+# Number of parts for places and slots. Statistics are summed within each part, and then over the parts in a fixed
+# order, so that the sum does not depend on the number of devices.
 N_PARTS = 8
 MIN_TILE, MAX_TILE = 8, 320
 WIDTHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, *range(128, MAX_TILE + 1, 16))
-# Fixed cost of a tile, in cells: its matrix product is added to the statistics of the row.
+# Fixed cost of a tile, in cells: adding its matrix product to the statistics of the row.
 TILE_COST = 16
 
 
 class Tiles(NamedTuple):
-    """Cells of one tensor grouped by one of its modes: parts go to the devices, chunks are processed one by one.
+    """Cells of one tensor, grouped by one mode.
 
-    For users (mode 0) a part holds some rows with all their cells, so the part can draw these rows. The other modes
-    have few rows, which may be long: there a part holds an equal number of tiles, and the statistics of the parts are
-    summed.
+    The parts are spread over the devices; each part is processed chunk by chunk.
+
+    For users (mode 0) a part contains some rows with all their cells, so these rows can be drawn from the part alone.
+    The other modes have few rows, which may be long: there all parts have equal numbers of tiles, and the statistics of
+    the parts are summed.
     """
 
     # Rows of this mode's factor for which a part may have statistics; padded with the number of rows.
     rows: Int[Array, "part part_row"]
-    n_chunks: Int[Array, " part"]  # how many chunks of a part hold cells
-    row: Int[Array, "part chunk tile"]  # position in the part's `rows` of the row that each tile belongs to
-    # `left`, `right`: rows of the factors of the other two modes, in the order of the modes. For a padded cell `right`
-    # is one past the last row, which reads as zeros.
+    n_chunks: Int[Array, " part"]  # number of chunks of each part that contain cells
+    row: Int[Array, "part chunk tile"]  # for each tile, the position of its row in the part's `rows`
+    # `left`, `right`: rows of the factors of the other two modes, in the order of the modes. For a padded cell, `right`
+    # is the index after the last row, where zeros are read.
     left: Int[Array, "part chunk tile width"]
     right: Int[Array, "part chunk tile width"]
     value: Float[Array, "part chunk tile width"]
 
 
 class ObservedCells(NamedTuple):
-    """What the sampler sees of one tensor."""
+    """The observed cells of one tensor."""
 
     by_mode: tuple[Tiles, Tiles, Tiles]  # the stored cells grouped by user, by place, and by next place or slot
-    # Weight w at which *every* cell of a user counts as a zero; a stored cell then has the remaining weight 1 - w. None
-    # if zeros are stored as cells.
+    # Weight w of *every* cell of a user as a zero; a stored cell then has the remaining weight 1 - w. None if zeros are
+    # stored as cells.
     zero_weight: Float[Array, " user"] | None
     square_sum: Float[Array, ""]  # weighted sum of squared values, for the reconstruction error
     total_weight: Float[Array, ""]  # sum of the weights of all cells
@@ -65,14 +67,14 @@ def observe(
     seed: int,
     hidden: dict[str, np.ndarray] | None = None,
 ) -> dict[str, ObservedCells]:
-    """Lay out both tensors with their zeros.
+    """Lay out the cells of both tensors, zeros included.
 
-    `sampled` stores `n_zeros` random zero cells of each user, as published. `weighted` stores none: all zero cells of a
-    user count, with a weight at which they sum to `n_zeros` (a power likelihood, the expectation of the former), so a
-    sweep costs only the positive cells.
+    `sampled` stores `n_zeros` random zero cells of each user, as published. `weighted` stores no zero cells. All zero
+    cells of a user are observed, with equal weights that sum to `n_zeros`: a power likelihood, whose log is the
+    expected log-likelihood of `sampled`. So the cost of a sweep depends only on the positive cells.
 
-    `hidden` names cells, shape (cells, 3), of each tensor that must not be drawn as zeros. Weighted zeros are all
-    cells, so they include the hidden ones.
+    `hidden` lists the cells of each tensor, shape (cells, 3), that must not be drawn as zeros. With `weighted`, hidden
+    cells are observed too, because all cells count as zeros.
     """
     if zeros not in ("sampled", "weighted"):
         raise InputError("zeros", [Problem("'sampled' or 'weighted'", repr(zeros))])
@@ -112,11 +114,11 @@ def lay_out_cells(
 
 
 def pad_parts(cells: dict[str, ObservedCells], multiple: int) -> dict[str, ObservedCells]:
-    """Add empty parts until the number of parts is a multiple of `multiple`, the number of devices."""
+    """Add empty parts until the number of parts is a multiple of the number of devices, `multiple`."""
 
     def pad(tiles: Tiles) -> Tiles:
         n_more, n_rows = -len(tiles.n_chunks) % multiple, int(tiles.rows.max()) + 1
-        # Nothing reads the chunks of an empty part.
+        # Chunks of an empty part are never read.
         padded = (np.pad(leaf, [(0, n_more)] + [(0, 0)] * (np.ndim(leaf) - 1)) for leaf in tiles[1:])
         return Tiles(np.pad(tiles.rows, [(0, n_more), (0, 0)], constant_values=n_rows), *padded)  # type: ignore[arg-type]
 
@@ -177,7 +179,7 @@ def _split(row_of_tile: np.ndarray, n_rows: int, *, owns_rows: bool) -> tuple[np
 
 
 def _round_up(n: int, steps: int = 8) -> int:
-    """Round up to one of `steps` sizes between powers of two, so that data of about the same size use one program.
+    """Round up to one of `steps` sizes between powers of two, so that data of similar size share a program.
 
     Padding of chunks costs computing time, so their steps are finer.
     """
@@ -186,14 +188,14 @@ def _round_up(n: int, steps: int = 8) -> int:
 
 
 def cells_at_a_time() -> int:
-    """Cells whose design (64 bytes each at rank 16) fits a CPU's level-2 cache, or keeps an accelerator busy."""
+    """Number of cells whose design (64 bytes each at rank 16) fits a CPU's L2 cache, or fills an accelerator."""
     return 2**12 if jax.default_backend() == "cpu" else 2**20
 
 
 def tile_width(per_row: np.ndarray) -> int:
-    """The width at which all tiles together cost least, for `per_row` cells of each row: little padding, few tiles.
+    """Tile width of least total cost for rows with `per_row` cells: little padding, few tiles.
 
-    There are few widths to choose from, so that similar data use the same program.
+    There are few possible widths, so that similar data use the same program.
     """
     length, rows = np.unique(per_row, return_counts=True)
     widths = np.array([width for width in WIDTHS if MIN_TILE <= width <= MAX_TILE] or [MAX_TILE])

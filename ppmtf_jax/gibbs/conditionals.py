@@ -1,7 +1,7 @@
-"""Full conditionals of the hierarchical model in closed form; nothing here is random.
+"""Full conditionals of the hierarchical model in closed form; this module draws no random numbers.
 
-Sufficient statistics give a conjugate posterior; `draws` turns a posterior into a draw. Equation numbers are those of
-Murakami et al. 2021 (PPMTF), Appendix H.
+Sufficient statistics determine a conjugate posterior; `draws` draws from it. Equation numbers are those of Murakami et
+al. 2021 (PPMTF), Appendix H.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class HyperPrior(Settings, subject="hyper-prior"):
     mean : float
         Every entry of mu_0.
     mean_strength : float
-        beta_0: the number of observations that the prior mean counts as.
+        beta_0: the weight of the prior mean, in observations.
     scale : float
         W_0 = scale x identity.
     degrees_of_freedom : float or None
@@ -76,8 +76,9 @@ class GaussianPrecisionForm(NamedTuple):
 def hyper_conditional(factor: Float[Array, "row rank"], hyper: HyperPrior) -> NormalWishart:
     """Full conditional of a factor's mean and precision given its rows, eqs. (22)-(28).
 
-    Eqs. (25) and (28) add the uncentred scatter to the mean term, which counts the mean twice. The normal-Wishart
-    posterior has the scatter about the mean, S = sum_n (a_n - mean)(a_n - mean)^T; only this passes a Geweke test.
+    Eqs. (25) and (28) add the uncentred scatter to the mean term, which counts the mean twice. The correct
+    normal-Wishart posterior uses the scatter about the mean, S = sum_n (a_n - mean)(a_n - mean)^T; only this version
+    passes a Geweke test.
     """
     n_rows, rank = factor.shape
     dtype = factor.dtype
@@ -107,11 +108,11 @@ def cell_statistics(
 ) -> CellStatistics:
     """Statistics of some observed cells of one row; a padded cell has a design vector of zeros.
 
-    The design vector of a cell is the product of the other two modes' rows; `weight` is the part of its weight that is
-    stored (see `cells.ObservedCells`), None for 1.
+    The design vector of a cell is the product of the other two modes' rows; `weight` is the weight of each stored cell
+    beyond its weight as a zero (see `cells.ObservedCells`); None means 1.
     """
-    # With the cells in contiguous memory the product is twice as fast on CPU. The barrier prevents XLA from transposing
-    # the design once for each use.
+    # On CPU, the product is twice as fast if the cells are contiguous in memory. The barrier prevents XLA from
+    # transposing the design again for each use.
     design = lax.optimization_barrier(jnp.swapaxes(design, -1, -2))
     weighted = design if weight is None else lax.optimization_barrier(design * weight[..., None, :])
     gram = jnp.einsum("...zk,...yk->...zy", weighted, design)

@@ -1,4 +1,4 @@
-"""Has the sampler converged? Compares several chains on quantities that do not depend on the order of the columns.
+"""Convergence of the sampler: compare several chains on quantities that do not depend on the column order.
 
 Permuting the columns of the factors, or changing their signs, does not change the model, so single entries of a factor
 say nothing about convergence. The chains are compared on the log joint density, the reconstruction errors, the mean
@@ -31,11 +31,13 @@ MIN_CHAINS, MIN_SWEEPS = 2, 20
 # Thresholds of Vehtari et al. 2021.
 MAX_R_HAT = 1.01
 MIN_ESS_PER_CHAIN = 100
-# A held-out error that falls by more than this share in the second half of the sweeps has not settled.
+# If a held-out error falls by more than this share from the second to the last quarter of the sweeps, it has not
+# settled.
 SETTLED = 0.02
-# The number of sweeps needed is estimated up to this multiple of the sweeps done; beyond it would be a guess.
+# The number of needed sweeps is only estimated up to this multiple of the sweeps done; a larger estimate would be a
+# guess.
 MAX_EXTRAPOLATION = 10
-# If chains mix, twice the sweeps halve R-hat^2 - 1. If a larger share than this remains, it hardly falls.
+# If chains mix, twice the sweeps halve R-hat^2 - 1. If more than this share remains, the chains hardly approach.
 FALLS = 0.75
 
 
@@ -46,15 +48,15 @@ class Diagnosis:
     Parameters
     ----------
     table : DataFrame
-        One row per quantity, with its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the
+        One row per quantity, indexed by its short name: mean, sd, r_hat, ess_bulk, ess_tail over the second half of the
         sweeps.
     trace : dict of float arrays, shape (chains, sweeps)
-        The quantities after each sweep. They include the held-out root mean square errors of the single draw and of the
-        average of all predictions so far (from the middle of the run on).
+        The quantities after each sweep. They include the held-out root mean square error of each single draw, and that
+        of the average of all predictions so far (from the middle of the run on).
     advice : list of str
-        What to do, in words, also when there is nothing to do.
+        Recommendations in words; also says so if nothing needs to be done.
     held_out_note : str
-        How many cells are held out, and what the sampler knows about them: the caption of `held_out`.
+        Numbers of held-out cells, and what the sampler knows about these cells: the caption of `held_out`.
     """
 
     table: pd.DataFrame
@@ -64,7 +66,7 @@ class Diagnosis:
     held_out_note: str
 
     def overview(self) -> pd.DataFrame:
-        """The table with one row for all predicted cells of a tensor: largest R-hat, smallest sample sizes."""
+        """The table with all predicted cells of a tensor in one row: largest R-hat, smallest effective sample sizes."""
         summarized = [quantity for quantity in self.trace if str(quantity) in self.table.index]
         cells = [quantity for quantity in summarized if quantity.kind == "cell"]
         rows = {each.title: self.table.loc[str(each)] for each in summarized if each.kind != "cell"}
@@ -91,13 +93,13 @@ class Diagnosis:
         return pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 
     def sweeps(self) -> pd.DataFrame:
-        """All quantities but the predicted cells, one row per chain and sweep."""
+        """All quantities except predicted cells, one row per chain and sweep."""
         shown = {str(each): values.ravel() for each, values in self.trace.items() if each.kind != "cell"}
         chain, sweep = (1 + index.ravel() for index in np.indices(self.trace[Quantity("log_joint")].shape))
         return pd.DataFrame({"chain": chain, "sweep": sweep} | shown)
 
     def shown_traces(self) -> dict[str, np.ndarray]:
-        """Traces of all quantities but the predicted cells, by title, shapes (chains, sweeps): what a plot shows."""
+        """Traces of all quantities except predicted cells, for plots; by title, shapes (chains, sweeps)."""
         return {each.title: values for each, values in self.trace.items() if each.kind != "cell"}
 
 
@@ -116,22 +118,22 @@ def diagnose(
 ) -> Diagnosis:
     """Run several chains on most of the cells, compare the chains, and predict the held-out cells.
 
-    The chains run one after another. The held-out cells are predicted after each sweep; no draw is kept.
+    The chains run one after another. The held-out cells are predicted after each sweep; draws are not kept.
 
     Parameters
     ----------
     counts : CountTensors
-        Trimmed as for training.
+        Counts, trimmed as for training.
     coupling, settings, zeros, n_zeros : as for training
     n_chains : int
         At least 2, because R-hat compares chains.
     held_out : float
-        Share of the positive cells that the sampler does not see, see `hold_out`. With sampled zeros it observes none
-        of the held-out cells. With weighted zeros it observes every cell that is not shown as a zero with a weight,
-        also the held-out ones: the error at held-out zeros is then an error at observed cells, and the error at
-        held-out positive cells is larger than if they were not observed. `Diagnosis.held_out_note` says so too.
+        Share of the positive cells that the sampler does not see, see `hold_out`. With sampled zeros the sampler
+        observes none of the held-out cells. With weighted zeros it observes all held-out cells as zeros with a weight.
+        Then the error at held-out zeros is an error at observed cells, and the error at held-out positive cells is
+        larger than for unobserved cells. `Diagnosis.held_out_note` says this too.
     seed : int
-        Determines the chains, the zeros that they observe, and the held-out and the predicted cells.
+        Seed of the chains, their observed zeros, and the held-out and predicted cells.
 
     Raises
     ------
@@ -182,7 +184,7 @@ def diagnose(
 def summarize(trace: Mapping[Quantity, np.ndarray]) -> pd.DataFrame:
     """Mean, sd, rank-normalized R-hat, and bulk and tail effective sample size of each quantity (chains, draws)."""
     with warnings.catch_warnings():
-        # ArviZ announces its next version once a day when it is imported.
+        # Once a day, ArviZ announces its next version on import.
         warnings.filterwarnings("ignore", r"\s*ArviZ is undergoing", FutureWarning)
         import arviz
 
@@ -196,9 +198,10 @@ def summarize(trace: Mapping[Quantity, np.ndarray]) -> pd.DataFrame:
 
 
 def advise(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray]) -> list[str]:
-    """Say whether the chains have converged, what their draws are good for, and what to try.
+    """Report whether the chains have converged, how their draws may be used, and what to try.
 
-    `table` comes from `summarize` of the second half of the sweeps, `trace` has all sweeps, also of held-out errors.
+    `table` is the result of `summarize` for the second half of the sweeps. `trace` has all sweeps, also of held-out
+    errors.
     """
     n_chains, n_sweeps = next(iter(trace.values())).shape
     least = MIN_ESS_PER_CHAIN * n_chains
@@ -225,7 +228,7 @@ def round_up(number: float) -> int:
 
 
 def _apart(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray], n_sweeps: int, n_chains: int) -> str:
-    """For chains that have not converged: how far apart they are, whether they approach, how many sweeps to try."""
+    """For chains that have not converged: distance, whether they approach each other, number of sweeps to try."""
     r_hat = table["r_hat"]
     worst = next(quantity for quantity in trace if str(quantity) == r_hat.idxmax())
     half, quarter = n_sweeps // 2, n_sweeps // 4
@@ -237,8 +240,8 @@ def _apart(table: pd.DataFrame, trace: Mapping[Quantity, np.ndarray], n_sweeps: 
         f"{worst.title} ({before:.2f} after half the sweeps){of_cells} and above {MAX_R_HAT} for "
         f"{int((r_hat > MAX_R_HAT).sum())} of {len(table)} quantities. "
     )
-    # If chains mix, the variance between their means falls as 1 / sweeps, and so does R-hat^2 - 1. The number of
-    # effective draws grows with the sweeps.
+    # If chains mix, the variance between their means and R-hat^2 - 1 fall as 1 / sweeps. The number of effective draws
+    # grows with the sweeps.
     short_of_draws = MIN_ESS_PER_CHAIN * n_chains / table["ess_bulk"].min()
     factor = max(2.0, (r_hat.max() ** 2 - 1) / (MAX_R_HAT**2 - 1), short_of_draws)
     if factor <= MAX_EXTRAPOLATION:

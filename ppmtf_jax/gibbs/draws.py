@@ -1,4 +1,4 @@
-"""Draws from the conditionals of `conditionals`. None of them calls LAPACK (see `linear_algebra`)."""
+"""Draws from the conditional distributions of `conditionals`, without LAPACK (see `linear_algebra`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
     """One draw of (mean, precision) from a normal-Wishart, by Bartlett's decomposition.
 
     With inverse_scale_matrix = L L^T and T the Bartlett factor, precision = M M^T for M = L^-T T, and the mean's
-    deviation is L T^-T noise / sqrt(mean_strength), whose covariance is (mean_strength M M^T)^-1. So one Cholesky does.
+    deviation is L T^-T noise / sqrt(mean_strength), whose covariance is (mean_strength M M^T)^-1. So one Cholesky
+    factorization is enough.
     """
     chi_key, normal_key = jax.random.split(key)
     rank = posterior.mean.shape[0]
@@ -27,7 +28,7 @@ def sample_factor_prior(key: Key[Array, ""], posterior: NormalWishart) -> Factor
 
     unused = jnp.zeros((rank, 1), dtype)
     lower = cholesky_and_solve(posterior.inverse_scale_matrix[..., None], unused)[0][..., 0]
-    # The columns of a matrix are a batch of right-hand sides for the same triangle.
+    # The columns of a matrix are a batch of right-hand sides for the same triangular matrix.
     root = back_substitute(lower[..., None], bartlett)
     deviation = lower @ back_substitute(bartlett[..., None], shift)
     return FactorPrior(posterior.mean + deviation[:, 0], root @ root.T)
@@ -38,8 +39,8 @@ def sample_rows(
 ) -> Float[Array, "row rank"]:
     """One draw of every row of a factor; `conditional` has a leading row axis.
 
-    The index of each row in `rows` (by default 0, 1, ...) is folded into its key, so that a draw does not depend on how
-    rows are batched.
+    The index of each row, `rows` (by default 0, 1, ...), is folded into its key, so that a draw does not depend on the
+    batches.
     """
     n_rows, rank = conditional.linear.shape
     dtype = conditional.linear.dtype
@@ -57,7 +58,7 @@ def sample_rows(
     n_more = -n_rows % size
 
     def batched(x: Array) -> Array:
-        # Pad with the first rows, which are then drawn twice: padding with zeros would give singular precisions.
+        # Pad with copies of the first rows, because padding with zeros would give singular precisions.
         return jnp.concatenate([x, x[:n_more]]).reshape(-1, size, *x.shape[1:])
 
     drawn = jax.lax.map(sample_batch, jax.tree.map(batched, (conditional, noise)))

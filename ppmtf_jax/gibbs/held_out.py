@@ -1,4 +1,4 @@
-"""Held-out cells of the count tensors, and how well a chain predicts them."""
+"""Held-out cells of the count tensors, and the error with which a chain predicts them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from ppmtf_jax.gibbs.kernel import Coupling, Factors
 from ppmtf_jax.gibbs.quantities import Quantity
 from ppmtf_jax.streams import Stage, numpy_stream
 
-# These errors are reported as single numbers; the chains are not compared on them.
+# These errors are only reported as numbers; R-hat is not computed for them.
 HELD_OUT_ERRORS = ("held_out", "held_out_average")
-# Cells whose prediction is kept at every draw: enough for an average, few enough to keep.
+# Number of cells of each tensor whose prediction is kept for every draw: enough to compare chains, few enough for
+# memory.
 N_PREDICTED = 50
 HELD_OUT_ZERO_STAGES = {"transitions": Stage.HELD_OUT_ZERO_TRANSITIONS, "visits": Stage.HELD_OUT_ZERO_VISITS}
 
 
 class HeldOut(NamedTuple):
-    """Cells whose counts the sampler does not see: user, place, other; and the counts."""
+    """Cells whose counts the sampler does not see: indices (user, place, other) and counts."""
 
     index: Int[np.ndarray, "cell 3"]
     value: Float[np.ndarray, " cell"]
@@ -31,11 +32,11 @@ class HeldOut(NamedTuple):
 def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTensors, dict[str, HeldOut]]:
     """Hold out a random share of the positive cells of each tensor, and as many zero cells of each user.
 
-    At least one positive cell of each tensor is held out. A user with too few zero cells has all of them held out.
+    At least one positive cell of each tensor is held out. If a user has too few zero cells, all of them are held out.
 
-    Returns `shown`: the counts without the held-out positive cells. Give `observe` the held-out indices as `hidden`, so
-    that it does not draw them as zeros. Returns `hidden`: the held-out cells of each tensor, positive cells first.
-    Raises `InputError`: a tensor has no positive cell.
+    Returns `shown`: the counts without the held-out positive cells. Pass the held-out indices to `observe` as `hidden`,
+    so that it does not draw these cells as zeros. Returns `hidden`: the held-out cells of each tensor, positive cells
+    first. Raises `InputError`: a tensor has no positive cell.
     """
     shown, hidden = {}, {}
     for order, (name, tensor) in enumerate(counts._asdict().items()):
@@ -55,20 +56,20 @@ def hold_out(counts: CountTensors, share: float, *, seed: int) -> tuple[CountTen
 def predict_cells(
     factors: tuple[Float[np.ndarray, "chain draw _ rank"], ...], index: Int[np.ndarray, "cell 3"]
 ) -> Float[np.ndarray, "chain draw cell"]:
-    """Cells of every draw, reconstructed from the factors."""
+    """Predicted counts of the cells for every draw, from the factors."""
     first, second, third = (factor[..., rows, :] for factor, rows in zip(factors, index.T, strict=True))
     return np.einsum("cdnz,cdnz,cdnz->cdn", first, second, third)
 
 
 class HeldOutPredictions:
-    """Predicts the held-out cells after each sweep of one chain; the sweeps must come in order.
+    """Predictions of the held-out cells after each sweep of one chain; call `of_draw` in the order of sweeps.
 
     Parameters
     ----------
     kept_cells : dict of int arrays
         The held-out cells of each tensor whose predictions are kept.
     burn_in : int
-        Number of first sweeps that the average prediction leaves out.
+        Number of first sweeps that the average prediction excludes.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class HeldOutPredictions:
         return found
 
     def trace(self, draws: dict[str, np.ndarray]) -> dict[Quantity, np.ndarray]:
-        """What `of_draw` gave at all sweeps as quantities, shapes (chains, sweeps)."""
+        """Results of `of_draw` for all sweeps as quantities, shapes (chains, sweeps)."""
         trace = {}
         for tensor, numbers in self.kept_cells.items():
             trace |= {Quantity(kind, tensor): draws[f"{kind} {tensor}"] for kind in HELD_OUT_ERRORS}
@@ -111,7 +112,7 @@ def _root_mean_square(error: Float[np.ndarray, "chain cell"]) -> Float[np.ndarra
 
 
 def held_out_note(hidden: dict[str, HeldOut], zeros: Literal["sampled", "weighted"]) -> str:
-    """How many cells are held out, and what the sampler knows about them."""
+    """Text: numbers of held-out cells, and what the sampler knows about these cells."""
     sizes = []
     for tensor, (_, value) in hidden.items():
         n_positive, n_zero = int(np.sum(value > 0)), int(np.sum(value == 0))

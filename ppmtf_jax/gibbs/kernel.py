@@ -1,7 +1,7 @@
 """One Gibbs sweep over all blocks of the model, Appendix H of Murakami et al. 2021.
 
-A *coupling* names the factors of each tensor; tensors that name the same factor share it. The kernel knows nothing else
-about the model: PPMTF (user and place factors shared) and ITF (nothing shared) are two couplings.
+A *coupling* names the factors of each tensor; two tensors share a factor if both name it. Models differ only in their
+couplings: PPMTF shares the user and place factors, ITF shares no factors.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class GibbsSettings(Settings):
     hyper: HyperPrior = HyperPrior()
 
     def problems(self) -> list[Problem | str]:
-        """Degrees of freedom that are too few for the rank."""
+        """Problem: too few degrees of freedom for the rank."""
         degrees = self.hyper.degrees_of_freedom
         if degrees is None or degrees > self.rank - 1:
             return []
@@ -80,7 +80,7 @@ class GibbsSettings(Settings):
 
 
 class GibbsState(NamedTuple):
-    """What the next sweep needs, and the priors that the last sweep drew."""
+    """The state that the next sweep needs, and the priors that the last sweep drew."""
 
     factors: Factors
     priors: dict[str, FactorPrior]
@@ -95,7 +95,8 @@ class SweepInfo(NamedTuple):
     # Log density of the tensors, the factors and their priors together. It should rise, then fluctuate.
     log_joint: Float[Array, ""]
     square_size: dict[str, Float[Array, ""]]  # mean square of the entries of each factor
-    # Whether each factor is finite, in the coupling's order. If not, its precision matrix lost definiteness.
+    # Whether each factor is finite, in the coupling's order. If a factor is not finite, its precision matrix is no
+    # longer positive definite.
     finite: Bool[Array, " factor"]
 
 
@@ -131,16 +132,16 @@ def step(
     settings: GibbsSettings,
     axis: str | None = None,
 ) -> tuple[GibbsState, SweepInfo]:
-    """One sweep: every factor's prior given the factor, eqs. (14)-(17), then every factor in turn, eqs. (18)-(21).
+    """One sweep: draw every factor's prior given the factor, eqs. (14)-(17), then every factor, eqs. (18)-(21).
 
-    `key`: the key of the sweep is folded in from `state.sweep`, so a resumed run equals an uninterrupted one. `cells`:
-    `ObservedCells` of each tensor of the coupling. `axis`: inside `jax.shard_map`: the mesh axis over which the parts
-    of the cells are split. Everything else is the same on all devices.
+    `key`: key of the chain; `state.sweep` is folded in, so a resumed run equals an uninterrupted run. `cells`:
+    `ObservedCells` of each tensor of the coupling. `axis`: inside `jax.shard_map`, the mesh axis over which the parts
+    of the cells are split; everything else is the same on all devices.
     """
     _, sweeps_key = jax.random.split(key)
     key = jax.random.fold_in(sweeps_key, state.sweep)
     keys = {name: jax.random.split(jax.random.fold_in(key, i)) for i, name in enumerate(coupling.factors)}
-    # All factors have the same rank: one batched draw compiles four times as fast as four of them.
+    # All factors have the same rank, so one batched draw is possible; it compiles four times as fast as four draws.
     posteriors = [hyper_conditional(state.factors[name], settings.hyper) for name in coupling.factors]
     prior_keys = jnp.stack([keys[name][0] for name in coupling.factors])
     drawn = jax.vmap(sample_factor_prior)(prior_keys, jax.tree.map(lambda *parts: jnp.stack(parts), *posteriors))
@@ -176,7 +177,7 @@ class Design(NamedTuple):
     left: Float[Array, "left rank"]
     right: Float[Array, "right rank"]
     zero_weight: Float[Array, " user"] | None
-    # Gram matrix of all cells of one user; for the other modes, of one place or slot, weighted with the users' weights.
+    # Gram matrix of all cells of one row. In the modes after the first, cells have the zero weights of their users.
     # None if zeros are stored as cells.
     dense: Float[Array, "rank rank"] | None
     of_users: bool
@@ -208,7 +209,7 @@ def sample_factor(
 def _sample_by_parts(
     sample: Callable[[list[CellStatistics], Array], Array], designs: list[Design], n_rows: int, axis: str | None
 ) -> Float[Array, "row rank"]:
-    """Draw all rows, one part at a time, so that the statistics of only one part are in memory."""
+    """Draw all rows part by part, so that the statistics of only one part are in memory."""
 
     def sample_part(tiles: list[Tiles]) -> Array:
         statistics = [_part_statistics(own, design) for own, design in zip(tiles, designs, strict=True)]
@@ -221,7 +222,7 @@ def _sample_by_parts(
 def total_statistics(design: Design, n_rows: int, axis: str | None) -> CellStatistics:
     """Statistics of every row of the mode of `design`, with a leading row axis; `axis` as for `step`."""
     parts = lax.map(lambda tiles: _part_statistics(tiles, design), design.tiles)
-    # The parts are gathered first and summed then: in this order the sum is the same on any number of devices.
+    # Gather the parts before summing them, so that the sum is the same on any number of devices.
     rows, parts = jax.tree.map(lambda part: _gathered(part, axis), (design.tiles.rows, parts))
     rank, dtype = design.left.shape[1], design.left.dtype
     total = CellStatistics(jnp.zeros((n_rows, rank, rank), dtype), jnp.zeros((n_rows, rank), dtype))
@@ -237,12 +238,12 @@ def _gathered(parts: Array, axis: str | None) -> Array:
 def _part_statistics(tiles: Tiles, design: Design) -> CellStatistics:
     """Statistics of the rows of one part, with a leading row axis, from the cells of that part."""
     rank, dtype = design.left.shape[1], design.left.dtype
-    # Padded cells read the row after the last.
+    # Padded cells read this additional row of zeros.
     right = jnp.concatenate([design.right, jnp.zeros((1, rank), dtype)])
 
     def add_chunk(chunk: Array, total: CellStatistics) -> CellStatistics:
         row, left, right_index, value = (lax.dynamic_index_in_dim(x, chunk, keepdims=False) for x in tiles[2:])
-        # `_tile` made the indices, so they are in bounds; clamping them would cost as much as reading the rows.
+        # The indices from `_tile` are in bounds; clamping them would cost as much as reading the rows.
         rows = design.left.at[left].get(mode="promise_in_bounds") * right.at[right_index].get(mode="promise_in_bounds")
         weight = None
         if design.zero_weight is not None and not design.of_users:
@@ -266,7 +267,7 @@ def _log_joint(
     cells: dict[str, ObservedCells],
     settings: GibbsSettings,
 ) -> Float[Array, ""]:
-    """Log of eqs. (3) and (4) and of the normal densities of the factors; weighted cells count with their weight."""
+    """Log of eqs. (3) and (4) plus log-densities of the factors; each cell counts with its weight."""
     alpha = settings.noise_precision
     terms = [
         0.5 * (cells[tensor].total_weight * math.log(alpha / (2 * math.pi)) - alpha * error)
@@ -280,7 +281,7 @@ def _log_joint(
 def _square_error(
     cells: ObservedCells, factor: Float[Array, "row rank"], statistics: CellStatistics
 ) -> Float[Array, ""]:
-    """Sum of w (r - x d)^2 over a tensor, from the statistics of its last mode, whose factor was drawn just before."""
+    """Sum of w (r - x d)^2 over a tensor, from the statistics of its last mode, whose factor was just drawn."""
     explained = 2 * jnp.sum(factor * statistics.moment)
     fitted = jnp.sum(factor * jnp.einsum("nzy,ny->nz", statistics.gram, factor))
     return cells.square_sum.astype(factor.dtype) - explained + fitted

@@ -1,8 +1,8 @@
 """Factorizations of many small matrices, written in array operations.
 
-On a CPU, XLA calls LAPACK for Cholesky factors and triangular solves. Two such calls that run at the same time can wait
-for each other on one thread pool for ever (seen at rank 32 on two cores). These routines never call LAPACK: they loop
-over the rank and treat all matrices of the batch at once. The batch is the last axis, so that every operation runs over
+On a CPU, XLA calls LAPACK for Cholesky factors and triangular solves. Two simultaneous calls can wait for each other
+for ever on a shared thread pool (observed at rank 32 on two cores). These routines never call LAPACK: they loop over
+the rank and process all matrices of the batch at once. The batch is the last axis, so that every operation uses
 contiguous memory.
 """
 
@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-# Columns that one pass over the rest of a matrix eliminates. More columns need fewer passes and more compile time.
+# Number of columns that are eliminated in one pass over the rest of a matrix. More columns mean fewer passes but more
+# compile time.
 PANEL = 2
 
 
@@ -43,7 +44,7 @@ def cholesky_and_solve(
         rest, lower = carry
         columns = lax.dynamic_slice_in_dim(rest, panel * PANEL, PANEL, axis=1)
         factor = _factor_panel(columns, lax.dynamic_slice_in_dim(columns, panel * PANEL, PANEL, axis=0))
-        # Rows and columns before the panel turn to nonsense here, but nothing reads them again.
+        # This overwrites rows and columns before the panel with meaningless values, but they are not read again.
         rest = rest - sum(factor[:, None, j] * factor[None, :n, j] for j in range(PANEL))
         return rest, lax.dynamic_update_slice_in_dim(lower, factor, panel * PANEL, axis=1)
 
@@ -95,7 +96,7 @@ def back_substitute(
 
 
 def rows_at_a_time() -> int:
-    """CPU: size of a batch that fits the level-2 cache at rank 16; accelerator: enough matrices to keep it busy."""
+    """Batch size: on a CPU it fits the L2 cache at rank 16; on an accelerator it fills the device."""
     return 128 if jax.default_backend() == "cpu" else 2**14
 
 

@@ -1,4 +1,4 @@
-"""The sweep as a kernel of NumPyro, so that NumPyro's driver runs it, collects draws and hands them to ArviZ."""
+"""The sweep as a NumPyro kernel: NumPyro's driver can run it, collect draws and pass them to ArviZ."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ppmtf_jax.gibbs.kernel import Coupling, GibbsSettings, GibbsState, init_sta
 class MTFGibbsState(NamedTuple):
     """State of a chain; any field can be collected by NumPyro's `extra_fields`."""
 
-    factors: dict[str, Array]  # the draw; collected always; shape (rows, rank)
+    factors: dict[str, Array]  # the draw; always collected; shape (rows, rank)
     priors: dict[str, FactorPrior]  # mean and precision of each factor's rows that the last sweep drew
     sweep: Int[Array, "*chain"]  # sweeps done
     # Log density of the tensors, the factors and their priors. Always collected. NaN before the first sweep.
@@ -37,16 +37,17 @@ class MTFGibbs(MCMCKernel):
 
     `MCMC.run` takes the observed cells of each tensor. A draw is a dict of factors, named as in the coupling and as in
     `models/mtf_numpyro.py`. `extra_fields` may name any field of `MTFGibbsState`, such as "rmse", "priors" or
-    "priors.user". "~factors.user" leaves out the user factor, which is the large one.
+    "priors.user". "~factors.user" leaves out the user factor, which is the largest.
 
     The draws equal those of `run_gibbs` (up to rounding) for the same key of a chain: `run_gibbs(key, ...)` runs chain
     c with `jax.random.fold_in(key, c)`. Give `MCMC.run` that key for one chain, or an array of such keys for several
     chains. NumPyro splits a single key for several chains in another way.
 
-    Give `jit_model_args=True` to `MCMC`; otherwise the cells become constants of a program that each run compiles anew.
-    NumPyro then compiles once for all runs with its progress bar (the default), and once for each run without it.
-    All chain methods work; "parallel" needs one device per chain and otherwise warns and runs the chains in turn.
-    Unlike `run_gibbs`, NumPyro's driver does not stop when a factor is no longer finite: look at the field `finite`.
+    Pass `jit_model_args=True` to `MCMC`; otherwise the cells become constants of the program, and each run compiles a
+    new program. NumPyro then compiles once for all runs with its progress bar (the default), and once for each run
+    without it. All chain methods work; "parallel" needs one device per chain and otherwise warns and runs the chains in
+    turn. Unlike `run_gibbs`, NumPyro's driver does not stop when a factor is no longer finite: look at the field
+    `finite`.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class MTFGibbs(MCMCKernel):
     ((4, 5, 2), (4,))
     """
 
-    # ArviZ reads this attribute; no NumPyro program is behind these draws.
+    # ArviZ reads this attribute; these draws do not come from a NumPyro program.
     model = None
 
     def __init__(self, coupling: Coupling, settings: GibbsSettings, n_rows: dict[str, int]) -> None:
@@ -105,8 +106,8 @@ class MTFGibbs(MCMCKernel):
     ) -> MTFGibbsState:
         """State before the first sweep, of one chain or, for an array of keys, of several chains.
 
-        `num_warmup`: ignored: nothing is adapted. `init_params`: initial factors in place of uniform ones, each (rows,
-        rank), with a leading chain axis for several chains. `model_args`: the observed cells and nothing else.
+        `num_warmup`: ignored, because nothing is adapted. `init_params`: initial factors in place of uniform ones, each
+        (rows, rank), with a leading chain axis for several chains. `model_args`: only the observed cells.
         """
         self._check_cells(model_args, model_kwargs)
         keys = _typed(rng_key)

@@ -7,18 +7,18 @@ from typing import Literal
 from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
-# Compiling the programs, and everything that does not grow with the data. Programs from JAX's disk cache need 330 MB
-# less.
+# Bytes for compiling the programs and for everything else that does not grow with the data. Programs from JAX's disk
+# cache need 330 MB less.
 CONSTANT_BYTES = 600 * 2**20
-# A stored cell is laid out for each of three modes as three numbers of 4 bytes, plus about a seventh of padding; once
-# on the host and once on the devices.
+# Bytes per stored cell: for each of three modes, three numbers of 4 bytes plus about a seventh of padding; once on the
+# host and once on the devices.
 CELL_BYTES = 2 * 41
 # Each factor entry is held three times: in the state before and after a sweep, and in the kept draw.
 FACTOR_ENTRY_BYTES = 3 * 4
 
 
 def bytes_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> int:
-    """Estimate of the peak of a PPMTF fit, bytes: cells as `gibbs.cells` lays them out, and the factors."""
+    """Estimated peak memory of a PPMTF fit, in bytes: the cells in the layout of `gibbs.cells`, and the factors."""
     n_users, n_places, n_slots = counts.visits.shape
     n_cells = sum(len(tensor.user) for tensor in counts)
     if zeros == "sampled":
@@ -27,7 +27,7 @@ def bytes_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_
 
 
 def require_memory_to_fit(counts: CountTensors, zeros: Literal["sampled", "weighted"], n_zeros: int, rank: int) -> None:
-    """Refuse a PPMTF fit that needs more memory than there is, and name settings that need less."""
+    """Refuse a PPMTF fit that needs too much memory, and name settings that need less."""
     available, weighted = available_bytes() or 0, bytes_to_fit(counts, "weighted", n_zeros, rank)
     room = (available - weighted) // CELL_BYTES + sum(len(tensor.user) for tensor in counts)
     per_user = room // (len(counts) * counts.visits.shape[0])

@@ -1,4 +1,4 @@
-"""Quantities that show whether a sampler has converged: they do not depend on the order of the factors' columns."""
+"""Quantities for testing convergence: they do not depend on the order of the factors' columns."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class Quantity(NamedTuple):
 
     # log_joint; rmse: weighted root mean square error over the observed cells of a tensor; size: mean square of the
     # entries of a factor; held_out: root mean square error of a draw at the held-out cells of a tensor;
-    # held_out_average: the same error of the average of all draws so far; cell: prediction of one held-out cell.
+    # held_out_average: the same error for the average prediction so far, after the burn-in; cell: prediction of one
+    # held-out cell.
     kind: Kind
     of: str = ""  # the tensor or the factor; empty for log_joint
     number: int | None = None  # number of the held-out cell

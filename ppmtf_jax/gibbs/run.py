@@ -28,14 +28,16 @@ from ppmtf_jax.runtime.files import atomic_file, open_own
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.settings import Count, Settings
 
-# Sweeps of one jitted call: enough to hide the cost of the call, few enough for a lively progress bar.
+# Number of sweeps in one jitted call: enough to hide the overhead of the call, few enough for frequent progress
+# updates.
 SWEEPS_PER_CALL = 5
-# On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several at once
-# on each device; with one device per core a sweep then takes 1.4 times as long. Other platforms ignore these options.
+# On a CPU each JAX device has one core. By default XLA splits small operations over all cores and runs several
+# operations at once on each device; with one device per core, this makes a sweep 1.4 times as long. Other platforms
+# ignore these options.
 ONE_CORE_A_DEVICE = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_enable_concurrency_optimized_scheduler": False}
 
 
-# Whether to keep the draw after `sweep` (1 to n_sweeps) of `n_sweeps` sweeps.
+# Function of (sweep, n_sweeps): whether to keep the draw after this sweep, from 1 to n_sweeps.
 Keep = Callable[[int, int], bool]
 
 
@@ -53,10 +55,11 @@ def keep_every(n: int, burn_in: int = 0) -> Keep:
 
 @dataclass(frozen=True)
 class Checkpoints(Settings, subject="checkpoints"):
-    """Where, and after how many sweeps, to write the state of a run, so that a stopped run can go on.
+    """File for the state of a run, and number of sweeps between writes, so that a stopped run can continue.
 
     A run that finds a checkpoint of the same run continues from that checkpoint. It refuses a checkpoint of another
-    run, and a file that belongs to another user. Draws reveal the users in the data: only the owner can read the file.
+    run, and a file that belongs to another user. Draws reveal the users in the data, so only the owner can read the
+    file.
     """
 
     path: Path
@@ -105,12 +108,12 @@ def run_gibbs(
     key : typed key
         The key, the data and the settings determine every draw.
     cells : dict of `ObservedCells`
-        From `cells.observe`.
+        The result of `cells.observe`.
     n_rows : dict
         Number of rows of each factor.
     keep : which draws to keep
     kept_of : function of the factors of a kept draw, which gives the arrays to keep, by name
-        All arrays have a leading chain axis. With checkpoints it must be the default, which keeps the factors.
+        All arrays have a leading chain axis. With checkpoints only the default is allowed, which keeps the factors.
     checkpoints : file to resume from and to write to
         A resumed run gives the same draws as an uninterrupted run, bit for bit.
     devices : JAX devices that share the cells and the work
@@ -237,7 +240,7 @@ def sweep_chain(
     settings: GibbsSettings,
     mesh: Mesh,
 ) -> tuple[GibbsState, SweepInfo]:
-    """Run SWEEPS_PER_CALL sweeps, of which only `n_active` do anything, so that any number is the same program."""
+    """Run SWEEPS_PER_CALL sweeps, only `n_active` of them active, so that all numbers use the same program."""
 
     def run(
         key: Array, state: GibbsState, cells: dict[str, ObservedCells], n_active: Array
@@ -297,7 +300,7 @@ def _fingerprint(
     settings: GibbsSettings,
     n_chains: int,
 ) -> str:
-    """Hash of key, data and model, which together determine the draws; `keep` is no part of it."""
+    """Hash of key, data and model, which together determine the draws; `keep` is not included."""
     digest = hashlib.blake2b(digest_size=16)
     digest.update(repr((sorted(n_rows.items()), coupling, settings, n_chains, jax.__version__)).encode())
     digest.update(np.asarray(jax.random.key_data(key)).tobytes())
@@ -328,7 +331,7 @@ def _read_checkpoint(
         )
 
     try:
-        # Opened here: NumPy leaves a damaged file open.
+        # The file is opened here, because NumPy would leave a damaged file open.
         with open(open_own(path, os.O_RDONLY), "rb") as file, np.load(file) as stored:
             arrays = dict(stored)
     except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

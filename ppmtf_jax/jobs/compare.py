@@ -43,7 +43,7 @@ COSTS = (
     MetricInfo("fit_s", "Fit, s", "Time of the fit with compilation.", "s", "lower", ""),
     MetricInfo("synthesize_s", "Synthesis, s", "Time of synthesis with compilation.", "s", "lower", ""),
     MetricInfo("test_s", "Test, s", "Time of the privacy test with compilation.", "s", "lower", ""),
-    MetricInfo("peak_mb", "Memory, MB", "Peak of the whole process, with what it loaded earlier.", "MB", "lower", ""),
+    MetricInfo("peak_mb", "Memory, MB", "Peak of the process, including what it loaded earlier.", "MB", "lower", ""),
 )
 Result = TypeVar("Result")
 Numbers = dict[tuple[str, str], float]
@@ -134,7 +134,7 @@ class Compared:
             parts.append(part.assign(candidate=candidate, seed=seed, traces=traces))
         found = pd.concat(parts)[["candidate", "seed", "traces", "metric", "value"]].dropna(subset="value")
         # Numbers of training and uniform traces do not depend on the candidate, except for attacks on uniform traces:
-        # the first candidate's are kept.
+        # the numbers of the first candidate are kept.
         return found.drop_duplicates(["candidate", "seed", "traces", "metric"], ignore_index=True)
 
     def mean(self, traces: str = ALL) -> Evaluation:

@@ -109,7 +109,7 @@ class JobConfig:
 
 
 def _compared(tables: Any, system: str, problems: list[Problem | str]) -> dict[str, Any]:
-    """Settings of each [[compare]]; what is wrong with them is added to the problems."""
+    """Settings of each [[compare]]; wrong settings are added to `problems`."""
     if not isinstance(tables, list) or not all(isinstance(table, Mapping) and "system" in table for table in tables):
         problems.append(Problem("[[compare]] with a system in each", repr(tables)))
         return {}

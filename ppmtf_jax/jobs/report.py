@@ -49,9 +49,9 @@ def report_run(
 
     `run`: folder of a job. `out`: by default `report.html` in the private folder of the job. `say`: is told which
     section is made, and how long the shadow models of the attack on membership take. Finished shadow models are kept in
-    the private folder of the job, so that a report that was stopped goes on from there. Raises `InputError`: it is no
-    folder of a job, or things in it are of different runs; or `out` would be in a release, is something else, or cannot
-    be written.
+    the private folder of the job, so that a report that was stopped goes on from there. Raises `InputError`: `run` is
+    not the folder of a job, or its parts are of different runs; or `out` is inside a release, is not an earlier report,
+    or cannot be written.
     """
     folder = Path(run)
     private = folder / "private"
@@ -72,10 +72,10 @@ def report_run(
 
 
 def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool = False) -> ReportData:
-    """What the folder of a job has for a report.
+    """Load the data of a report from the folder of a job.
 
-    Raises `InputError`: things are of different runs, such as verdicts that were made again after the release: the page
-    would mix them.
+    Raises `InputError`: parts of the folder are of different runs, such as verdicts that were made again after the
+    release; the page would mix them.
     """
     private, release, key = folder / "private", folder / "release", folder / "private" / "key"
     train, test = (Traces.load(private / "data" / name, progress=progress) for name in ("train", "test"))
@@ -110,7 +110,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
     way_out = "Run the job again with its configuration: it makes anew what is out of date"
     check_belong_together(str(folder), lineages, way_out=way_out)
     if not users_known:
-        # A release without its key has ids of its own, so nobody can be found behind them.
+        # A release without its key has new ids, so its traces cannot be linked to training users.
         synthetic = replace(synthetic, of_nobody=True)
     about = _about(private / "data")
     return ReportData(
@@ -134,7 +134,7 @@ def load_report_data(folder: Path, settings: ReportSettings, *, progress: bool =
 def shadow_scores(
     data: ReportData, checkpoint: Path, *, progress: bool = False, say: Say = lambda _: None
 ) -> MembershipScores | None:
-    """Scores of the attack with shadow models; None where it is not known how to make them, or the data do not suit.
+    """Scores of the attack with shadow models; None if it is not known how to make them, or the data do not suit.
 
     The statement of a release says how its traces were made and tested; other synthetic traces are those of the model,
     untested.
@@ -147,7 +147,7 @@ def shadow_scores(
     if settings is None:
         return None
     settings = replace(settings, n_attacked=data.settings.n_users)
-    say("Models like this one, to attack membership; --fast leaves them out")
+    say("Shadow models, to attack membership; --fast leaves them out")
     sets = data.synthetic, data.train, data.test
     try:
         return infer_by_shadow_models(*sets, settings, checkpoint=checkpoint, progress=progress, say=say)
@@ -165,7 +165,7 @@ def _measured(file: Path, column: str) -> Evaluation | None:
 
 
 def _test_in(parameters: Mapping[str, Any], n_released: int) -> dict[str, str]:
-    """The privacy test, as far as a release without its key tells it, for comparison with the verdicts."""
+    """The settings and the result of the privacy test that a release shows, for comparison with the verdicts."""
     # A statement says "all" where settings have none.
     asked = parameters.get("n_verifiers") or "all"
     said = [asked, *(parameters.get(name) for name in PARAMETERS)]
@@ -178,11 +178,11 @@ def _about(folder: Path) -> dict[str, Any]:
 
 
 def _seeds_given(private: Path, verdicts: PlausibleDeniability | None) -> bool | None:
-    """Whether somebody chose a seed of what was drawn; None where it is not known."""
+    """Whether somebody chose the seed of any step; None if it is not known."""
     seeds = [_about(private / name).get("seed") for name in ("data", "key")]
     given = [bool(seed["given"]) for seed in seeds if isinstance(seed, dict) and "given" in seed]
     if verdicts is not None:
-        # The seed of the test matters only where the test drew some of the users.
+        # The seed of the test matters only if the test drew a part of the users as verifiers.
         given += [verdicts.origin.seeds_given, verdicts.settings.n_verifiers is not None and verdicts.seed.given]
     return any(given) if given else None
 

@@ -46,7 +46,7 @@ SYSTEM_STEPS, SYSTEM_FOLDERS = ("fit", "synthesize", "test"), ("model", "synthet
 """The steps of every system, and the folder that each of them makes."""
 METRICS_FILE = "metrics.json"
 LOG_FILE = "log.txt"
-"""In the private folder: a line for each finished step with its seconds, of all runs of the job."""
+"""The log in the private folder: a line for each finished step with its seconds, over all runs of the job."""
 COMPARED, STAMPS, PICTURES = "compared", ".steps", "pictures"
 PRIVATE_NAMES = ("data", *SYSTEM_FOLDERS, "key", METRICS_FILE, PICTURES, "seed.json")
 
@@ -201,7 +201,7 @@ class _Job:
         return import_data(self.config.source, self.config.importing, data, **self.how).report
 
     def _check_k(self) -> None:
-        """Refuse a k of the privacy test, if it is not made noisy, that is above the number of training users."""
+        """Refuse a k of the privacy test above the number of training users, unless there is noise on k."""
         test, n_users = self.config.testing, self._load("data/train").n_users
         if test.noise_epsilon is None and test.k > n_users:
             way_out = "No trace could pass: lower k, or import more users"

@@ -1,7 +1,7 @@
-"""Models as programs of NumPyro, to be read, to check samplers against, and to be used with any inference of NumPyro.
+"""Models as NumPyro programs: for reading, for testing samplers, and for inference with any NumPyro method.
 
-They are in the folder `models` beside the package, as one finds them in the repository, and part of it once installed:
-`ppmtf_jax.models.mtf_numpyro` is the hierarchical model behind PPMTF.
+In the repository, they are in the folder `models` beside the package; in an installed package, they are part of it.
+`ppmtf_jax.models.mtf_numpyro` is the hierarchical model of PPMTF.
 
 Examples
 --------
@@ -10,7 +10,7 @@ Examples
 
 from pathlib import Path
 
-# A checkout, and an editable installation of one, have the folder beside the package; a wheel has its files here.
+# In a checkout, and in its editable installation, the folder is beside the package; a wheel has the files here.
 _of_checkout = Path(__file__).resolve().parents[2] / "models"
 if (_of_checkout / "mtf_numpyro.py").is_file():
     __path__.append(str(_of_checkout))

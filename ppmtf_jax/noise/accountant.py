@@ -1,14 +1,14 @@
-"""A privacy budget: what was spent of it, on which mechanisms, and a refusal to spend more.
+"""A privacy budget and its ledger of mechanisms and their losses; spending more than the budget is refused.
 
 Losses under one neighbour relation add up (sequential composition, Dwork and Roth 2014, theorem 3.16): adaptively
 chosen mechanisms that are (epsilon_i, delta_i)-differentially private are together differentially private with the
-sums. Losses under different relations, such as "a user's trace" and "a user's friendships", do not add up: neither
-bounds what both together reveal about a person who is in both. So an accountant has one relation. To bound both
-together, state one relation that covers both ("a user: her trace and her friendships").
+sums. Losses under different relations, such as "a user's trace" and "a user's friendships", do not add up: neither loss
+bounds what both mechanisms together reveal about a person with both kinds of data. So an accountant has exactly one
+relation. For a common bound, state one relation that covers both ("a user: her trace and her friendships").
 
-**Exact sums.** An amount is the number as it is written: 0.1 is a tenth, and 0.1 + 0.2 fills a budget of 0.3. The float
-0.1 is slightly more than a tenth. So `Accountant.spend` returns the largest float that is not above the amount in the
-ledger, and a mechanism that uses this float spends no more than the ledger says.
+**Exact sums.** An amount is the exact number as written: 0.1 is one tenth, and 0.1 + 0.2 uses exactly a budget of 0.3.
+The float 0.1 is slightly more than one tenth. So `Accountant.spend` returns the largest float that is not above the
+amount in the ledger, and a mechanism that uses this float spends no more than the ledger says.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Number = int | float | str | Decimal | Fraction
 
 
 class Loss(NamedTuple):
-    """An amount of epsilon and delta, exact."""
+    """Exact amounts of epsilon and delta."""
 
     epsilon: Fraction
     delta: Fraction
@@ -41,7 +41,7 @@ NO_LOSS = Loss(Fraction(), Fraction())
 
 
 class Spending(NamedTuple):
-    """One line of a ledger: a mechanism, the data sets that it makes hard to tell apart, and what it cost."""
+    """One line of a ledger: a mechanism, its neighbour relation, and its loss."""
 
     mechanism: str
     relation: str
@@ -50,23 +50,23 @@ class Spending(NamedTuple):
 
 
 class Accountant:
-    """Keeps the budget and the ledger of one neighbour relation, and hands out the noise.
+    """Budget and ledger of one neighbour relation, and the source of its noise.
 
     Parameters
     ----------
     relation : str
-        The neighbour relation in words, such as "one user's trace more or less".
+        The neighbour relation in words, such as "one user's trace is added or removed".
     epsilon, delta : number
-        The budget: epsilon above 0, delta from 0 to below 1.
+        The budget: epsilon above 0; delta at least 0 and below 1.
     noise : NoiseSource
         `SecureNoise` except in experiments. With `SeededNoise` the ledger says that it is not private.
     record : function of a Spending, optional
-        Gets every line before its noise is drawn, so that the loss is on record even if the run fails.
+        Receives every line before its noise is drawn, so that the loss is recorded even if the run fails.
 
     Raises
     ------
     InputError
-        The budget is not a pair of such numbers.
+        Epsilon or delta is out of range.
 
     Examples
     --------
@@ -101,7 +101,7 @@ class Accountant:
 
     @property
     def remaining(self) -> Loss:
-        """The rest of the budget; parts of it, such as a third, are exact."""
+        """The remaining budget, as exact fractions: a third of it can be spent exactly."""
         return Loss(*(budget - spent for budget, spent in zip(self.budget, self.spent, strict=True)))
 
     def spend(
@@ -110,13 +110,13 @@ class Accountant:
         """Write a loss into the ledger; call this before the noise is drawn.
 
         Returns the epsilon for the mechanism: the largest float that is not above the amount in the ledger. Raises
-        `InputError`: the loss is impossible, or more than what remains. Then nothing is spent.
+        `InputError`: the loss is out of range, or larger than the remaining budget. Then nothing is spent.
         """
         loss = exact_loss(mechanism, epsilon, delta)
         problems: list[Problem | str] = []
         for name, wanted, left in zip(Loss._fields, loss, self.remaining, strict=True):
             if wanted > left:
-                # Amounts that are the same float are told exactly.
+                # If both amounts are the same float, show them exactly.
                 same = float(wanted) == float(left)
                 found, most = (str(each) if same else repr(float(each)) for each in (wanted, left))
                 expected = f"at most the {name} of {most} that is left under {self.relation!r}"
@@ -132,7 +132,7 @@ class Accountant:
     def add_laplace(self, values: Values, sensitivity: int | float, epsilon: Number, mechanism: str) -> Values:
         """Spend epsilon, then add Laplace noise as `ppmtf_jax.noise.laplace.add_laplace` does.
 
-        If that function refuses the values, the epsilon is spent all the same: a refusal may depend on the values and
+        If that function refuses the values, the epsilon is still spent, because a refusal may depend on the values and
         so reveal something about them.
         """
         to_spend = self.spend(mechanism, epsilon, sensitivity=sensitivity)
@@ -155,7 +155,7 @@ def float_below(amount: Fraction) -> float:
 
 
 def stated(loss: Loss) -> dict[str, float]:
-    """Epsilon and delta as the nearest floats that, as they are written, are not below the exact amounts."""
+    """Epsilon and delta as the nearest floats whose decimal notation is not below the exact amounts."""
     nearest = {name: float(amount) for name, amount in loss._asdict().items()}
     return {
         name: value if Fraction(repr(value)) >= amount else math.nextafter(value, math.inf)
@@ -164,10 +164,10 @@ def stated(loss: Loss) -> dict[str, float]:
 
 
 def exact_loss(subject: str, epsilon: Number, delta: Number = 0) -> Loss:
-    """The two numbers as they are written; `InputError` about the subject if they are not a possible loss."""
+    """Both numbers as written, exactly; raises `InputError` about `subject` if they are not a possible loss."""
     exact = _exact(epsilon), _exact(delta)
     problems: list[Problem | str] = []
-    # The smallest and the largest float, because a mechanism takes floats.
+    # The smallest and the largest float, because mechanisms need floats.
     if exact[0] is None or not math.ulp(0.0) <= exact[0] <= Fraction(sys.float_info.max):
         problems.append(Problem("a positive, finite epsilon", repr(epsilon)))
     if exact[1] is None or not 0 <= exact[1] < 1:
@@ -178,7 +178,7 @@ def exact_loss(subject: str, epsilon: Number, delta: Number = 0) -> Loss:
 
 
 def _exact(number: Number) -> Fraction | None:
-    """A number as it is written; None if it is not a finite number."""
+    """The exact value of a number as written; None if it is not a finite number."""
     try:
         return Fraction(str(number).strip())
     except (ValueError, ZeroDivisionError):

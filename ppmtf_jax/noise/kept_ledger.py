@@ -1,7 +1,7 @@
 """A ledger on disk: every loss is written before its noise is drawn, and stays even if the run fails.
 
-A failed run has already revealed what it drew, and a repeated run draws again. So the losses of earlier runs count,
-finished or not, and a later run adds to the same file. The file is secret because it holds the seeds of the runs.
+A failed run has already revealed what it drew, and a repeated run draws again. So the losses of all earlier runs count,
+finished or not, and later runs append to the same file. The file is secret because it holds the seeds of the runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ppmtf_jax.streams import Seed
 
 
 class EarlierRuns(NamedTuple):
-    """What earlier runs spent."""
+    """Losses of earlier runs."""
 
     n: int  # number of runs that drew noise
     loss: Loss  # the sum over these runs
@@ -33,20 +33,20 @@ NO_RUNS = EarlierRuns(0, NO_LOSS, bounded=True)
 
 
 class KeptLedger:
-    """The ledger file of all runs that write one output; this object is one of these runs.
+    """One run's access to the ledger file; all runs that write the same output share this file.
 
     Parameters
     ----------
     path : path
-        The file is made with the first line.
+        The ledger file; it is created when the first line is written.
     seed : Seed
     bounded : bool
-        Whether the losses of this run bound what it reveals.
+        Whether the sum of this run's losses bounds what the run reveals.
 
     Raises
     ------
     InputError
-        The file is not such a ledger, belongs to another user, or cannot be written.
+        The file is not a ledger, belongs to another user, or cannot be written.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class KeptLedger:
         self._write({"bounded": self.bounded, **spending._asdict(), "loss": loss})
 
     def earlier(self, relation: str) -> EarlierRuns:
-        """What all other runs have spent so far; one of them may still be going on."""
+        """Losses of all other runs so far; some of these runs may not be finished."""
         lines = [line for line in self._lines() if line["run"] != self.run and "loss" in line]
         return EarlierRuns(
             len({line["run"] for line in lines}),

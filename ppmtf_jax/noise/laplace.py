@@ -1,9 +1,10 @@
 """Noise for differential privacy, from OpenDP.
 
-Nothing else may make this noise: floating-point samplers, such as those of NumPy and JAX, reveal the true value in the
-low bits of their results. OpenDP draws integers exactly, from the system's secure source, so there is no seed.
+Private noise must come from this module, because floating-point samplers, such as those of NumPy and JAX, reveal the
+true value in the low bits of their results. OpenDP draws integers exactly, from the operating system's secure source,
+so there is no seed.
 
-This module stands below synthesizers and privacy tests because both draw from it.
+Both synthesizers and privacy tests use this module.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ppmtf_jax.runtime.devices import of_first_process
 Values = TypeVar("Values", int, float, np.ndarray)
 """A whole number, a float, or an array of either."""
 
-# Noise of a wider scale reaches the ends of 64-bit integers, where OpenDP cuts it off.
+# Noise with a larger scale reaches the limits of 64-bit integers, where OpenDP clamps it.
 MAX_SCALE = 2.0**57
 
 
@@ -27,18 +28,18 @@ def add_laplace(values: Values, sensitivity: int | float, epsilon: int | float) 
     """Add independent Laplace noise: discrete noise to whole numbers, continuous noise to floats.
 
     The probability, or density, of the noise x is proportional to exp(-|x| epsilon / sensitivity). The result is
-    epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1): the
-    mechanism's own privacy map, which OpenDP computes with every rounding upwards, gives at most epsilon for them.
-    Several processes that call this with the same `values` get one draw, because two draws would be two releases.
+    epsilon-differentially private for neighbours whose `values` differ by at most `sensitivity` in all (L1): OpenDP's
+    privacy map of the mechanism, which rounds only upwards, gives at most epsilon for them. If several processes call
+    this function with the same `values`, all get the same draw, because two draws would be two releases.
 
     To floats, OpenDP adds discrete Laplace noise on the grid of multiples of 2^-1074, which contains every float, in
     exact arithmetic, and rounds the sum. So the low bits reveal nothing more than the sum does (Mironov 2012). But
-    `sensitivity` must hold for the floats themselves: if they were computed with rounding, the rounding counts too.
-    Whole numbers, counted and scaled exactly, avoid this problem and are twice as fast.
+    `sensitivity` must hold for the floats themselves, including rounding errors in their computation. Whole numbers
+    avoid this problem and are twice as fast.
 
     The result has the shape of `values`. `sensitivity`: above 0; for whole numbers a whole number. Raises `InputError`:
-    epsilon or the sensitivity would give no protection, or a value is not finite. Raises `NumericalError`: by its own
-    map the noise costs more than epsilon. Nothing was drawn.
+    epsilon or the sensitivity would give no protection, or a value is not finite. Raises `NumericalError`: according to
+    its privacy map, the mechanism costs more than epsilon; then nothing is drawn.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def add_laplace(values: Values, sensitivity: int | float, epsilon: int | float) 
 
 
 class NoiseSource(ABC):
-    """Where a mechanism takes its noise from; the noise is differentially private only if `is_private`."""
+    """Source of a mechanism's noise; the mechanism is differentially private only if `is_private` is true."""
 
     is_private: bool
 
@@ -68,7 +69,7 @@ class NoiseSource(ABC):
 
 
 class SecureNoise(NoiseSource):
-    """Noise from OpenDP, which nobody can repeat: releases use this one."""
+    """Noise from OpenDP, which nobody can reproduce: the source for releases."""
 
     is_private = True
 
@@ -91,11 +92,11 @@ def laplace_scale(values: np.ndarray, sensitivity: int | float, epsilon: int | f
     if values.dtype.kind not in "if":
         problems.append(Problem("whole numbers of up to 64 bits or floats", f"values of type {values.dtype}"))
     elif not np.isfinite(values).all():
-        # OpenDP would silently take NaN for 0 and infinity for the largest float.
+        # OpenDP would silently replace NaN by 0 and infinity by the largest float.
         problems.append(Problem("finite values", "NaN or infinity", int((~np.isfinite(values)).sum())))
     if problems:
         raise InputError("noise", problems)
-    # The next larger float: a quotient that was rounded down would cost slightly more than epsilon.
+    # Use the next larger float, because a quotient that is rounded down would cost slightly more than epsilon.
     scale = float(np.nextafter(sensitivity / epsilon, np.inf))
     if not scale < (MAX_SCALE if values.dtype.kind == "i" else np.inf):
         problem = Problem("noise that 64 bits can hold", f"a scale of {scale:g}", way_out="Raise epsilon")
@@ -104,7 +105,7 @@ def laplace_scale(values: np.ndarray, sensitivity: int | float, epsilon: int | f
 
 
 def like(values: Values, noisy: np.ndarray) -> Values:
-    """Return an array if the values are an array, and a number if they are a number."""
+    """Return an array for an array, and a number for a number."""
     return noisy if isinstance(values, np.ndarray) else noisy.item()  # pyright: ignore[reportReturnType]
 
 

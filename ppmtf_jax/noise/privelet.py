@@ -1,13 +1,14 @@
-"""Privelet: noise for counts in categories that is small for the sums of the categories (Xiao, Wang and Gehrke 2011).
+"""Privelet: noise for counts by place that is small in the sums over categories (Xiao, Wang and Gehrke 2011).
 
 If every place gets independent noise, the noise of a category's sum grows with its number of places. Privelet adds
-noise to wavelet coefficients instead, one for each node of a tree (all places, categories, places), and computes the
-counts from them. Then the noise of a sum hardly grows with the number of places.
+noise to wavelet coefficients instead, one coefficient for each node of a tree (all places, categories, places), and
+computes the counts from the noisy coefficients. Then the noise of a sum hardly grows with the number of places.
 
-The price is a scale that grows with the height of the tree. Over categories, sub-categories and places, the sum of one
-of f categories has a variance of 128 (1 - 1/f)^3 (sensitivity / epsilon)^2 and a little more; the sum of n places with
-Laplace noise has 2 n (sensitivity / epsilon)^2. So with four categories Privelet pays for categories of more than 28
-places, for every epsilon, and never for single places.
+The disadvantage is a noise scale that grows with the height of the tree. In a tree of categories, sub-categories and
+places, the noise in the sum of one of f categories has a variance slightly above 128 (1 - 1/f)^3
+(sensitivity / epsilon)^2. With Laplace noise, the sum of n places has a variance of 2 n (sensitivity / epsilon)^2. So
+with four categories Privelet is better for categories of more than 28 places, for every epsilon, and never for single
+places.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 from ppmtf_jax.noise.accountant import float_below
 from ppmtf_jax.noise.laplace import NoiseSource, SecureNoise
 
-# Coefficients must fit into 64-bit integers, and leave room for noise.
+# Maximum number of bits of a coefficient: with noise, it must still fit into a 64-bit integer.
 MAX_COEFFICIENT = 2.0**61
 
 
@@ -38,8 +39,8 @@ class Hierarchy:
     Build it with `of_paths`.
     """
 
-    # The node above each node, -1 for the root. The root comes first, every other node after its parent, and the leaves
-    # come last, in the order of the counts.
+    # The parent of each node, -1 for the root. The root is first, every other node is after its parent, and the leaves
+    # are last, in the order of the counts.
     parent: Int[np.ndarray, " node"]
     depth: Int[np.ndarray, " node"]  # number of steps from the root
     n_leaves: int
@@ -76,23 +77,24 @@ class Hierarchy:
 
     @cached_property
     def n_siblings(self) -> Int[np.ndarray, " node"]:
-        """Number of nodes with the same parent, the node itself included; the root is alone."""
+        """Number of nodes with the same parent, the node itself included; 1 for the root."""
         n_children = np.bincount(self.parent[1:], minlength=len(self.parent))
         return np.append(1, n_children[self.parent[1:]])
 
     @cached_property
     def coefficient_sensitivity(self) -> Int[np.ndarray, " node"]:
-        """By how much the coefficients of a node and its siblings change in all if a count below it changes by 1.
+        """Total change of the coefficients of a node and its siblings if a count below the node changes by 1.
 
-        1 for the root, 2 (f - 1) for one of f siblings: 0 for an only child, whose coefficient is always 0.
+        It is 1 for the root and 2 (f - 1) for one of f siblings. For an only child, whose coefficient is always 0, it
+        is 0.
         """
         return np.append(1, 2 * (self.n_siblings[1:] - 1))
 
     @cached_property
     def generalized_sensitivity(self) -> int:
-        """Sum of |change of a coefficient| / `coefficient_sensitivity` if one count changes by 1, at its largest.
+        """Maximum sum of |change of a coefficient| / `coefficient_sensitivity` if one count changes by 1.
 
-        1 for the root, and 1 for each further node on the way to the leaf that has siblings.
+        1 for the root, plus 1 for each further node with siblings on the path to the leaf.
         """
         return int(((self.coefficient_sensitivity > 0).astype(int) @ self._is_below).max())
 
@@ -114,9 +116,9 @@ class Hierarchy:
         return coefficients
 
     def subtract_means(self, coefficients: Num[np.ndarray, "*row node"]) -> Float[np.ndarray, "*row node"]:
-        """Make the coefficients of siblings sum to 0 by subtracting their mean (Xiao et al., mean subtraction).
+        """Subtract the mean of the coefficients of siblings, so that they sum to 0 (Xiao et al., mean subtraction).
 
-        Then the sums of noisy counts are those of the noisy coefficients, and their noise is smallest.
+        Then the sums of noisy counts agree with the noisy coefficients, and their noise is minimal.
         """
         refined = coefficients.astype(float)
         of_family = np.zeros_like(coefficients)
@@ -125,7 +127,7 @@ class Hierarchy:
         return refined
 
     def inverse(self, coefficients: Num[np.ndarray, "*row node"]) -> Float[np.ndarray, "*row leaf"]:
-        """The counts that `transform` turns into these coefficients, if the coefficients of siblings sum to 0."""
+        """Inverse of `transform`: the counts with these coefficients, if the coefficients of siblings sum to 0."""
         sums = coefficients.astype(float)
         for depth in range(1, self.depth.max() + 1):
             nodes = np.flatnonzero(self.depth == depth)
@@ -133,14 +135,14 @@ class Hierarchy:
         return sums[..., -self.n_leaves :]
 
     def alike(self) -> Iterator[Int[np.ndarray, " node"]]:
-        """The nodes whose coefficients are not always 0, in groups of equal `coefficient_sensitivity` and depth."""
+        """The nodes whose coefficients can differ from 0, grouped by `coefficient_sensitivity` and depth."""
         kinds = np.stack([self.coefficient_sensitivity, self.depth])
         different, kind = np.unique(kinds, axis=1, return_inverse=True)
         return (np.flatnonzero(kind == number) for number in np.flatnonzero(different[0]))
 
     @cached_property
     def _is_below(self) -> sparse.csr_array:
-        """Whether a leaf is below a node, or is the node: 0 or 1, shape (nodes, leaves)."""
+        """1 if a leaf is below a node or is the node, otherwise 0; shape (nodes, leaves)."""
         node = np.arange(len(self.parent) - self.n_leaves, len(self.parent))
         leaf, pairs = np.arange(self.n_leaves), []
         while len(node):
@@ -161,21 +163,22 @@ def noisy_counts(
 ) -> Float[np.ndarray, "*row leaf"]:
     """Counts with noise that is small in the sums of the hierarchy's nodes (Privelet for nominal data).
 
-    Differentially private with `epsilon` for neighbours whose counts differ by at most `sensitivity` in all (L1), in
-    any rows and leaves. Everything after the noise is computed from noisy numbers alone.
+    The result is `epsilon`-differentially private for neighbours whose counts, over all rows and leaves, differ by at
+    most `sensitivity` in total (L1). Everything after the noise is computed from noisy numbers alone.
 
     **Proof.** Let s be `sensitivity` and h the `generalized_sensitivity`. Every coefficient is a whole number, computed
     exactly, and gets discrete Laplace noise of the scale k s h / epsilon, where k is its `coefficient_sensitivity`. If
     one count changes by 1, the coefficient of the root changes by 1 = k. Of f siblings, one is above the changed leaf:
-    its coefficient changes by f - 1 and each other one by 1, so 2 (f - 1) = k in all. All other coefficients stay the
-    same. Coefficients of only children are always 0 and get no noise. So the sum of |change| / scale is epsilon / (s h)
-    at each node on the way to the leaf that has siblings, and at the root: at most h times that, epsilon / s. A change
-    of the counts by s in all consists of s changes by 1. So the sum of |change| / scale is at most epsilon, and it
-    bounds the change of the log-probability of all noisy coefficients together.
+    its coefficient changes by f - 1, and that of each other sibling by 1, so the total change is 2 (f - 1) = k. All
+    other coefficients stay the same. Coefficients of only children are always 0 and get no noise. So the sum of
+    |change| / scale is epsilon / (s h) at the root and at each level where the path to the leaf has siblings. In total
+    it is at most h times that, epsilon / s. A total change of the counts by s consists of s changes by 1. So the sum of
+    |change| / scale is at most epsilon, and it bounds the change of the log-probability of all noisy coefficients
+    together.
 
     `sensitivity`: at least 1. `noise`: by default `SecureNoise`. The noisy counts may be negative. `Hierarchy.sums`
-    adds them up by category. Do this before you set negative counts to 0: afterwards the sums have a bias that is many
-    times their noise, because single counts have wide noise. Raises `InputError`: the counts do not fit the hierarchy's
+    adds them up by category. Do this before you set negative counts to 0. Afterwards the bias of the sums is many times
+    their noise, because single counts have large noise. Raises `InputError`: the counts do not fit the hierarchy's
     leaves, or epsilon or the sensitivity would give no protection.
 
     Examples
@@ -187,7 +190,7 @@ def noisy_counts(
     """
     _check(counts, hierarchy, sensitivity, epsilon)
     noisy, source = hierarchy.transform(counts.astype(np.int64)), noise or SecureNoise()
-    # Rounded down, so that all nodes above a leaf together spend no more than epsilon.
+    # Round down, so that all nodes above a leaf together spend at most epsilon.
     share = float_below(Fraction(epsilon) / hierarchy.generalized_sensitivity)
     for nodes in hierarchy.alike():
         own = int(hierarchy.coefficient_sensitivity[nodes[0]] * sensitivity)

@@ -1,7 +1,8 @@
-"""Noise that a seed repeats, for experiments: **it protects nobody**.
+"""Noise that is reproducible from a seed, for experiments: **it protects nobody**.
 
-OpenDP takes no seed, so this is a sampler of our own. A person who knows the seed can remove the noise, and the low
-bits of floats reveal the true values even without the seed. The ledger of an `Accountant` with this noise says so.
+OpenDP accepts no seed, so this module has its own sampler. A person who knows the seed can remove the noise, and the
+low bits of floats reveal the true values even without the seed. The ledger of an `Accountant` with this noise says that
+it is not private.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The data sheet of a release: what it is, how it was made, what it is good for, and how to read it."""
+"""The data sheet of a release: contents, origin, recommended use, limits, and how to read the files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ How to read it
 
 
 def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
-    """A data sheet made from the release alone, so that it reveals nothing more about the training data.
+    """A data sheet made from the release alone, so that it reveals nothing beyond the release.
 
     `traces`: the released traces. `statement`: the statement of the release, see `release_statement.privacy_statement`.
 
@@ -27,7 +27,7 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     period = grid.one_period()
     n_traces = len(traces.trace_table()[0])
     generator = statement["generator"]
-    chosen = {name: "found by itself" if value is None else value for name, value in generator["settings"].items()}
+    chosen = {name: "chosen automatically" if value is None else value for name, value in generator["settings"].items()}
     settings = ", ".join(f"{name} = {value}" for name, value in chosen.items()) or "none"
     has_category = "" if places.category is None else ", category"
     sections = {
@@ -36,7 +36,7 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
             f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
             "people. Each trace is one abstract day, or period: it has no particular date, day of the week or season, "
             f"whatever the nominal date says. It has a place for each of {counted(period.n_instants, 'instant')} of "
-            f"{period.step_s} s, however rarely the people behind the model were seen."
+            f"{period.step_s} s, even if the training traces have far fewer events."
         ),
         "How it was made": (
             f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
@@ -44,13 +44,13 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
             "PRIVACY.txt says what the test protects and what it does not protect; read it first."
         ),
         "What it is good for": (
-            "What many people have in common: how people are spread over places through the day, from where to where "
-            "they go, how long they stay. Ask the people who made it how close these numbers are to those of real "
+            "What many people have in common: how people are distributed over places during the day, between which "
+            "places they move, how long they stay. Ask the publisher how close these numbers are to those of real "
             "people."
         ),
         "What it is not good for": (
-            "Single traces, rare places and rare habits; how many people there are, because the numbers of traces and "
-            "events were chosen; who somebody is, who is missing, or who belongs to whom; what happens on certain "
+            "Single traces, rare places and rare habits; the number of people, because the numbers of traces and "
+            "events were chosen; identifying people, finding out who is missing, or who knows whom; events on certain "
             "dates."
         ),
         "Files": (

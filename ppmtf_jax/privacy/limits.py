@@ -1,8 +1,8 @@
-"""All thresholds by which the library calls something safe enough or too risky.
+"""All thresholds by which the library judges a result as safe enough or too risky.
 
-Statements, lights, alarms and refusals read them here, so that they cannot disagree. A number of an attack is an
-estimate from a limited number of people. It is judged with its 95 % interval, as a cautious data protection officer
-would judge it: a leak that is not shown to be small is not good. See `Limit` for the rule.
+Statements, lights, alarms and refusals all use these thresholds, so that they cannot disagree. The result of an attack
+is an estimate from a limited number of people. It is judged by its 95 % interval, as a cautious data protection officer
+would judge it: the light is good only if the leak is shown to be small. See `Limit` for the rule.
 """
 
 from __future__ import annotations
@@ -15,18 +15,20 @@ from enum import Enum
 from scipy.special import betaincinv
 
 MIN_ETA, MAX_ETA = 1e-6, 3.0
-"""The smallest and the largest width of a bin of log-likelihood that the privacy test accepts. Below, numbers of bins
-are no longer exact. Above, a trace may be e^3 = 20 times as probable for one "plausible" user as for another."""
+"""The smallest and the largest width of a bin of log-likelihood that the privacy test accepts. With a smaller width,
+bin numbers are no longer exact. With a larger width, a trace may be e^3 = 20 times as probable for one "plausible" user
+as for another."""
 
 MIN_ETA_IN_SINGLE_PRECISION = 1e-3
-"""The smallest width for likelihoods in float32, which are rounded by about as much."""
+"""The smallest width for log-likelihoods in float32, whose rounding error is about as large."""
 
 MIN_USERS_PER_PLACE = 2
-"""Each visited place of a release needs at least so many training users. A place with only one user tells about her."""
+"""Minimum number of training users at each visited place of a release. A place with only one user reveals her
+visits."""
 
 Number = int | float
 TAIL = 0.025
-"""Probability at which either end of an interval is wrong."""
+"""Probability that the true value is beyond a given end of an interval."""
 MOST_NEEDED = 10**6
 TINY = 1e-3
 
@@ -44,17 +46,17 @@ class Status(Enum):
 
     @property
     def css(self) -> str:
-        """Class of the style sheet."""
+        """Its class in the style sheet."""
         return self.name.lower()
 
 
-# Intervals of an estimate from so many people
+# Intervals of an estimate from a given number of people
 
 
 def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[float, float]:
-    """Interval of a share of independent people; each end is wrong with a probability of at most `tail`.
+    """Interval of a share of independent people; the true share is beyond each end with probability at most `tail`.
 
-    Clopper and Pearson 1934: the share may be 0 of a few people, and still not 0 of all people.
+    Clopper and Pearson 1934: even if the share is 0 in a small sample, it may be above 0 among all people.
     """
     found = share * people
     # If hardly anything is found, the lower end is too small for a float.
@@ -64,7 +66,7 @@ def share_interval(share: Number, people: Number, tail: float = TAIL) -> tuple[f
 
 
 def auc_interval(auc: Number, people: Number) -> tuple[float, float]:
-    """Interval of an area under the curve from two sets of so many people each, by its standard error for a guess."""
+    """Interval of an AUC from two sets of `people` people each, by the standard error of an AUC of 0.5."""
     return _around(auc, 1.96 / math.sqrt(6 * people))
 
 
@@ -78,7 +80,7 @@ def _around(value: Number, by: float) -> tuple[float, float]:
 
 
 def people_of_both(n: int, m: int) -> float:
-    """The harmonic mean: two sets of so many people each say as much as one set of `n` and one of `m` people."""
+    """Harmonic mean of `n` and `m`: two sets of this size are as informative as sets of `n` and `m` people."""
     return 2 * n * m / (n + m)
 
 
@@ -87,12 +89,12 @@ def people_of_both(n: int, m: int) -> float:
 
 @dataclass(frozen=True)
 class Limit:
-    """How large a number of an attack may be to be good, and how large to be fair.
+    """The largest results of an attack that count as good and as fair.
 
     The rule is the same for all limits. *Good* and *fair*: even the upper end of the 95 % interval is at most the
-    limit. If the upper end is above the limit of fair, there are two cases. *Poor*: the lower end is above a guess, so
-    something leaks, and it may be much. *Not known*: the lower end is not above a guess, so too few people were
-    attacked. Neither a larger leak nor fewer people ever give a better light.
+    respective limit. If the upper end is above the limit of fair, there are two cases. *Poor*: the lower end is above
+    the result of a guess, so there is a leak, which may be large. *Not known*: the lower end is not above the result of
+    a guess, so too few people were attacked. A larger leak or fewer people never give a better light.
 
     Examples
     --------
@@ -100,15 +102,15 @@ class Limit:
     ('Good', 'Not known')
     """
 
-    name: str  # a short name, as in a table of limits
-    sentence: str  # what the number says, with `{value}` in its place
+    name: str  # short name for a table of limits
+    sentence: str  # sentence about the result, with `{value}` for the result
     # `good`, `fair`: the largest upper ends of the interval.
     good: float
     fair: float
     reason: str  # why the limits have these values
     guess: float = 0.0  # the number that chance alone gives
-    of_whom: str = "people"  # the people of whom more are needed if the status is not known
-    # Gives the ends of the 95 % interval from a number and the number of people behind it.
+    of_whom: str = "people"  # which people are too few if the status is not known
+    # Function of a result and its number of people that returns the ends of the 95 % interval.
     interval: Callable[[Number, Number], tuple[float, float]] = field(default=share_interval, repr=False)
 
     def judge(
@@ -118,11 +120,12 @@ class Limit:
         interval: tuple[Number, Number] | None = None,
         guess: Number | None = None,
     ) -> Judgement:
-        """Which light a number gets.
+        """The light of a result.
 
-        `value`: from 0 to 1, or NaN if it is not known. `people`: number of people behind it. Count people, because
-        traces of one person are not independent. `interval`: a 95 % interval from another method, such as a bootstrap.
-        At each end the wider of both counts. `guess`: the number that chance alone gives, if it depends on the data.
+        `value`: from 0 to 1, or NaN if it is not known. `people`: number of people from whom it was computed, not of
+        traces, because traces of one person are not independent. `interval`: a 95 % interval from another method, such
+        as a bootstrap; at each end, the wider interval counts. `guess`: the result of a guess, if it depends on the
+        data.
         """
         guess = self.guess if guess is None else guess
         if not (math.isfinite(value) and people > 0):
@@ -135,7 +138,7 @@ class Limit:
         return Judgement(self, status, value, low, high, guess, needed)
 
     def alarm(self, people: Number, guess: Number | None = None) -> float:
-        """The greatest number that is not poor with so many people; `evaluate` gives an alarm above it."""
+        """The greatest result that is not poor with this number of people; `evaluate` gives an alarm above it."""
         low, high = 0.0, 1.0
         if self.judge(high, people, guess=guess).status is not Status.POOR:
             return math.inf
@@ -151,7 +154,7 @@ class Limit:
         return Status.POOR if low > guess else Status.UNKNOWN
 
     def _needed(self, value: Number, people: Number, low: Number, high: Number) -> int | None:
-        """How many people are needed to know the status, both with this number and with a guess.
+        """Number of people needed for a known status, for this result and for that of a guess.
 
         An interval from another method may be wider, and then needs more people.
         """
@@ -169,7 +172,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a limit says about a number."""
+    """Judgement of a result by a limit."""
 
     limit: Limit
     status: Status
@@ -203,7 +206,7 @@ class Judgement:
 
 
 def worst(judgements: Sequence[Judgement]) -> Judgement:
-    """The judgement that decides: the worst one, in the order poor, not known, fair, good."""
+    """The worst judgement, in the order poor, not known, fair, good."""
     order = (Status.GOOD, Status.FAIR, Status.UNKNOWN, Status.POOR)
 
     def badness(each: Judgement) -> tuple[int, float]:
@@ -219,9 +222,10 @@ def rule(limits: Sequence[Limit]) -> str:
         for each in limits
     )
     return (
-        "Good and fair: even the upper end of the 95\u00a0% interval is at most the first and the second limit "
-        f"({listed}). If it is above both, the light is poor if the lower end is above a guess. If it is not, there "
-        "are too few people to tell, and the light is not known. The worst number of the strongest attack decides."
+        "Good: the upper end of the 95\u00a0% interval is at most the first limit. Fair: it is at most the second "
+        f"limit ({listed}). If the upper end is above both limits, the light is poor if the lower end is above a "
+        "guess; otherwise there are too few people to tell, and the light is not known. The worst number of the "
+        "strongest attack decides."
     )
 
 
@@ -230,16 +234,16 @@ NAMED = Limit(
     "The right person is named for {value} of the traces",
     0.03,
     0.10,
-    "The named person is wrong for 97 and for 90 of 100 traces, so nobody can rely on it.",
+    "The named person is wrong for 97 or 90 of 100 traces, so an attacker cannot rely on the name.",
 )
-"""Re-identification: share of the traces whose person is named rightly. A guess gives 1 / number of people."""
+"""Re-identification: share of the traces whose person is named correctly. A guess gives 1 / number of people."""
 
 LINKED = Limit(
     "Linked with 1 % false alarms",
     "{value} of the people's traces are linked to them with 1\u00a0% false alarms",
     0.05,
     0.10,
-    "Five and ten times a guess: if an own trace is as probable as another one, a link is right in 5 of 6, and in 10 "
+    "Five and ten times a guess: if a trace is as probably the person's own as not, a link is right in 5 of 6 or in 10 "
     "of 11 cases.",
     guess=0.01,
 )
@@ -289,7 +293,7 @@ ADVANTAGE = Limit(
     "The true positive rate is greater than the false one by {value}",
     0.14,
     0.21,
-    "The values for areas under the curve of 0.60 and 0.65, if scores are normal.",
+    "The advantages that correspond to areas under the curve of 0.60 and 0.65 for normally distributed scores.",
     of_whom=MEMBERS,
     interval=advantage_interval,
 )
@@ -298,7 +302,7 @@ COPIED = Limit(
     "{value} of the traces share more with a training trace than 95\u00a0% of other people's traces do",
     0.10,
     0.15,
-    "Two and three times the share for traces of people whose data was not used.",
+    "Two and three times the share that traces of people whose data was not used would have.",
     guess=0.05,
 )
 SURE = Limit(
@@ -312,10 +316,10 @@ SURE = Limit(
 
 
 def sureness(k: int, eta: Number) -> float:
-    """How sure somebody can be of a trace's input user, if k users are plausible within a factor e^eta.
+    """Greatest probability of a trace's input user, if k users are plausible within a factor e^eta.
 
-    This holds for a person who knows the model, sees this trace alone, and held all users equally probable beforehand.
-    The input user is at most e^eta times as probable as each of the k - 1 others.
+    This holds for a person who knows the model, sees only this trace, and has a uniform prior over users. The input
+    user is at most e^eta times as probable as each of the k - 1 others.
     """
     return 1 / (1 + (k - 1) * math.exp(-eta))
 

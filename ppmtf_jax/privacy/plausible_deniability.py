@@ -1,9 +1,9 @@
-"""The plausible-deniability test: could a synthetic trace as well come from k - 1 other users.
+"""The plausible-deniability test: k - 1 other users must be about equally plausible as a trace's input user.
 
-Mechanism: Privacy Test 1 of Murakami et al. 2021 (section 3.5), after Bindschaedler et al. 2017, deterministic; on
-request Privacy Test 2 of the latter, with noise on k. It protects the link between a trace and its input user. Without
-noise it is *not* differential privacy: the model's factors, the outcome of the test itself (which traces are withheld)
-and several traces of the same user are not covered.
+Mechanism: by default Privacy Test 1 of Murakami et al. 2021 (section 3.5), after Bindschaedler et al. 2017, which is
+deterministic; optionally Privacy Test 2 of Bindschaedler et al. 2017, with noise on k. The test protects the link
+between a trace and its input user. Without noise it is *not* differential privacy: the model's factors, the outcome of
+the test itself (which traces are withheld) and several traces of the same user are not covered.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
 
 VERDICTS_FILE = "verdicts.parquet"
-# Number of the trace that an event belongs to, and its log-probability twice.
+# Bytes per event: the number of its trace, and two copies of its log-probability.
 TESTED_EVENT_BYTES = 8 + 2 * 8
 
 
@@ -58,16 +58,17 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         How many users must be able to make the trace with about the same probability. The input user counts, so 1 tests
         nothing. Larger protects better.
     eta : float
-        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: for users in one bin, probabilities agree
-        within a factor of e^eta. Smaller protects better.
+        Width of a bin of log-likelihood, from 1e-6 (1e-3 in float32) to 3: the probabilities of users in one bin agree
+        within a factor of e^eta. A smaller eta protects better.
     n_verifiers : int, optional
-        How many random users are compared (U*); by default all. The input user always counts.
+        Number of random users who are compared with the input user (U*); by default all. The input user always counts.
     count_all : bool
         Count all plausible users. By default a trace leaves the test as soon as it has passed.
     noise_epsilon : float, optional
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
-        Precision of the likelihoods. In float32 one can lie in the wrong bin (see benchmarks); it takes half the time.
+        Precision of the likelihoods. With float32 a likelihood can fall into the wrong bin (see benchmarks), but the
+        test takes half the time.
     allow_large_eta : bool
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
@@ -81,7 +82,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
     allow_large_eta: bool = False
 
     def problems(self) -> list[Problem | str]:
-        """An eta too small for the precision, or so large that it protects little."""
+        """Problems: an eta that is too small for the precision, or so large that it protects little."""
         problems: list[Problem | str] = []
         least = MIN_ETA_IN_SINGLE_PRECISION if self.precision == "float32" else MIN_ETA
         if self.eta < least:
@@ -119,15 +120,15 @@ class PlausibleDeniability:
     model_settings : dict
         The settings of the model.
     claims : Claims
-        What a release of the model's traces must say in addition to what holds for all releases.
+        What the statement of a release must say about this model, in addition to the text for all releases.
     n_users : int
         Number of users of the model.
     users_per_place : int array, shape (places,), or None
         How many training users were at each place of the model; None if this is not known.
     origin : Origin
-        What made the traces.
+        The model and the draw that made the traces.
     made_from : dict of str to str
-        Digests of the traces that were tested, event by event, and of what they were made from.
+        Digests of the tested traces (all events), and of the data that they were made from.
     seed : Seed
         Seed of the subset of verifiers.
     n_verifiers : int
@@ -135,9 +136,9 @@ class PlausibleDeniability:
     table : DataFrame
         Columns user, trace, log_likelihood, plausible_users, verifiers, threshold, passed; one row for each trace.
         `log_likelihood` is that of the trace under its input user. `plausible_users` is k', the number of users, the
-        input user included, who make the trace with about the same probability, eq. (7); where counting stopped at
-        `threshold` it is that. `threshold` is k, or k with noise. `verifiers` is the number of verifiers that were
-        compared, class by class; see `count_plausible_users`.
+        input user included, who make the trace with about the same probability, eq. (7); it is `threshold` if counting
+        stopped there. `threshold` is k, or k plus noise. `verifiers` is the number of verifiers that were compared,
+        class by class; see `count_plausible_users`.
     """
 
     settings: PrivacyTestSettings
@@ -163,7 +164,7 @@ class PlausibleDeniability:
 
     @cached_property
     def lineage(self) -> Lineage:
-        """Digests of the verdicts, and of what they were made from."""
+        """Digests of the verdicts, and of the data that they were made from."""
         said = {name: column.tolist() for name, column in self.table.items()}
         return {**self.made_from, VERDICTS: digest_of(asdict(self.settings), self.claims, repr(said))}
 
@@ -179,7 +180,7 @@ class PlausibleDeniability:
 
     @property
     def threshold(self) -> Int[np.ndarray, " trace"]:
-        """The number of plausible users that each trace must reach: k, or k with noise."""
+        """The number of plausible users that each trace must reach: k, or k plus noise."""
         return self.table["threshold"].to_numpy()
 
     @property
@@ -201,7 +202,7 @@ class PlausibleDeniability:
         return None if users is None else int(users[users > 0].min())
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
-        """Write a folder of verdicts, which only its owner may read: it shows which traces were withheld."""
+        """Write a folder of verdicts; only its owner may read it, because it shows which traces were withheld."""
         about = {
             **{name: getattr(self, name) for name in ABOUT},
             "settings": asdict(self.settings),
@@ -233,12 +234,12 @@ class PlausibleDeniability:
         return cls(**read, table=read_parquet(Path(folder) / VERDICTS_FILE))
 
     def pass_rates(self, k: Int[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
-        """Share of the traces that pass the deterministic test for each k: Fig. 16 of the paper, in one pass.
+        """Share of the traces that pass the deterministic test, for each k: Fig. 16 of the paper from one test.
 
         Raises
         ------
         InputError
-            For a k beyond `counted_to`: run the test with the largest k, or with `count_all`.
+            A k is above `counted_to`: run the test with the largest k, or with `count_all`.
         """
         if (k > self.counted_to).any():
             way_out = "Run the test with the largest k, or with count_all"
@@ -266,24 +267,24 @@ def plausible_deniability_test(
 
     With `noise_epsilon` this is Privacy Test 2 of Bindschaedler et al. 2017 (App. C of the paper): each trace must
     reach k plus discrete Laplace noise of scale 1 / noise_epsilon. Their gamma, the largest factor between
-    probabilities in a bin, is e^eta. `privacy.randomized_test` says under which conditions this gives one trace
-    differential privacy, and that it gives none to a release as a whole. The noise is OpenDP's, which has no seed.
+    probabilities in a bin, is e^eta. `privacy.randomized_test` states the conditions under which one trace is
+    differentially private; a release as a whole is not. The noise comes from OpenDP and has no seed.
 
-    In some models many users are equal (`ScoredTraceModel.user_classes`): all users of SGD without copied events, all
-    users who share a chain. A trace of a class with c members among the verifiers, the input user included, has k' >= c
-    for every eta: its likelihood is the same number for all of them, and one number lies in one bin. So they count
-    without a comparison, and rounding cannot separate them. With a random subset of verifiers, k' >= 1 + the other
-    members of the class in the subset: every trace passes for certain only if the subset has k - 1 others of every
-    class.
+    In some models many users are equal (`ScoredTraceModel.user_classes`): for example all users of SGD without copied
+    events, or all users who share a chain. Suppose that the input user's class has c members among the verifiers, the
+    input user included. Then k' >= c for every eta, because the trace has the same likelihood for all of them. So these
+    users count without a comparison, and rounding cannot separate them. With a random subset of verifiers,
+    k' >= 1 + the number of other members of the class in the subset: it is certain that every trace passes only if the
+    subset has k - 1 others of every class.
 
-    Several processes share the traces, and all get the same outcome; see `join_processes`.
+    Several processes share the work, and all get the same outcome; see `join_processes`.
 
     Parameters
     ----------
     model : FittedModel
         A model of a system whose traces have a likelihood.
     synthetic : Traces
-        What `synthesize` made from this very model, or a part of it.
+        Traces that `synthesize` made from this model, or a part of them.
     settings : PrivacyTestSettings, optional
     seed : int or Seed, optional
         Seed of the subset of verifiers. It comes from the operating system if none is given.
@@ -329,7 +330,7 @@ def plausible_deniability_test(
 
     with jax.enable_x64(True) if chosen.precision == "float64" else nullcontext():
         trace_model = jax.tree.map(cast, model.trace_model)
-        # Added up in the order of time, as for the verifiers: equal users get equal sums.
+        # Summed in order of time, as for the verifiers, so that equal users get equal sums.
         steps = step_log_probabilities(trace_model, users, places, progress=progress)
         own = gather_rows(np.cumsum(steps, axis=1)[:, -1], n_traces)
         del steps
@@ -365,9 +366,9 @@ def choose_verifiers(n_users: int, n_verifiers: int, seed: int) -> Int[np.ndarra
 
 
 def require_memory_to_test(n_events: int) -> None:
-    """Refuse to test traces with more events in all than fit into the memory; see `require_memory`.
+    """Refuse to test traces whose total number of events does not fit into memory; see `require_memory`.
 
-    The bound holds if all steps differ; traces that share steps take less.
+    The estimate assumes that all steps differ; traces that share steps need less memory.
     """
     tables = n_threads() * STEP_BYTES * min(n_events, EVENTS_TESTED_TOGETHER)
     needed = SMALL_CONSTANT_BYTES + TESTED_EVENT_BYTES * n_events + tables

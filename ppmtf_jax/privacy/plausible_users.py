@@ -1,4 +1,4 @@
-"""Counting the users who make a trace with about the same probability as its input user does."""
+"""Count the users who make a trace with about the same probability as its input user."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from ppmtf_jax.trace_models.likelihoods import (
     sum_of_rows,
 )
 
-# Traces are tested in groups of so many events. For each group, every thread makes a table of the distinct steps, at
-# most one for each event.
+# Traces are tested in groups with this total number of events. For each group, every thread makes a table of the
+# distinct steps, which has at most one row for each event.
 EVENTS_TESTED_TOGETHER = 6 << 20
 STEP_BYTES = 64 * 4
 # Number of classes in a table of steps.
 CLASSES_AT_A_TIME = {"float32": STEP_BYTES // 4, "float64": STEP_BYTES // 8}
 TRACES_AT_A_TIME = 512
-# Traces leave the test between rounds of this many classes, whatever the number of cores.
+# Traces leave the test only after a round of this many classes, so that results do not depend on the number of cores.
 CLASSES_IN_A_ROUND = 256
-# When only this share of the traces is left, their steps are collected anew.
+# When less than this share of the traces remains, the table of steps is built again.
 COLLECT_ANEW = 0.7
 
 
 class Classes(NamedTuple):
-    """Classes of users with equal models: the first user of each class, who need not be a verifier, stands for all."""
+    """Classes of users with equal models; the first user represents her class, even if she is not a verifier."""
 
     user: Int[np.ndarray | Array, " class"]
     n_verifiers: Int[np.ndarray | Array, " class"]
@@ -59,11 +59,11 @@ def count_plausible_users(
     Verifiers of the input user's class count without a comparison: equal likelihoods lie in one bin, and rounding must
     not separate them. For every other class, one user is compared for all its verifiers.
 
-    `verifiers`: distinct users. `own`: log-likelihood of each trace under its input user. `stop_at`: where to stop
-    counting. By default all verifiers are compared. Returns `plausible_users`: at most `stop_at`; the input user
-    counts. Returns `verifiers`: how many verifiers were compared: all verifiers of the classes in the rounds until the
-    trace left the test. A round has `CLASSES_IN_A_ROUND` classes, and the largest classes come first. 0 if the own
-    class was enough.
+    `verifiers`: distinct users. `own`: log-likelihood of each trace under its input user. `stop_at`: number of
+    plausible users at which counting stops; by default all verifiers are compared. Returns two arrays. (1) The number
+    of plausible users, the input user included, at most `stop_at`. (2) The number of verifiers in all rounds until the
+    trace left the test; 0 if the input user's class was enough. A round has `CLASSES_IN_A_ROUND` classes; the largest
+    classes come first.
     """
     own_bin = np.asarray(likelihood_bin(own, eta))
     stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
@@ -98,7 +98,7 @@ def count_plausible_users(
 
 
 class _TracesUnderTest:
-    """Traces on the devices, to be compared with block after block of classes."""
+    """Traces on the devices, which are compared with one block of classes after the other."""
 
     def __init__(self, model: ScoredTraceModel, own_class: np.ndarray, places: np.ndarray, own_bin: np.ndarray) -> None:
         steps, rows = distinct_steps(model, places)
@@ -110,11 +110,11 @@ class _TracesUnderTest:
         )
         self._local_copy = on_each_device((model, jax.tree.map(jnp.asarray, (steps, *tiles))))
         self._n_classes = CLASSES_AT_A_TIME[own_bin.dtype.name]
-        # Tables of steps that no block uses at the moment: for each device as many as blocks are counted at once.
+        # Tables of steps that no block uses at the moment. Each device has one table for each block in progress.
         self._spare: defaultdict[Any, list[jax.Array]] = defaultdict(list)
 
     def count(self, classes: Classes, eta: float) -> np.ndarray:
-        """Number of verifiers of the classes, except its own, who put each trace into its bin."""
+        """For each trace, number of verifiers of `classes`, without the trace's own class, who put it into its bin."""
         cuts = np.arange(self._n_classes, len(classes.user), self._n_classes)
         blocks = map(Classes, *(np.split(column, cuts) for column in classes))
         return sum(map_in_threads(lambda block: self._count_of_block(block, eta), blocks), np.zeros((), np.int64))

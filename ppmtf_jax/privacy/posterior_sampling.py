@@ -4,8 +4,9 @@ Mechanism: releasing one *exact* draw of the factors from the posterior is the e
 -G(R, Theta), where G is half the noise precision times the sum of squared errors over the observed cells, minus the
 log prior. If Delta G is the largest change of G between neighbours, the draw is 2 Delta G-differentially private.
 
-The functions state what an exact draw *would* give. A Markov chain of 100 sweeps does not give an exact draw, and how
-far its draw is from one is not known: **nothing here is a guarantee for a model that `fit` made**.
+The functions state what an exact draw *would* give. A Markov chain of 100 sweeps does not give an exact draw, and the
+distance of its distribution from the posterior is not known: **nothing here is a guarantee for a model that `fit`
+made**.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ class CellBounds(Settings, subject="cell bounds"):
     Parameters
     ----------
     max_cells : int
-        lambda: positive cells per user, kept by random trimming.
+        lambda: maximum number of positive cells per user, after random trimming.
     n_zeros : int
-        rho: observed zero cells per user.
+        rho: number of observed zero cells per user.
     max_count : int
-        r_max: counts are cut to it.
+        r_max: larger counts are reduced to r_max.
     """
 
     max_cells: Count = 100
@@ -51,10 +52,10 @@ def epsilon_of_user(
     between 0 and alpha/2 (r_max + kappa)^2, because counts lie in [0, r_max] and reconstructions in
     [-kappa, r_max + kappa]. So Delta G is at most epsilon / 2.
 
-    Assumptions: an exact draw, restricted to reconstructions within these bounds by drawing again until all of them lie
-    there ("retry if fail"), with a kappa that was fixed beforehand, because choosing it by looking at the draws would
-    itself be a release; equally many users in both data sets; zeros `sampled`, not `weighted`; everything that is
-    released is computed from the draw alone.
+    Assumptions: the draw is exact. It is repeated until all reconstructions lie within these bounds ("retry if fail").
+    kappa is fixed beforehand, because choosing it by looking at the draws would itself be a release. Both data sets
+    have equally many users. Zeros are `sampled`, not `weighted`. Everything that is released is computed from the draw
+    alone.
 
     Examples
     --------
@@ -87,7 +88,7 @@ def epsilon_of_location(
     The paper assumes that no zero is observed (rho = 0) and states 4 h - 2 for each pair: 45.6 at alpha = .4 and counts
     up to 10. This is wrong. A cell that rises from 0 to 1 *becomes* observed, and adds (1 - x)^2, up to 81, where the
     paper has 2 h - 1 = 19. The budget is 117.6, and a pair of data sets reaches it. The paper also exchanges the two
-    tensors (twice the part of the visits and once that of the transitions), which is the same for equal r_max.
+    tensors: it counts the visits twice and the transitions once. For equal r_max the result is the same.
 
     Proof: changing one event moves it from one visit cell to another, and replaces the transitions to it and from it.
     So one pair of visit cells and two pairs of transition cells change: one cell of each pair rises by 1, the other
@@ -98,8 +99,8 @@ def epsilon_of_location(
     adds (1 - x)^2, which is largest at an end of the range, and a cell from 1 to 0 adds nothing: it takes (1 - x)^2
     away. The sum, by symmetry, is Delta G <= alpha / 2 (2 c(r_max^I) + c(r_max^II)).
 
-    Assumptions beyond those of `epsilon_of_user`: nothing is trimmed, because trimming could replace other cells; and
-    zeros are neither drawn at random nor weighted.
+    Further assumptions, besides those of `epsilon_of_user`: no cell is trimmed, because trimming could replace other
+    cells; zeros are neither drawn at random nor weighted.
 
     Parameters
     ----------
@@ -108,7 +109,7 @@ def epsilon_of_location(
     max_transition_count, max_visit_count : int
         r_max of the two tensors.
     zeros_observed : bool
-        Whether all zero cells are observed, with the weight of positive ones. Otherwise none is.
+        Whether all zero cells are observed, with the same weight as positive cells. Otherwise no zero cell is observed.
 
     Examples
     --------

@@ -1,10 +1,10 @@
 """The differential privacy of the randomized test (Bindschaedler, Shokri, Gunter, VLDB 2017, Theorem 1).
 
-Mechanism: draw an input user at random from all n users, make a trace from her, and release it if the number k' of
-plausible users reaches k plus Laplace noise of scale 1 / e0; otherwise release nothing. Plausible users are those in
-the same bin of probability, ((e^-eta)^(i+1), (e^-eta)^i], the input user included: their gamma is e^eta. Neighbours
-are data sets of at least k users, one of which has one additional user. Then for every whole t from 1 to k - 1 and
-every set of traces Y,
+Mechanism: draw an input user at random from all n users, make a trace from this user, and release it if the number k'
+of plausible users reaches k plus Laplace noise of scale 1 / e0; otherwise release nothing. Plausible users are those in
+the same bin of probability, ((e^-eta)^(i+1), (e^-eta)^i], the input user included; the gamma of the paper is e^eta.
+Neighbours are two data sets of at least k users, one of which has one additional user. Then for every whole t from 1 to
+k - 1 and every set of traces Y,
 
     P(the trace of one is in Y) <= e^epsilon P(the trace of the other is in Y) + delta,
     epsilon = e0 + log(1 + e^eta / t),   delta = e^(-e0 (k - t)).
@@ -26,16 +26,16 @@ her bin all belong to the n users.
 
 What the theorem does not cover:
 
-- More than one trace. Every trace depends on every user, as a possible input user and as a plausible one. So for m
-  traces, if the input user of each is drawn at random, epsilon and delta are m times as large, whoever the traces were
-  made from.
-- Traces that are made from every user in turn. There, no input user is drawn, and an additional user means an
-  additional trace. The theorem holds for one of these traces, drawn at random from all that were made, and not only
-  from those that passed.
-- The event that nothing is released. For a person who sees it, delta is larger by up to 1 / (n + 1), the probability
-  that v was drawn.
-- How the model was learned. Its parameters are the same in both data sets; the parameters of one user alone, such as
-  copied events, belong to her data. If parameters of others are learned from her traces too, they may reveal her.
+- More than one trace. Every trace depends on every user, who may be its input user or a plausible user. So for m
+  traces, if the input user of each trace is drawn at random, epsilon and delta are m times as large, even if the traces
+  have different input users.
+- Traces made from every user in turn. Then no input user is drawn, and an additional user means an additional trace.
+  The theorem holds for one of these traces if it is drawn at random from all traces, withheld traces included.
+- The event that nothing is released. For a person who sees this event, delta is larger by up to 1 / (n + 1), the
+  probability that v was drawn.
+- The learning of the model. The theorem assumes that its parameters are the same in both data sets; parameters of one
+  user alone, such as copied events, belong to her data. If other parameters are learned from her traces too, they may
+  reveal her.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SMALLEST = sys.float_info.min
 
 
 class Budgets(NamedTuple):
-    """Pairs of epsilon (falling) and delta (rising) for t from 1 to k - 1, which all hold for one trace."""
+    """Pairs of epsilon (decreasing) and delta (increasing) for t from 1 to k - 1; all of them hold for one trace."""
 
     t: Int[np.ndarray, " t"]
     epsilon: Float[np.ndarray, " t"]
@@ -62,8 +62,7 @@ class Budgets(NamedTuple):
 def budgets_of_one_trace(k: int, eta: float, noise_epsilon: float) -> Budgets:
     """The differential privacy of one trace whose input user was drawn at random: Theorem 1, see the module.
 
-    `k`, `eta`, `noise_epsilon`: as in `PrivacyTestSettings`. Raises `InputError`: they are not possible parameters of a
-    test.
+    `k`, `eta`, `noise_epsilon`: as in `PrivacyTestSettings`. Raises `InputError`: a parameter is out of range.
 
     Examples
     --------

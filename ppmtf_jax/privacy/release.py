@@ -1,8 +1,8 @@
-"""The release folder, which may be handed out, and its key, which stays private.
+"""The release folder, which may be published, and its key, which stays private.
 
 The privacy test protects the link between a trace and its input user. So a release contains no ids of input users. It
-has new ids, numbered in a random order, and nothing that reveals the link: no verdicts, likelihoods, seeds or withheld
-traces. The key, which links released traces to input users, is a folder of its own, for `evaluate` and the attacks.
+has new user ids, numbered in a random order, and nothing that reveals the link: no verdicts, likelihoods, seeds or
+withheld traces. The key links released traces to input users. It is a separate folder, for `evaluate` and the attacks.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 
 RELEASE, RELEASE_KEY = "release", "release key"
 KEY_FILE, DATASHEET = "key.parquet", "DATASHEET.txt"
-# A Monday: the date of a release's time grid is nominal, except for the day of the week.
+# A Monday. The date of a release's time grid is nominal; only its day of the week is real.
 NOMINAL_MONDAY = datetime(2001, 1, 1)
 
 
 @dataclass(frozen=True)
 class ReleaseSettings(Settings, subject="release"):
-    """Whether traces of one user stay together, and how many users each place needs.
+    """Whether traces of one user keep a common id, and how many training users each place needs.
 
     Parameters
     ----------
     keep_users_together : bool
-        Whether the traces made from one user share a number. The privacy test says nothing about several traces of
-        one user taken together, so by default every trace has a number of its own.
+        Whether the traces made from one user share a new user id. The privacy test does not cover several traces of one
+        user taken together, so by default every trace has its own user id.
     min_users_per_place : int
-        Every place that a training user visited needs at least so many training users. 1 allows places where only one
-        person was, such as her home.
+        Minimum number of training users at each visited place; otherwise the release is refused. 1 allows places that
+        only one person visited, such as her home. Not checked if the model is differentially private.
     """
 
     keep_users_together: bool = False
@@ -67,23 +67,22 @@ class ReleaseSettings(Settings, subject="release"):
 
 
 class Release(NamedTuple):
-    """Traces that can be handed to anyone, and what must stay private.
+    """Traces that may be published, and the data that must stay private.
 
     Attributes
     ----------
     traces : Traces
-        Their users have new ids that belong to nobody, such as "released 07", numbered in a random order.
+        The traces that passed. Their users have new ids, such as "released 07", numbered in a random order.
     statement : dict
         What is protected and what is not, see `release_statement.privacy_statement`.
     key : DataFrame
-        Secret. One row for each trace, with columns released_user and released_trace, and the user and synthetic_trace
-        behind them.
+        Secret. One row for each trace: released_user and released_trace, and the original user and synthetic_trace.
     seed : Seed
-        Secret. The seed of the numbers.
+        Secret. The seed of the random order of ids.
     origin : Origin
         Secret. The model and the draw that made the traces.
     lineage : Lineage
-        Secret. Digests of the verdicts, and of what they were made from.
+        Secret. Digests of the verdicts, and of the data that they were made from.
     """
 
     traces: Traces
@@ -94,7 +93,7 @@ class Release(NamedTuple):
     lineage: Lineage
 
     def __repr__(self) -> str:
-        """Only what may be shown to anyone."""
+        """Only public facts."""
         return f"Release of {counted(len(self.key), 'trace')}; its key, seed and origin are secret"
 
 
@@ -106,7 +105,7 @@ def make_release(
     seed: int | Seed | None = None,
     **named_settings: Any,
 ) -> Release:
-    """The traces that passed, under new ids that belong to nobody and are numbered in random order.
+    """The traces that passed, with new user ids that are numbered in a random order.
 
     Places are listed in the order of their ids, because the order in the training data is by popularity. The time grid
     gets a nominal date with the same day of the week, because the date in the training data is that of a real event.
@@ -119,15 +118,15 @@ def make_release(
         The verdicts on exactly these traces.
     settings : ReleaseSettings, optional
     seed : int or Seed, optional
-        Seed of the numbers. It is part of the secret, and comes from the operating system if none is given.
+        Seed of the random order of ids. It must stay secret, and comes from the operating system if none is given.
     **named_settings
         Settings by name, in place of `settings`.
 
     Raises
     ------
     InputError
-        The verdicts belong to other traces, or the traces were changed after the test; no trace passed; or a place had
-        fewer training users than `min_users_per_place`.
+        The verdicts belong to other traces; the traces were changed after the test; no trace passed; or a visited place
+        had fewer training users than `min_users_per_place`.
 
     Examples
     --------
@@ -177,14 +176,14 @@ def save_release(
     overwrite: bool = False,
     inputs: Paths = (),
 ) -> None:
-    """Write the release, which can be handed to anyone as it is, and the key, which only its owner can read.
+    """Write the release, which may be published as it is, and the key, which only its owner can read.
 
     The key is written first, because a release without its key could never be evaluated.
 
     Raises
     ------
     InputError
-        A folder exists and may not be replaced, one lies in the other, or it cannot be written.
+        A folder exists and may not be replaced, one folder lies in the other, or a folder cannot be written.
     """
     if Path(os.path.abspath(key_folder)).is_relative_to(os.path.abspath(folder)):
         found = "one that would be handed out with it"
@@ -205,7 +204,7 @@ def save_release(
 
 
 def is_release(folder: PathLike) -> bool:
-    """Whether a folder is a release; `InputError` if it was one, and files were changed or added."""
+    """Whether a folder is a release; `InputError` if files of the release were changed or added."""
     marker = read_marker(folder)
     if marker is None or marker.kind != RELEASE:
         return False
@@ -214,9 +213,9 @@ def is_release(folder: PathLike) -> bool:
 
 
 def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Traces:
-    """Released traces with the users and trace numbers that they were made from, which makes them secret again.
+    """Released traces with their input users and original trace numbers, which are secret.
 
-    `folder`, `key_folder`: a release and its key. `like`: the training traces. The result has their order of places.
+    `folder`, `key_folder`: a release and its key. `like`: the training traces; the result has their order of places.
     Raises `InputError`: a folder is of another kind or was changed, the key belongs to another release, or the places
     are different.
     """
@@ -225,7 +224,7 @@ def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Trace
         raise InputError(str(key_folder), [Problem("the key of this release", "that of another one")])
     released, key = Traces.load(folder), read_parquet(Path(key_folder) / KEY_FILE)
     number, trace = released.trace_table()
-    # Looked up once for each trace, not once for each event.
+    # One lookup for each trace, not for each event.
     row = pd.MultiIndex.from_frame(key[["released_user", "released_trace"]]).get_indexer(
         pd.MultiIndex.from_arrays([released.user_ids[number], trace])
     )[released.trace_of_event()]
@@ -234,7 +233,7 @@ def load_with_key(folder: PathLike, key_folder: PathLike, like: Traces) -> Trace
 
 
 def lineage_of_key(key_folder: PathLike) -> Lineage:
-    """What the release of a key was made from; `load_with_key` checks that key and release belong together."""
+    """Lineage of the release of a key; `load_with_key` checks that key and release belong together."""
     return _about_key(key_folder)["made_from"]
 
 
@@ -245,7 +244,7 @@ def _about_key(key_folder: PathLike) -> dict[str, Any]:
 def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None:
     """Check that the verdicts belong to exactly these traces.
 
-    Raises `InputError`: they belong to traces of another model or draw, or to other traces of the same draw.
+    Raises `InputError`: the verdicts belong to traces of another model or draw, or to other traces of the same draw.
     """
 
     def check(is_right: bool, expected: str, found: str) -> None:
@@ -277,7 +276,7 @@ def _fresh_numbers(user: np.ndarray, together: bool, seed: int) -> tuple[np.ndar
     number = rng.permutation(len(users))[user]
     order = order[np.argsort(number[order], kind="stable")]
     number = number[order]
-    # Traces are counted anew, because gaps in their numbers would show the withheld ones.
+    # Traces are numbered anew, because gaps in their numbers would reveal the withheld traces.
     return number, rank_in_run(number), order
 
 
@@ -293,7 +292,7 @@ def _nominal(grid: TimeGrid) -> TimeGrid:
 
 
 def _check_places(verdicts: PlausibleDeniability, min_users: int) -> None:
-    """Refuse a release if too few training users were at some place."""
+    """Refuse a release if a visited place had too few training users."""
     users = verdicts.users_per_place
     if min_users == 1 or verdicts.claims.is_private:
         return

@@ -1,4 +1,4 @@
-"""The privacy statement of a release: made from the model that was tested, and not from its settings."""
+"""The privacy statement of a release, made from the tested model and not only from its settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ppmtf_jax.privacy.statement import STATEMENT_FORMAT, as_text, not_protected
 from ppmtf_jax.streams import Seed
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 
-# Pairs of epsilon and delta that a statement shows.
+# Number of pairs of epsilon and delta in a statement.
 N_BUDGETS_SHOWN = 4
 NO_MEMBERSHIP = "It sets no bound on membership inference: it does not hide that a person's data was used at all."
 PLACES = (
@@ -31,16 +31,16 @@ def privacy_statement(
     ----------
     verdicts : PlausibleDeniability
     together : bool
-        Whether the traces of one user share a number.
+        Whether the traces of one user share a new user id.
     seed : Seed
-        Seed of the numbers.
+        Seed of the random order of ids.
     places : int array, shape (traces, instants)
         The released traces, as indices of the model's places.
 
     Returns
     -------
     dict
-        Values as in JSON: format, mechanism, parameters, generator, traces, protected, not_protected, randomness.
+        JSON values: format, mechanism, parameters, generator, traces, protected, not_protected, randomness.
     """
     test, claims = verdicts.settings, verdicts.claims
     synthesizer = SYNTHESIZERS[verdicts.system]
@@ -138,7 +138,8 @@ def _not_protected(
         shared = ": they share a number here, but the test looked at each trace alone." if together else "."
         points.append(f"Several traces of one user taken together{shared}")
     points += [
-        "What the model holds: it is not released, and nothing stated here holds if somebody gets it.",
+        "The parameters of the model: the model is not released, and this statement does not hold for a person who "
+        "has the model.",
         "Which traces were withheld, and how many.",
     ]
     traces_of_user = verdicts.table["user"].value_counts()
@@ -147,7 +148,7 @@ def _not_protected(
             "How many training users there were. The same number of traces was made from each of them, so the number "
             "of released traces reveals something about it."
         )
-    points += ["What is true of many users, and what the traces of all users have in common."]
+    points += ["Facts about many users, and what the traces of all users have in common."]
     points.append(PLACES if claims.is_private else f"{PLACES} {_users_of_places(verdicts, places)}")
     if test.precision == "float32":
         points.append(
@@ -158,7 +159,7 @@ def _not_protected(
 
 
 def _not_differentially_private(test: PrivacyTestSettings) -> list[str]:
-    """What differential privacy would protect, and this test does not."""
+    """What this test does not protect, but differential privacy would."""
     if test.noise_epsilon is None:
         return [f"Without noise on k, this test is not differential privacy. {NO_MEMBERSHIP}"]
     if test.k == 1:
@@ -175,7 +176,7 @@ def _not_differentially_private(test: PrivacyTestSettings) -> list[str]:
 
 
 def _users_of_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, "trace instant"]) -> str:
-    """How few training users were at a place."""
+    """The smallest number of training users at a place, in words."""
     least = verdicts.least_users_per_place
     if least is None:
         return "It is not known how many training users were at each place."

@@ -1,8 +1,8 @@
-"""SGLT's own privacy test: a trace differs from its input user's, and is as similar in meaning to others.
+"""SGLT's privacy test: a trace differs from its input user's traces, and is semantically similar to other users.
 
-The test of Bindschaedler and Shokri 2016 needs no likelihood, so it works for every system. But it compares the places
-of traces only: it does not say how probable a trace is if somebody else is the input user, and gives no bound on what
-an attacker learns. For systems with likelihoods, `plausible_deniability` does.
+The test of Bindschaedler and Shokri 2016 needs no likelihood, so it works for every system. But it compares only the
+places of traces: it does not compute how probable a trace is for another input user, so it does not bound what an
+attacker learns. For systems with likelihoods, use `plausible_deniability`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from ppmtf_jax.semantics.seed_traces import SeedTraces
 from ppmtf_jax.settings import Count, Probability, Settings, chosen_settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 
-# Numbers in a table at a time, which bounds the memory.
+# Number of table cells computed at a time, to limit memory.
 CELLS_AT_A_TIME = 2**22
 
 
 @dataclass(frozen=True)
 class SemanticTestSettings(Settings, subject="semantic test"):
-    """Parameters of the semantic test; in brackets their names in Fig. 2 of Bindschaedler and Shokri 2016.
+    """Parameters of the semantic test; names in brackets are those in Fig. 2 of Bindschaedler and Shokri 2016.
 
     Parameters
     ----------
     k : int
-        How many users a trace must be as similar to in meaning; its input user counts.
+        Number of users to whom a trace must be about equally similar in meaning; the input user counts.
     max_semantic_difference : float
-        Largest difference between the similarity to another user and that to the input user (delta_d). Smaller protects
-        better.
+        Largest difference between the similarity to another user and the similarity to the input user (delta_d). A
+        smaller value protects better.
     max_geographic_similarity : float
-        Largest share of time at the same places as the input user, at any time (delta_s), from 0 to 1.
+        Largest share of time at the same places as the input user, not necessarily at the same time (delta_s), 0 to 1.
     max_intersection : float
         Largest share of instants at which the input user is at the same place (delta_i).
     """
@@ -70,20 +70,20 @@ def semantic_privacy_test(
     settings: SemanticTestSettings | None = None,
     **named_settings: Any,
 ) -> SemanticVerdicts:
-    """Test every trace: it differs from its input user's, and is as similar in meaning to k users.
+    """Test whether each trace differs from its input user's traces and is about equally similar in meaning to k users.
 
-    A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi has little
-    in common with hers: sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to her is about that
-    to at least k - 1 others. The semantic similarity is the same sum after places are renamed to make it largest; see
-    `semantics.similarity.Profiles.similarity`, but without smoothing.
+    A trace passes if (1) its input user is at the same place at few instants, (2) its visit distribution pi overlaps
+    little with hers: the overlap is the sum over r of min(pi_r, pi_r(user)), and (3) its semantic similarity (10) to
+    her is about the same as to at least k - 1 other users. The semantic similarity is the largest overlap over all
+    renamings of places; see `semantics.similarity.VisitProfiles.similarity`, but without smoothing.
 
-    If a user has several periods, (1) and (2) use the one that is most similar to the trace, and (3) uses her visits
-    in all periods.
+    If a user has several periods, (1) and (2) each use the period with the largest value, and (3) uses her visits in
+    all periods.
 
-    `train`: the training traces of the model, without gaps. `synthetic`: what `synthesize` made from this very model,
-    or a part of it. `**named_settings`: settings by name, in place of `settings`: `semantic_privacy_test(model, train,
-    synthetic, k=20)`. Raises `InputError`: the model did not make the traces, or has other users or places than
-    `train`; or `train` has missing events.
+    `train`: the training traces of the model, without gaps. `synthetic`: traces that `synthesize` made from this model,
+    or a part of them. `**named_settings`: settings by name, in place of `settings`: `semantic_privacy_test(model,
+    train, synthetic, k=20)`. Raises `InputError`: the model did not make the traces; the model has other users, places
+    or times than `train`; or `train` has missing events.
 
     Examples
     --------
@@ -129,7 +129,7 @@ def _seeds_of_model(model: FittedModel, train: Traces) -> SeedTraces:
 def _likeness_to_own(
     seeds: SeedTraces, users: Int[np.ndarray, " trace"], places: Int[np.ndarray, "trace instant"]
 ) -> tuple[Float[np.ndarray, " trace"], Float[np.ndarray, " trace"]]:
-    """Shares of equal events, and of time at the same places, with the most similar period of the input user."""
+    """Greatest share of equal events, and of time at the same places, over the periods of the input user."""
     n_seeds = seeds.seeds_per_user[users]
     trace = np.repeat(np.arange(len(users)), n_seeds)
     first_pair = np.cumsum(n_seeds) - n_seeds
@@ -148,7 +148,7 @@ def _likeness_to_all(
     places: Int[np.ndarray, "trace instant"],
     max_difference: float,
 ) -> tuple[Float[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
-    """Semantic similarity of traces to their input users, and the number of users to whom it is about the same."""
+    """Semantic similarity of each trace to its input user, and number of users with about the same similarity."""
     visits = _falling(seeds.visits() / places.shape[1])
     visits = visits[:, visits.any(axis=0)]
     own, plausible = np.empty(len(users)), np.empty(len(users), np.int64)

@@ -1,7 +1,7 @@
-"""Privacy statements: what published data protect, and what they do not protect.
+"""Privacy statements: what is protected in published data, and what is not protected.
 
-A statement is a dict of JSON values with the lists `protected` and `not_protected`. It is written twice: for programs
-as privacy.json, and for people as PRIVACY.txt.
+A statement is a dict of JSON values with the lists `protected` and `not_protected`. It is written to two files:
+privacy.json for programs, and PRIVACY.txt for people.
 """
 
 from __future__ import annotations

@@ -15,11 +15,11 @@ from ppmtf_jax.errors import InputError, Problem, first_examples
 
 
 def read_arrays(path: Path, names: Collection[str]) -> dict[str, np.ndarray]:
-    """The arrays of a file of `numpy.savez`, of the given names; some may be missing.
+    """Read the arrays with the given names from a file of `numpy.savez`; some may be missing.
 
     Refuses arrays of other names, compressed arrays, and arrays longer or shorter than their header says.
 
-    Raises `OSError`, `ValueError` or `zipfile.BadZipFile`: the file is no such file.
+    Raises `OSError`, `ValueError` or `zipfile.BadZipFile`: the file is not a file of `numpy.savez`.
     """
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}

@@ -30,9 +30,9 @@ SPLIT = PartitionSpec(AXIS)
 
 @cache
 def n_cores() -> int:
-    """Cores that this process may use: the least of the machine's, its affinity and its container's CPU limit.
+    """Number of cores that this process may use: the minimum of the machine, the affinity and the container's limit.
 
-    A container that may use 1.5 cores has two.
+    A limit of 1.5 cores counts as two cores.
     """
     # Imported late: joblib takes as long to import as the whole package.
     from joblib import cpu_count
@@ -43,7 +43,7 @@ def n_cores() -> int:
 def use_all_cores() -> None:
     """Let JAX use every core that this process may use as a separate device: about twice as fast on two cores.
 
-    Call it before anything else of JAX; the command line does. If the number of CPU devices was already chosen, by
+    Call it before any other use of JAX; the command line does so. If the number of CPU devices was already chosen, by
     `jax_num_cpu_devices` or the flag `--xla_force_host_platform_device_count`, it stays.
 
     Raises
@@ -70,7 +70,7 @@ def use_all_cores() -> None:
 def join_processes(coordinator: str, n_processes: int, process: int) -> None:
     """Work together with the same program in other processes, on this machine or others: see `jax.distributed`.
 
-    Call it before anything else of JAX except `use_all_cores`, with the same data, settings and seed in every process.
+    Call it before any other use of JAX except `use_all_cores`, with the same data, settings and seed in every process.
     `fit`, `synthesize` and `plausible_deniability_test` then share their work and return the same in every process.
     Only the first process should write the results; see `is_first_process`.
 
@@ -94,10 +94,10 @@ def join_processes(coordinator: str, n_processes: int, process: int) -> None:
         found = f"process {process} of {n_processes}"
         raise InputError("processes", [Problem("a number from 0 to one less than there are processes", found)])
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.config.update("jax_enable_preemption_service", False)  # with it a process ignores SIGTERM
+    jax.config.update("jax_enable_preemption_service", False)  # with this service, a process ignores SIGTERM
     try:
         jax.distributed.initialize(coordinator, n_processes, process)
-        # Processes connect at their first exchange. Later, a process that is 30 s behind would be given up.
+        # Processes connect at their first exchange. At a later exchange, JAX would give up a process that is 30 s late.
         for mesh in (mesh_of(), _first_devices()):
             _on_every_device(put(np.zeros(mesh.size, np.uint8), SPLIT, mesh), mesh)
     except (RuntimeError, ValueError) as error:
@@ -111,7 +111,7 @@ def mesh_of(devices: Sequence[Any] | None = None) -> Mesh:
 
 
 def put(tree: Any, specs: Any, mesh: Mesh) -> Any:
-    """Place host arrays, the same in every process, on a mesh; `specs` is the same tree of `PartitionSpec`."""
+    """Place host arrays, equal in all processes, on a mesh; `specs` is a tree of `PartitionSpec` of the same form."""
 
     def put_leaf(leaf: np.ndarray | np.generic | Array, spec: PartitionSpec) -> Array:
         return jax.make_array_from_callback(np.shape(leaf), NamedSharding(mesh, spec), lambda i: np.asarray(leaf)[i])
@@ -127,8 +127,8 @@ def is_first_process() -> bool:
 def own_share(n_rows: int, block: int = 1) -> slice:
     """The rows that this process works on; all rows if there is one process.
 
-    Shares are contiguous and begin with a whole block of rows. All shares but the last are equal, and none is empty:
-    with more processes than blocks, several shares have the last block.
+    Shares are contiguous and begin at the beginning of a block of rows. All shares but the last are equal, and none is
+    empty: with more processes than blocks, several shares have the last block.
     """
     size = _share_size(n_rows, block)
     first = min(jax.process_index() * size, (n_rows - 1) // block * block)
@@ -155,7 +155,7 @@ def of_first_process(array: Shaped[np.ndarray, "..."]) -> Shaped[np.ndarray, "..
 
 
 def seed_of_first_process(seed: Seed) -> Seed:
-    """The first process's seed: a seed that was drawn differs from process to process."""
+    """The seed of the first process, because a drawn seed differs from process to process."""
     if jax.process_count() == 1:
         return seed
     content = seed.value.to_bytes(SEED_BITS // 8, "little") + bytes([seed.given])

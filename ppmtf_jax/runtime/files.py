@@ -88,7 +88,7 @@ def check_output_file(path: PathLike, *, overwrite: bool, is_ours: Callable[[Pat
 def has_mark(path: Path, mark: bytes) -> bool:
     r"""Whether a regular expression matches near the beginning or the end of a file: a sign that this program wrote it.
 
-    Start the expression with ``\A`` where a file of somebody else could contain the same text further on.
+    Start the expression with ``\A`` if a file of somebody else could contain the same text after its beginning.
     """
     with suppress(OSError), path.open("rb") as stream:  # a file that cannot be read is not ours
         begin = stream.read(SEARCHED_BYTES)
@@ -196,14 +196,14 @@ def exclusive_use(path: PathLike) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Windows removes no open file; the next process takes the lock of the file that stays
+        with suppress(OSError):  # Windows cannot remove an open file; the next process locks the remaining file
             path.unlink()
         os.close(lock)
 
 
 def _locked(path: Path) -> int:
     """Descriptor of the locked file `path`, which then says who holds the lock."""
-    from filelock import lock_descriptor  # late, because only few programs need a lock
+    from filelock import lock_descriptor  # imported late, because few programs need a lock
 
     while True:
         try:
@@ -230,7 +230,7 @@ def _locked(path: Path) -> int:
 
 
 def clear_leftovers(folder: Path, names: Collection[str] | None = None) -> None:
-    """Remove the unfinished outputs that a killed process left in a folder, for outputs of these names or of all names.
+    """Remove the unfinished outputs that a killed process left in a folder, for the outputs `names` or for all.
 
     Removes only names that `leftover` gives. An earlier output that was moved aside gets its name back if the new one
     never took its place. No other process may be writing to the folder.
@@ -268,7 +268,7 @@ def make_private(folder: Path) -> None:
             if not folder.is_dir():
                 raise
             if not (_is_own(folder.lstat()) and _is_own(folder.stat())):
-                way_out = "Choose another name: whoever owns a folder can look into it"
+                way_out = "Choose another name: the owner of a folder can look into it"
                 found = "one of another user"
                 raise InputError(str(folder), [Problem("a folder of yours", found, way_out=way_out)]) from None
             folder.chmod(0o700)

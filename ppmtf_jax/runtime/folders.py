@@ -42,9 +42,9 @@ Paths = Sequence[PathLike]
 
 @dataclass(frozen=True)
 class Marker:
-    """What a folder says of itself: its kind, such as "model", what its stage recorded about it, and its files.
+    """The description of a folder: its kind, such as "model", the records of the step that wrote it, and its files.
 
-    `files` has the SHA-256 of every file below the folder but the marker, by its path with slashes.
+    `files` has the SHA-256 of every file below the folder except the marker, by its path with slashes.
     """
 
     kind: str
@@ -158,7 +158,7 @@ def marked(folder: PathLike, kind: str, *, way_out: str, alone: bool = False) ->
         raise InputError(str(folder), [Problem("the files as they were written", found, way_out=way_out)])
     others = marker.foreign_files(Path(folder)) if alone else []
     if others:
-        raise _with_others(Path(folder), others, "Take them out: whoever gets the folder gets them too")
+        raise _with_others(Path(folder), others, "Take them out: everybody who gets the folder gets them too")
     return marker
 
 
@@ -187,7 +187,7 @@ def files_below(folder: Path) -> list[str]:
 
 
 def _check_replaceable(final: Path, kind: str, overwrite: bool) -> None:
-    # An empty folder that somebody prepared is as good as a free name.
+    # An existing empty folder counts as a free name.
     is_empty = _is_folder(final) and not any(final.iterdir())
     if not overwrite and not is_empty:
         raise name_taken(final)

@@ -10,7 +10,7 @@ from typing import Any
 from ppmtf_jax.errors import InputError, Problem
 
 Lineage = Mapping[str, str]
-"""Digests of what a thing is and was made from, each by a name such as "training traces"."""
+"""Digests of a thing and of what it was made from, by names such as "training traces"."""
 
 TRAINING_TRACES, TEST_TRACES, SYNTHETIC_TRACES = "training traces", "test traces", "synthetic traces"
 MODEL, VERDICTS = "model", "verdicts"

@@ -1,8 +1,8 @@
 """The memory that a large job will need, checked before the job begins.
 
-Estimates are for a CPU, where host and devices share the memory, and for what comes on top of the process's present
-use. They count what grows with the data and a constant share for compiled programs; the measured peaks of large jobs
-lie within 30 % of them.
+Estimates are for a CPU, where host and devices share the memory. They cover the memory beyond the present use of the
+process: everything that grows with the data, and a constant share for compiled programs. The measured peaks of large
+jobs lie within 30 % of the estimates.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PeakMemory:
             self.is_known = False
 
     def megabytes(self) -> int | None:
-        """None outside Linux."""
+        """The peak in megabytes; None outside Linux."""
         peak = _line_bytes("/proc/self/status", "VmHWM") if self.is_known else None
         return None if peak is None else peak // 10**6
 
@@ -60,7 +60,7 @@ def require_memory(step: str, needed: int, way_out: str) -> None:
 
 
 def _free_in_address_space() -> int | None:
-    """What `ulimit -v` leaves; it limits the reserved address space, used or not."""
+    """Bytes that `ulimit -v` still allows; it limits the reserved address space, used or not."""
     if sys.platform != "linux":
         return None
     import resource  # Windows does not have it
@@ -71,7 +71,7 @@ def _free_in_address_space() -> int | None:
 
 
 def _free_in_group(limit: str, used: str) -> int | None:
-    """What the control group of a container leaves; None without a limit. Cached files count as free."""
+    """Bytes that the control group of a container still allows; None without a limit. Cached files count as free."""
     numbers = [_text(CONTROL_GROUP / name).strip() for name in (limit, used)]
     if not all(number.isdecimal() for number in numbers):
         return None

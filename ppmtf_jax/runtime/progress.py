@@ -20,7 +20,7 @@ from rich.progress import (
 )
 
 LONG_S = 3600.0
-"""Work that takes longer is announced in a line of its own."""
+"""Work that takes more seconds than this is announced in a separate line."""
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def in_words(seconds: float) -> str:
 
 
 def _estimate(title: str, n_left: int) -> Callable[[int], None]:
-    """A function that is told of finished steps, and says once how long the others take, if that is long."""
+    """A function that counts finished steps, and prints once the time of the remaining steps, if it is long."""
     finished: list[tuple[float, int]] = []
 
     def advance(steps: int) -> None:

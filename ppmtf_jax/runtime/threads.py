@@ -24,13 +24,13 @@ Tree = TypeVar("Tree")
 
 
 def n_threads() -> int:
-    """One for each device of this process; on a CPU at least one for each core that it may use."""
+    """Number of threads: one for each device; on a CPU, at least one for each core that the process may use."""
     n_devices = jax.local_device_count()
     return max(n_devices, n_cores()) if jax.default_backend() == "cpu" else n_devices
 
 
 def on_each_device(tree: Tree) -> Callable[[], Tree]:
-    """Put what all threads read on every device of this process once; gives a function for the caller's local copy.
+    """Copy data that all threads read to every device; returns a function that gives the copy on the caller's device.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def on_each_device(tree: Tree) -> Callable[[], Tree]:
 
 
 def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """Results of `function` in the order of `items`; an item is taken only when a result is.
+    """Results of `function` in the order of `items`; the next item is taken only when a result is read.
 
     So memory holds at most one item more than there are threads. Each thread computes on a device of its own if there
     are several, with the precision of the calling thread.
@@ -66,7 +66,7 @@ def map_in_threads(function: Callable[[Item], Result], items: Iterable[Item]) ->
     items = iter(items)
     few = list(islice(items, 2))
     if len(few) < 2:
-        # Starting a thread takes longer than many a single item.
+        # The start of a thread often takes longer than a single item.
         yield from map(call, few)
         return
     pending: deque[Future[Result]] = deque()

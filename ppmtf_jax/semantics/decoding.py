@@ -1,7 +1,7 @@
 """Semantic seeds and their decoding into synthetic traces (Bindschaedler and Shokri 2016).
 
 A semantic seed is a set of allowed places for each instant of a trace. The Viterbi algorithm, with random factors,
-decodes it under a model of how all users move.
+finds a trace through these sets under the transition matrix of all users.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from ppmtf_jax.data.places import PlaceTable
 
 NEAREST_KM = 1.0
-# Places that a cluster keeps at least.
+# Minimum number of places that a cluster keeps.
 LEAST_KEPT = 3
-# A step of the trellis is padded to the next of these numbers of places.
+# The numbers of places in a step of the trellis are padded to the next of these widths.
 TRELLIS_WIDTHS = (16, 128)
 
 
 def aggregate_transitions(
     transitions: Int[np.ndarray, "place next_place"], places: PlaceTable
 ) -> Float[np.ndarray, "place next_place"]:
-    """Transition matrix of all users: the mean of observed transitions and of a function of distance.
+    """Transition matrix of all users: the mean of an observed matrix and a distance-based matrix.
 
-    The first is P(a, b) = (N(a, b) + 1 / places) / (N(a) + 1), with N the counts of all users, the second is
-    proportional to max(1 km, distance)^-2.
+    The observed matrix is P(a, b) = (N(a, b) + 1 / places) / (N(a) + 1), with N the counts of all users. The rows of
+    the other matrix are proportional to max(1 km, distance)^-2.
     """
     seen = transitions + 1 / len(places)
     apart_km = places.position_km()[:, None] - places.position_km()
@@ -39,9 +39,10 @@ def aggregate_transitions(
 
 
 class SemanticClasses(NamedTuple):
-    """Clusters of places with a similar meaning, and how many of their places are kept and join another cluster.
+    """Clusters of places with a similar meaning, with the numbers of kept and of joining places.
 
-    `n_joining[d - 1]` of a cluster's places join at d instants from a change to or from the cluster.
+    At d instants from a change to or from a cluster, `n_joining[d - 1]` of its places are allowed in addition (they
+    join).
     """
 
     cluster: Int[Array, " place"]
@@ -52,9 +53,9 @@ class SemanticClasses(NamedTuple):
     def of(
         cls, cluster: Int[np.ndarray, " place"], remove_place_prob: float, merge_prob: float, n_instants: int
     ) -> SemanticClasses:
-        """Remove floor(remove_place_prob size) places of each cluster that keeps at least 3.
+        """Remove floor(remove_place_prob size) places of each cluster if at least 3 places remain.
 
-        Of the places kept, floor(merge_prob^(d^2) size) join.
+        Of the kept places, floor(merge_prob^(d^2) size) join.
 
         Examples
         --------
@@ -67,7 +68,7 @@ class SemanticClasses(NamedTuple):
         n_kept = np.where(size - n_removed >= LEAST_KEPT, size - n_removed, size)
         distance = np.arange(1, max(2, n_instants))
         n_joining = _floor(merge_prob ** (distance[:, None] ** 2.0) * n_kept)
-        # At greater distances no place joins. One row stays, since JAX cannot index an empty array.
+        # At larger distances no place joins. At least one row is kept, since JAX cannot index an empty array.
         n_distances = max(1, np.count_nonzero(n_joining.any(axis=1)))
         arrays = (cluster, n_kept, n_joining[:n_distances])
         return cls(*(jnp.asarray(array.astype(np.int32)) for array in arrays))
@@ -85,15 +86,16 @@ def semantic_seed(
     remove_true_prob: Float[Array, ""],
     as_published: Bool[Array, ""],
 ) -> Bool[Array, "instant place"]:
-    """Draw the places where a synthetic trace may be: those with a similar meaning as the places of a seed trace.
+    """Draw the allowed places of a synthetic trace: places with a similar meaning as those of a seed trace.
 
     At each instant the kept places of the seed's cluster are allowed. Around a change of cluster, some places of both
-    clusters join: those of distance d join from d instants before the change until min(d, stay) instants after it, with
-    stay the further instants that the seed stays at its new place. Then the seed's own place is removed at each instant
-    with probability `remove_true_prob`. If no place is left, all are allowed.
+    clusters are allowed in addition (they join): the places of distance d join from d instants before the change until
+    min(d, stay) instants after it, where stay is the number of further instants that the seed stays at its new place.
+    Then, at each instant, the seed's own place is removed with probability `remove_true_prob`. If no place is left at
+    an instant, all places are allowed.
 
-    `as_published`: as the published program does: d counts to the seed's next change of place, and no place joins if
-    that change stays within a cluster; the places that join have the lowest numbers, in place of random ones.
+    `as_published`: like the published program: d is the distance to the seed's next change of place, and no place joins
+    if this change stays within a cluster; the places with the lowest numbers join, not random places.
     """
     of_places, of_removal = jax.random.split(key)
     cluster, n_instants = classes.cluster[seed], len(seed)
@@ -104,7 +106,7 @@ def semantic_seed(
     distance, stay = change - instants, change_of_place[after] - 1 - change
     n_distances = len(classes.n_joining)
     joins = (change < n_instants) & (cluster[after] != cluster) & (distance <= n_distances)
-    # Instants from each instant to the end of its joining.
+    # Offsets from each instant up to the last instant at which places join because of it.
     ahead = jnp.arange(2 * n_distances + 1)
     within = joins[:, None] & (ahead <= (distance + jnp.minimum(stay, distance))[:, None])
     limit = jnp.zeros((n_instants, len(classes.n_kept)), jnp.int32)
@@ -120,7 +122,7 @@ def semantic_seed(
 
 
 def _next_change(value: Int[Array, " instant"]) -> Int[Array, " instant"]:
-    """First later instant with another value, or the number of instants, for each instant."""
+    """For each instant, the first later instant with another value, or the number of instants if there is none."""
     n = len(value)
     changes = jnp.where(value[1:] != value[:-1], jnp.arange(1, n), n)
     return jnp.append(jax.lax.cummin(changes, reverse=True), n)
@@ -129,7 +131,7 @@ def _next_change(value: Int[Array, " instant"]) -> Int[Array, " instant"]:
 def _order_in_cluster(
     key: Key[Array, ""], classes: SemanticClasses, by_number: Bool[Array, ""]
 ) -> Int[Array, " place"]:
-    """Order 0, 1, ... of the places kept in each cluster; the number of places for the others."""
+    """Rank 0, 1, ... of each kept place in its cluster; `n_places` for removed places."""
     n_places = len(classes.cluster)
     drawn = _rank_in_cluster(jax.random.uniform(key, (n_places,)), classes.cluster)
     kept = drawn < classes.n_kept[classes.cluster]
@@ -138,7 +140,7 @@ def _order_in_cluster(
 
 
 def _rank_in_cluster(value: Float[Array, " place"], cluster: Int[Array, " place"]) -> Int[Array, " place"]:
-    """Rank of each place within its cluster by value, then by number."""
+    """Rank of each place within its cluster by value; ties are ordered by place number."""
     order = jnp.lexsort((value, cluster))
     ordered = cluster[order]
     first = jnp.searchsorted(ordered, ordered)
@@ -156,8 +158,8 @@ def decode(
     """Find the most probable allowed trace by the Viterbi algorithm, with random factors.
 
     Each first probability and each transition probability of each step is multiplied by its own factor, uniform from 1
-    to `randomization`. `vmap` runs one trace after the other: each step then computes only as many places as it allows,
-    while steps of all traces together would compute all places.
+    to `randomization`. `vmap` runs one trace after the other, so that each step computes only its allowed places; a
+    batch of traces would compute all places in each step.
     """
     n_instants, n_places = allowed.shape
     keys = jax.random.split(key, n_instants)
@@ -167,7 +169,7 @@ def decode(
     widths = [width for width in TRELLIS_WIDTHS if width < n_places] + [n_places]
 
     def advance(width: int, key: Array, score: Array, before: Array, after: Array, n_after: Array) -> tuple:
-        """Scores of the candidates after a step, 0 for padding, and the candidate that each comes from."""
+        """Scores of the candidates after a step, 0 for padding, and the best previous candidate of each."""
         factor = jax.random.uniform(key, (width, width), transition.dtype, 1, randomization)
         weight = score[:width, None] * transition[before[:width, None], after[:width]] * factor
         origin = jnp.argmax(weight, axis=0)

@@ -12,9 +12,9 @@ from jaxtyping import Array, Float, Int, Key
 from ppmtf_jax.errors import InputError, Problem
 
 N_STARTS = 10
-# Rounds in which every place may move once; about ten are enough.
+# Maximum number of rounds; in each round, every place may move once. About ten rounds are usually enough.
 MAX_ROUNDS = 100
-# A move must lower the criterion by this part of it, more than rounding does.
+# A move must lower the criterion by at least this fraction, which is more than rounding errors.
 LEAST_GAIN = 1e-6
 
 
@@ -25,15 +25,16 @@ def cluster_places(
 
     Minimizes the sum over clusters of size^2 times (similarity of its places to all places) / (similarity of its places
     to each other): the criterion G1' of CLUTO, which the published program uses, plus the sum of size^2. Each of ten
-    starts assigns places to the most similar of random seed places; then single places move to the cluster that lowers
-    the criterion most, until no move lowers it. The best start wins.
+    starts assigns every place to the most similar of random seed places. Then single places move to the cluster that
+    lowers the criterion most, until no move lowers it. The result of the best start is returned.
 
-    `similarity`: symmetric and positive. Raises `InputError`: more clusters than places, or none.
+    `similarity`: symmetric and positive. Raises `InputError`: `n_clusters` is below 1 or above the number of places.
     """
     n_places = len(similarity)
     if not 1 <= n_clusters <= n_places:
         raise InputError("sglt", [Problem(f"n_clusters from 1 to {n_places}, the number of places", repr(n_clusters))])
-    # In single precision, subtracting the largest term of a sum would leave rounding errors.
+    # Double precision is needed: in single precision, subtracting the largest term of a sum would leave large rounding
+    # errors.
     with jax.enable_x64(True):
         found, value = _best_of_starts(
             jax.random.split(key, N_STARTS), jnp.asarray(similarity, jnp.float64), n_clusters
@@ -88,7 +89,7 @@ def _descend(key: Key[Array, ""], similarity: Float[Array, "place other"], n_clu
     def move_each(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         cluster, _, number = state
         order = jax.random.permutation(jax.random.fold_in(of_rounds, number), n_places)
-        # Sums are computed again in every round, so that rounding errors do not add up.
+        # Sums are recomputed in every round, so that rounding errors do not accumulate.
         begin = (cluster, *_sums(similarity, cluster, n_clusters), jnp.zeros((), jnp.int32))
         end = jax.lax.fori_loop(0, n_places, lambda i, inner: move(order[i], inner), begin)
         return end[0], end[-1], number + 1

@@ -21,9 +21,9 @@ class SeedTraces(NamedTuple):
 
     @classmethod
     def of(cls, train: Traces) -> SeedTraces:
-        """Cut traces at the ends of periods.
+        """Cut traces into periods.
 
-        Periods without any event, and a last incomplete period of the grid, are left out.
+        Periods without events are left out, and also the last period if the grid cuts it off.
 
         Raises `InputError`: a period has some events, but not all, or a user has no whole period.
         """

@@ -1,7 +1,7 @@
 """Semantic similarity of users and of places (Bindschaedler and Shokri 2016).
 
-Two users are similar if some renaming of places turns one's visits into the other's. Places that are renamed into each
-other have a similar meaning: home and home, work and work.
+Two users are similar if a renaming of places makes their visits similar. Places that are mapped to each other by this
+renaming have a similar meaning: home and home, work and work.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from jaxtyping import Bool, Float, Int
 
 from ppmtf_jax.semantics.seed_traces import SeedTraces
 
-# Visits per period that every place gets in addition.
+# Pseudo-visits of every place, per period.
 SMOOTHING = 0.01
-# Least similarity of two places, so that every place is similar to some place.
+# Minimum similarity of two places, so that no similarity is 0.
 FLOOR = 1e-8
-# Triples of two users and a rank in memory at a time, with about 100 bytes each.
+# Number of entries (user, other user, rank) in memory at a time, with about 100 bytes each.
 CELLS_AT_A_TIME = 2**20
 
 
 class VisitProfiles(NamedTuple):
     """Visit distributions of users, most visited places first."""
 
-    # Visited places by falling share (the lower index first among equals), then places without visits.
+    # Visited places by decreasing share (lower index first for ties), then places without visits.
     place: Int[np.ndarray, "user rank"]
     # Visit distribution pi at these places: (visits in a period + 0.01) / (instants + 0.01 places).
     share: Float[np.ndarray, "user rank"]
-    # Inverse of `place`; of a place without visits, a number that no visited place has.
+    # Rank of each place, the inverse of `place`; places without visits have higher ranks than all visited places.
     rank: Int[np.ndarray, "user place"]
     n_visited: Int[np.ndarray, " user"]
     background: float  # share of a place without visits
@@ -57,8 +57,9 @@ class VisitProfiles(NamedTuple):
         The published program solves an assignment problem for each pair of users, in O(places^3). But the best sigma
         maps the r-th most visited place of u to the r-th most visited place of v. Proof: min(x, y) is the length of the
         interval of t > 0 with x >= t and y >= t. So the sum is the integral over t of the number of places r with
-        pi_r(u) >= t and pi_sigma(r)(v) >= t. For no permutation is this number greater than the lesser of the numbers
-        of places with pi(u) >= t and with pi(v) >= t, and the sorted permutation reaches it at every t.
+        pi_r(u) >= t and pi_sigma(r)(v) >= t. For every permutation, this number is at most the smaller of two numbers:
+        the number of places with pi(u) >= t, and the number with pi(v) >= t. The sorted permutation reaches this bound
+        at every t.
 
         Examples
         --------
@@ -74,10 +75,11 @@ class VisitProfiles(NamedTuple):
 def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"]:
     """Semantic similarity of places: the graph G of the paper, from the best mappings between all pairs of users.
 
-    Each pair of users, and each user with herself, adds to each mapped pair of places the smaller of the two shares
-    times the users' similarity, in both directions. Many mappings are best, since both users visit few places. This one
-    maps visited places by rank, as many as the user with fewer of them has, and every other place to itself. A place
-    whose own partner is taken is mapped to a place whose partner is taken too, by rank.
+    For each pair of users, and each user with herself, each mapped pair of places gets the smaller of the two shares
+    times the users' similarity, in both directions. Many mappings are optimal, since both users visit few places. The
+    mapping used here maps the first n visited places of both users by rank, where n is the smaller number of visited
+    places. Every other place is mapped to itself. If a place cannot be mapped to itself because it is already mapped on
+    the other side, it is mapped to another such place, by rank.
 
     The matrix is symmetric, and every entry is at least 1e-8.
     """
@@ -95,17 +97,17 @@ def place_similarity(profiles: VisitProfiles) -> Float[np.ndarray, "place other"
 def _mapped_pairs(
     profiles: VisitProfiles, users: Int[np.ndarray, " user"]
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Pairs of places with weights, from the mappings between some users and all users not before them.
+    """Weighted pairs of places, from the mappings between some users and all users with the same or a later index.
 
-    The pairs of unvisited places are too many to list. So all places are first mapped to themselves, and those that are
-    mapped otherwise are subtracted again.
+    There are too many pairs of unvisited places to list. So first all places are mapped to themselves, and then the
+    weights of places with another partner are subtracted.
     """
     similarity = np.where(np.arange(len(profiles.place)) >= users[:, None], profiles.similarity(users), 0)
     similarity = similarity[..., None]
     n_by_rank = np.minimum(profiles.n_visited[users, None], profiles.n_visited)[..., None]
     by_rank = np.arange(profiles.place.shape[1]) < n_by_rank
     place, other = np.broadcast_arrays(profiles.place[users, None], profiles.place)
-    # Places mapped by rank that are not mapped from, or not mapped to, on the other side: equally many on both.
+    # Places that are mapped by rank on one side but not on the other side; both sides have equally many of them.
     everybody = np.arange(len(profiles.place))[:, None]
     place_left = by_rank & (profiles.rank[everybody, place] >= n_by_rank)
     other_left = by_rank & (profiles.rank[users[:, None, None], other] >= n_by_rank)
@@ -115,11 +117,11 @@ def _mapped_pairs(
     others_first, places_first = _selected_first(other, other_left), _selected_first(place, place_left)
     n_left_first = np.sort(other_left, axis=2)[..., ::-1]
     pairs = [
-        # Every place to itself, without those that are mapped by rank, from either side.
+        # Every place mapped to itself, except places that are mapped by rank on either side.
         (every, every, np.full(len(every), of_unvisited.sum())),
         (place, place, -(of_unvisited * by_rank)),
         (other, other, -(of_unvisited * other_left)),
-        # Visited places by rank, and the places left over on both sides.
+        # Visited places mapped by rank, and remaining places of both sides.
         (place, other, of_visited * by_rank),
         (others_first, places_first, of_unvisited * n_left_first),
     ]
@@ -129,5 +131,5 @@ def _mapped_pairs(
 def _selected_first(
     place: Int[np.ndarray, "user other rank"], selected: Bool[np.ndarray, "user other rank"]
 ) -> Int[np.ndarray, "user other rank"]:
-    """The selected places in their order, then the others."""
+    """The selected places in their original order, then the other places."""
     return np.take_along_axis(place, np.argsort(~selected, axis=2, kind="stable"), axis=2)

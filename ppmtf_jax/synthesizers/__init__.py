@@ -1,1 +1,1 @@
-"""Synthesizers: each is a file here that registers itself, see `registry`."""
+"""Synthesizers: each file of this folder registers one synthesizer, see `registry`."""

@@ -1,8 +1,9 @@
-"""Cluster bridge: users in clusters, and for each cluster one chain with its population and moves as people make them.
+"""Cluster bridge: one Markov chain per cluster of users, with the cluster's population and realistic moves.
 
-Metropolis-Hastings turns refusals into stays, so traces of PPMTF stay where people would move on. Here each cluster of
-users has its own distribution over places in every slot, and between slots the chain whose moves are nearest to the
-population's (see `bridge.chains`). Traces are equally probable for all users of a cluster.
+Metropolis-Hastings turns rejected proposals into stays, so traces of PPMTF stay at places where people would move on.
+Here each cluster of users has its own distribution over places in every slot. The chain between two slots has these
+distributions, and its moves are as near as possible to the population's (see `bridge.chains`). A trace is equally
+probable for all users of a cluster.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from ppmtf_jax.streams import Stage, numpy_stream
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
-TITLE = "Cluster bridge: a chain for each cluster of users, with its population and moves as people make them"
+TITLE = "Cluster bridge: one Markov chain per cluster of users, with the cluster's population and realistic moves"
 
 
 @dataclass(frozen=True)
 class BridgeSettings(Settings):
-    """Settings of the cluster bridge; held-out likelihood chooses all others, see `bridge.tuning`.
+    """Settings of the cluster bridge; all other parameters are chosen by held-out likelihood, see `bridge.tuning`.
 
     Parameters
     ----------
@@ -45,7 +46,8 @@ class BridgeSettings(Settings):
         default is twice the k of the privacy test, since half of the users are verifiers. At least so many training
         users are needed.
     n_clusters : int, optional
-        Number of clusters at the start; small ones are dissolved. By default, held-out likelihood chooses it.
+        Number of clusters at the start; clusters with too few users are dissolved. By default it is chosen by held-out
+        likelihood.
     """
 
     min_cluster_users: Count = 20
@@ -84,8 +86,8 @@ def _require_users(train: Traces, min_cluster_users: int) -> None:
     n_users = len(np.unique(train.user))
     if n_users < min_cluster_users:
         way_out = (
-            "Give traces of more users, or set min_cluster_users lower. A trace is then equally probable for fewer "
-            "users, and tells more about each of them"
+            "Give traces of more users, or set min_cluster_users lower. With a lower min_cluster_users, a trace is "
+            "equally probable for fewer users, and reveals more about each of them"
         )
         expected = f"at least {counted(min_cluster_users, 'training user')}, one cluster of min_cluster_users"
         raise InputError("fit", [Problem(expected, str(n_users), way_out=way_out)])

@@ -25,7 +25,7 @@ CHOSEN = tuple(
     for part, kind in (("population", PopulationSmoothing), ("moves", MoveSmoothing), ("clusters", ClusterSmoothing))
     for name in kind._fields
 )
-"""Names of the numbers in `ClusterBridge.chosen`."""
+"""Names of the entries of `ClusterBridge.chosen`."""
 
 
 def _weights(*shape: str) -> StoredArray:
@@ -37,26 +37,26 @@ def _weights(*shape: str) -> StoredArray:
 class ClusterBridge(ScoredTraceModel):
     """One Markov chain for each cluster of users, inhomogeneous in time; see `bridge.chains`.
 
-    From place a, another place b has the weight (seen(a, b) + leaving(a) between(a, b) arriving(b)) scaling(b), and
-    staying has the weight stay(a) scaling(a). There is no array of the size places x places.
+    A move from place a to another place b has the weight (seen(a, b) + leaving(a) between(a, b) arriving(b))
+    scaling(b). Staying at a has the weight stay(a) scaling(a). There is no array of the size places x places.
     """
 
     cluster: Int[Array, " user"] = stored(lambda n: StoredArray((n.users,), "int", 0))
-    # Users with events in each cluster.
+    # Number of users with events in each cluster.
     n_present: Int[Array, " cluster"] = stored(lambda n: StoredArray(("clusters",), "int", 0))
     # Probabilities of the first place.
     first: Float[Array, "cluster place"] = stored(lambda n: _weights("clusters", "places"))
     # `pair_of_instant`, `slot_of_instant`: pair of slots of the step to an instant, and slot of the instant.
     pair_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0))
     slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray((n.instants,), "int", 0, n.slots - 1))
-    # `cell`, `move_start`, `next_place`: cell of each place, see `bridge.space.Space`. The moves seen from a place
-    # begin at `move_start` in `next_place`, whose last entry belongs to no place, since JAX cannot index an empty
-    # array.
+    # `cell`, `move_start`, `next_place`: cell of each place, see `bridge.space.Space`. The observed moves from a place
+    # begin at index `move_start` in `next_place`. The last entry of `next_place` belongs to no place, since JAX cannot
+    # index an empty array.
     cell: Int[Array, " place"] = stored(lambda n: StoredArray((n.places,), "int", 0))
     move_start: Int[Array, " place1"] = stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
     next_place: Int[Array, " move1"] = stored(lambda n: StoredArray(("moves",), "int", 0, n.places))
     # `seen`, `stay`, `pull`, `log_total`, `leaving`, `arriving`, `between`, `marginal_error`: see
-    # `bridge.chains.Chains`; `pull` is its `scaling`, under the name that model folders have.
+    # `bridge.chains.Chains`; `pull` is its `scaling`, which has this name in model folders.
     seen: Float[Array, "slot move1"] = stored(lambda n: _weights("slots", "moves"))
     stay: Float[Array, "pair place"] = stored(lambda n: _weights("pairs", "places"))
     pull: Float[Array, "pair cluster place"] = stored(lambda n: _weights("pairs", "clusters", "places"))
@@ -85,7 +85,7 @@ class ClusterBridge(ScoredTraceModel):
         """Assemble the model; `slots` are those of one period."""
         pairs = [tuple(pair) for pair in chains.slots.tolist()]
         before = np.concatenate([slots[:1], slots[:-1]])
-        # No step leads to the first instant: any pair will do.
+        # No step leads to the first instant, so its pair is never used.
         steps = zip(before.tolist(), slots.tolist(), strict=True)
         of_instant = [pairs.index(pair) if pair in pairs else 0 for pair in steps]
         n_places = clusters.visits.shape[2]
@@ -135,7 +135,7 @@ class ClusterBridge(ScoredTraceModel):
         anywhere = self.leaving[slot, place] * near * self.arriving[slot] * scaling
         anywhere = anywhere.at[place].set(self.stay[pair, place] * scaling[place])
         begin, end = self.move_start[place], self.move_start[place + 1]
-        # JAX moves a slice that would pass the end to the left, where it begins with moves of other places.
+        # A slice that would pass the end is shifted to the left; it then begins with moves of other places.
         at = jnp.minimum(begin, len(self.next_place) - self.longest) + jnp.arange(self.longest)
         next_place = self.next_place[at]
         seen = jnp.where((at >= begin) & (at < end), self.seen[slot, at] * scaling[next_place], 0)
@@ -144,7 +144,7 @@ class ClusterBridge(ScoredTraceModel):
         return jnp.where(drawn < self.n_places, drawn, moved).astype(jnp.int32)
 
     def user_classes(self, n_users: int) -> np.ndarray:
-        """The clusters: every trace is equally probable for all users of a cluster."""
+        """The users' clusters: every trace is equally probable for all users of a cluster."""
         return np.asarray(self.cluster)[:n_users]
 
     def instant_classes(self, n_instants: int) -> np.ndarray:
@@ -170,7 +170,7 @@ class ClusterBridge(ScoredTraceModel):
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        """Computes the weights, which all clusters share, once."""
+        """Computes the weights only once, because all clusters share them."""
         weight = jax.vmap(self._log_weight)(instants, places, next_places)
         over_users = jax.vmap(self._log_scaling, (0, None, None, None))
         return weight[:, None] + jax.vmap(over_users, (None, 0, 0, 0))(cache, instants, places, next_places)

@@ -29,13 +29,13 @@ def diagnose_model(
 ) -> Diagnosis:
     """Run several new chains with a model's settings on its training traces, and test whether they agree.
 
-    The model's own draw is not used: a single chain cannot tell whether it has converged. Some of the counts are held
-    out from the chains, so they see a little less than the model saw.
+    The model's own draw is not used: one chain alone cannot show whether it has converged. Some of the counts are held
+    out, so the chains see slightly less data than the model.
 
-    `model`: of a system that is fitted by Gibbs sampling. `train`: the traces that the model was fitted to. `n_sweeps`:
+    `model`: a model that was fitted by Gibbs sampling. `train`: the traces that the model was fitted to. `n_sweeps`:
     sweeps of each chain, at least 20; by default as many as the model's. `n_chains`: at least 2. `seed`: seed of the
     chains, the observed zeros and the held-out cells. Counts are trimmed as for the model. Raises `InputError`: the
-    system has no chains, or the traces are not those of the model.
+    model was not fitted by Gibbs sampling, or the traces are not its training traces.
     """
     if model.system not in COUPLINGS:
         way_out = (

@@ -1,4 +1,4 @@
-"""A trace model together with the users, places and times that its indices mean."""
+"""A trace model, and the users, places and times to which its indices refer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ppmtf_jax.trace_models.sampling import sample_traces
 
 @dataclass(frozen=True, eq=False)
 class FittedModel:
-    """A trace model with the users, places and times of its indices. `fit` returns one; a model folder holds one.
+    """A trace model with the users, places and times of its indices: the result of `fit`, stored in a model folder.
 
     Parameters
     ----------
@@ -42,14 +42,14 @@ class FittedModel:
         Name of the synthesizer.
     settings : dict
     seed : int
-        Part of the secret.
+        Seed of the fit. Keep it secret.
     user_ids : array, shape (users,)
     places : PlaceTable
     time_grid : TimeGrid
         Grid of a synthetic trace: one period of the training grid.
     trace_model : TraceModel
     seed_given : bool
-        Whether a person chose the seed; otherwise it came from the operating system.
+        Whether the caller gave the seed; otherwise it came from the operating system.
     learned_from : str
         Digest of the training traces; empty if unknown.
     users_per_place : int array, shape (places,), optional
@@ -105,7 +105,7 @@ class FittedModel:
         return len(self.user_ids)
 
     def __repr__(self) -> str:
-        """A few lines that reveal nothing about a single user; they do not take longer for many users."""
+        """A summary of a few lines that reveals nothing about a single user; its cost does not grow with the users."""
         grid, claims = self.time_grid.summary(), Claims()
         with suppress(InputError):  # show the rest of the model all the same
             claims = self.claims()
@@ -121,7 +121,7 @@ class FittedModel:
         return in_lines(f"FittedModel: {self.system}, learned from {users} at {places}", parts)
 
     def claims(self) -> Claims:
-        """What its traces protect and do not protect, in addition to the statements of all releases.
+        """What the model's traces protect and do not protect, in addition to the text for all releases.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class FittedModel:
         return synthesizer.claims(self.trace_model, settings)
 
     def summary(self) -> list[str]:
-        """Sentences for people about the model, such as the chosen settings."""
+        """Sentences about the model, such as the chosen settings."""
         return self.trace_model.summary()
 
     @cached_property
@@ -170,29 +170,29 @@ class FittedModel:
     ) -> Traces:
         """Draw synthetic traces of random training users (with replacement), or a given number of traces of each user.
 
-        `synthesize` calls this. A trace depends on the seed, its user and its number alone: with one seed, number 3 of
-        a user is the same trace however many are drawn. A larger sample contains the traces of a smaller one. Several
-        processes share the traces, and all get the same; see `join_processes`.
+        `synthesize` calls this. A trace depends only on the seed, its user and its number: with the same seed, trace 3
+        of a user is always the same, for any number of traces. So a larger sample contains the traces of a smaller
+        sample. Several processes share the work, and all get all traces; see `join_processes`.
 
         Parameters
         ----------
         n_traces : int, or int array of shape (users,)
             Total number, or the number for each user of the model.
         seed : int or Seed, optional
-            Reproduces the traces. It is part of the secret. By default it comes from the operating system.
+            Reproduces the traces. Keep it secret. By default it comes from the operating system.
         batch_users : int
-            Users at a time, at least 1, which bounds the memory.
+            Number of users processed at a time, at least 1; it limits the memory.
 
         Returns
         -------
         Traces
-            With the ids of the drawn users, in their order, and each user's traces numbered from 0. Test them before
-            any release.
+            Traces with the ids of the drawn users, in the model's order. The traces of each user are numbered from 0.
+            Test them before any release.
 
         Raises
         ------
         InputError
-            No trace is asked for, or more than fit into the memory.
+            `n_traces` is 0, or the traces do not fit into memory.
 
         Examples
         --------
@@ -238,16 +238,16 @@ class FittedModel:
         return np.bincount(drawn, minlength=self.n_users)
 
     def claim(self, traces: Traces, *, seed: int = 0) -> Traces:
-        """Mark traces that were made elsewhere, such as by official programs, as made by this model.
+        """Mark traces as made by this model although they were made elsewhere, such as by official programs.
 
-        The caller vouches for them: a privacy test of traces that are not the model's is meaningless.
+        The caller is responsible: a privacy test is meaningless if the model did not make the traces.
         """
         return replace(traces, origin=Origin(self.checksum, seed, True, self.learned_from))
 
     def save(self, folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
         """Write a model folder that only its owner may read.
 
-        It holds the parameters, which no privacy test covers, and the seed: keep it secret.
+        The folder holds the seed, and the parameters, which no privacy test covers. Keep it secret.
         """
         write_model(vars(self), folder, overwrite=overwrite, inputs=inputs)
 
@@ -258,16 +258,16 @@ class FittedModel:
         Raises
         ------
         InputError
-            It is not a model folder, or has another format; a file is missing, damaged or changed; the parameters do
-            not fit the tables of users and places; or the synthesizer is not registered: import the module that the
-            message names before you load the model. It is not imported automatically, since a folder could then run
-            any code.
+            The folder is not a model folder, or has another format; a file is missing, damaged or changed; the
+            parameters do not match the tables of users and places; or the synthesizer is not registered. In the last
+            case, import the module that the message names before you load the model. The module is not imported
+            automatically, since a folder could then run any code.
         """
         return cls(**read_model(Path(folder)))
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
-    """User index (in the model) and places of traces that have an event at every instant of the model's grid.
+    """Index of each trace's user in the model, and places of the traces, which have an event at every instant.
 
     The shapes are (traces,) and (traces, instants). Raises `InputError`: another grid or
     place table, users that the model does not know, or traces with missing events.
@@ -288,7 +288,7 @@ def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.
 
 
 def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
-    """Problems if a model was learned from another time grid or place table than that of the traces."""
+    """Problems if the model has another time grid or place table than the traces."""
     problems: list[Problem | str] = []
     if traces.time_grid.one_period() != model.time_grid:
         problems.append(Problem("traces on the time grid that the model was learned from", "another time grid"))
@@ -298,7 +298,7 @@ def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
 
 
 def check_origin(model: FittedModel, traces: Traces) -> Origin:
-    """Origin of traces that the model made; other traces raise an `InputError`."""
+    """Origin of traces; raises `InputError` if the model did not make them."""
     way_out = "Test what was synthesized from this very model; `model.claim(traces)` vouches for traces made elsewhere"
     if traces.origin is None:
         raise InputError("synthetic traces", [Problem("traces made by the model", "others", way_out=way_out)])

@@ -1,4 +1,4 @@
-"""Fill the gaps of real traces: places where users probably were, or may have been, at instants without an event."""
+"""Fill the gaps of real traces with the most probable places, or with random places given the known events."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ppmtf_jax.trace_models.completion import ABSENT, most_probable_places, samp
 
 @dataclass(frozen=True)
 class CompletionSettings(Settings, subject="completion"):
-    """Filling of gaps.
+    """How gaps are filled.
 
     Parameters
     ----------
     how : "most-probable" or "random"
-        The most probable complete trace, or a random one. The most probable trace has no rare places, unlike real
-        traces.
+        The most probable complete trace, or a random one given the known events. The most probable trace has too few
+        rare places compared with real traces.
     """
 
     how: Literal["most-probable", "random"] = "most-probable"
@@ -43,22 +43,22 @@ def complete(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Fill the gaps of traces, each under the chain that the model has for its user.
+    """Fill the gaps of each trace under the model's chain for its user.
 
     Every period (`TimeGrid.period`, such as a day) in which a trace has an event gets an event at each of its instants;
     known events stay as they are. A period without any event stays empty, since nothing is known about it. As in
-    `synthesize`, the chain begins anew with each period, so steps across midnight do not count.
+    `synthesize`, the chain starts again in each period, so steps from one period to the next are ignored.
 
     Parameters
     ----------
     model : FittedModel
-        Of a system whose traces have a likelihood, learned from these users.
+        A model with likelihoods, learned from the users of `traces`.
     traces : Traces
-        On the model's time grid and places.
+        Traces with the model's time grid and places.
     settings : CompletionSettings, optional
     seed : int or Seed, optional
-        Reproduces random completions. Each depends on the seed, its user, trace number and period, and on no other
-        trace. By default it comes from the operating system.
+        Reproduces random completions. Each completion depends on the seed, the user, the trace number and the period,
+        but not on other traces. By default it comes from the operating system.
     progress : bool
         Show a progress bar on a terminal.
     **named_settings
@@ -67,13 +67,14 @@ def complete(
     Returns
     -------
     Traces
-        They hold real events of real people, and are as private as the given traces.
+        The completed traces. They contain real events of real people, so keep them as secret as `traces`.
 
     Raises
     ------
     InputError
-        Another grid, place table or users; a model without likelihoods; known events that are impossible under the
-        model, such as moves that nobody made under sgd; or too little memory (see `trace_models.completion`).
+        The traces have another grid, another place table or unknown users; the model has no likelihoods; known events
+        are impossible under the model (under sgd, for example, moves that nobody made); or memory is too small (see
+        `trace_models.completion`).
 
     Examples
     --------
@@ -127,7 +128,7 @@ def complete(
         raise InputError("completion", [Problem(expected, found, len(impossible), examples, way_out)])
     columns = {"instant": instant[within], "place": places[within]}
     columns |= {"user": np.repeat(user, n_instants), "trace": np.repeat(trace, n_instants)}
-    # Completed traces are not those that a model made.
+    # Completed traces have no origin, since they are not a model's draw.
     return replace(traces, **{name: column.astype(np.int32) for name, column in columns.items()}, origin=None)
 
 

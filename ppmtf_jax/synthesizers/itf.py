@@ -9,7 +9,7 @@ from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings, claims, fit_chains
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
-TITLE = "PPMTF's twin with nothing shared: each count tensor factorized on its own (App. E)"
+TITLE = "PPMTF without shared factors: each count tensor factorized separately (App. E)"
 
 # Separate user and place factors for the visits.
 UNSHARED = Coupling(

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
-# Constant part of synthesis and privacy test.
+# Memory of synthesis and privacy test that does not depend on the number of traces.
 SMALL_CONSTANT_BYTES = 200 * 2**20
-# Bytes per event: four int32 columns of the finished traces. Drawing needs less.
+# Bytes per event: four int32 columns of the finished traces. Drawing them needs less memory.
 SYNTHETIC_EVENT_BYTES = 4 * 4
 # Bookkeeping per trace: five int64.
 SYNTHETIC_TRACE_BYTES = 5 * 8
 
 
 def bytes_to_synthesize(n_traces: int, n_instants: int) -> int:
-    """Estimated peak of synthesizing, bytes."""
+    """Estimated peak memory of synthesis, in bytes."""
     return SMALL_CONSTANT_BYTES + n_traces * bytes_per_trace(n_instants)
 
 
 def bytes_per_trace(n_instants: int) -> int:
-    """Memory of a synthetic trace."""
+    """Memory of a synthetic trace, in bytes."""
     return SYNTHETIC_TRACE_BYTES + SYNTHETIC_EVENT_BYTES * n_instants
 
 

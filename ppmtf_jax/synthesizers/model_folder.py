@@ -1,4 +1,4 @@
-"""The folder of a fitted model: what is written, and the checks when it is read."""
+"""Writing the folder of a fitted model, and reading and checking it."""
 
 from __future__ import annotations
 

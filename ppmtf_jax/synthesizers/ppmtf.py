@@ -35,27 +35,28 @@ class PPMTFSettings(Settings):
     rank : int
         Columns of every factor (z).
     noise_precision : float
-        alpha: how closely the factors reproduce each count. Published range 1e-6 to 1e3; utility is lost below 0.4.
+        alpha: precision with which the factors reproduce each count. The published range is 1e-6 to 1e3; below 0.4
+        utility is low.
     n_sweeps : int
         Gibbs sweeps; the last draw is the model.
     zeros : "sampled" or "weighted"
         `sampled`: `n_zeros` random zero cells per user and tensor are observed, as published. `weighted`: all zero
         cells are observed, with a weight that makes them count as `n_zeros`; much faster for many users.
     n_zeros : int
-        Number of zero cells, see `zeros` (rho).
+        Number of observed zero cells, see `zeros` (rho).
     max_transitions, max_visits : int or None
-        Positive cells kept per user (lambda).
+        Maximum number of positive cells that are kept per user (lambda).
     max_count : int or None
         Larger counts are reduced to it (r_max).
     floor : float
         phi, see `MetropolisHastings`; at least 1e-12.
     proposal_mix : float
-        Mixture of proposals: 0 takes the user's own transitions, as published, and 1 the population's. With the
-        population's, more traces pass the privacy test, and transitions in dense data are reproduced better. But traces
-        stay longer at a place, and in sparse data the population's transitions are those of single users, so they
-        reveal who was in the data.
+        Mixture of proposals: 0 uses the user's own transitions, as published, and 1 uses the population's transitions.
+        With the population's transitions, more traces pass the privacy test, and transitions in dense data are
+        reproduced better. But traces stay longer at a place, and in sparse data the population's transitions come from
+        single users, so they reveal who was in the data.
     population_epsilon : float, optional
-        Make the population's transitions differentially private, see `population_transitions`. The noise has no seed.
+        Epsilon for differentially private population transitions, see `population_transitions`. The noise has no seed.
     """
 
     rank: Count = 16
@@ -71,7 +72,7 @@ class PPMTFSettings(Settings):
     population_epsilon: Positive | None = None
 
     def problems(self) -> list[Problem | str]:
-        """Settings that a private proposal needs in addition to its epsilon."""
+        """Problems: settings that are missing for a differentially private proposal."""
         if self.population_epsilon is None:
             return []
         problems: list[Problem | str] = []
@@ -100,7 +101,7 @@ def fit_chains(
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
 ) -> MetropolisHastings:
-    """Count, factorize with a coupling of the tensors, and take the last draw as the model."""
+    """Count events and transitions, factorize the coupled tensors, and use the last draw as the model."""
     population = None
     with spinner("counting", show=progress):
         counts = count_tensors(train, settings.trimming(), seed=seed)

@@ -16,15 +16,15 @@ from ppmtf_jax.trace_models.base import TraceModel
 
 
 class Claims(NamedTuple):
-    """Statements about a model's traces in a release, in addition to those that hold for all releases."""
+    """Statements about a model's traces for a release, in addition to the statements for all releases."""
 
-    # `protected`, `not_protected`: texts without first capital letter and final full stop, such as "where the input
-    # user was at noon".
+    # `protected`, `not_protected`: phrases with no initial capital letter and no final full stop, such as "where the
+    # input user was at noon".
     protected: tuple[str, ...] = ()
     not_protected: tuple[str, ...] = ()
-    # Whether differential privacy protects each training user in everything that the traces reveal, except the number
-    # of users. Then a release does not say that single users are unprotected, and it contains no exact numbers, such as
-    # of users at a place.
+    # Whether everything that the traces reveal is differentially private for each training user, except the number of
+    # users. Then the statement does not list single users as unprotected, and it contains no exact numbers, such as the
+    # number of users at a place.
     is_private: bool = False
 
 
@@ -43,7 +43,8 @@ class Synthesizer:
     model : type
         Class of the trace model.
     claims : function of (trace model, settings) that returns `Claims`
-        Its numbers, such as of users in a cluster, come from the model, since they can differ from the settings.
+        Numbers in the claims, such as users per cluster, must come from the model, since they can differ from the
+        settings.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Synthesizer:
 
 
 DEFAULT_SYSTEM = "bridge"
-"""Default of `fit`; benchmarks/README.md gives the reasons."""
+"""Default system of `fit`; for the reasons see benchmarks/README.md."""
 
 SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers")
 

@@ -16,7 +16,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.sparse_rows import find_in_row
 
-TITLE = "Synthetic data generation: one transition matrix per slot for everybody, first events copied (App. C)"
+TITLE = "Synthetic data generation: one transition matrix per slot for all users, first events copied (App. C)"
 
 ABSENT = -1
 
@@ -28,7 +28,8 @@ class SGDSettings(Settings):
     Parameters
     ----------
     n_copied : int
-        How many first events of the input user are copied (xi). With 0 a trace is independent of its input user.
+        Number of first events that are copied from the input user (xi). With 0, a trace does not depend on its input
+        user.
     """
 
     n_copied: CountOrZero = 0
@@ -47,11 +48,11 @@ class SharedChain(ScoredTraceModel):
     row_start: Int[Array, " row"] = stored(lambda n: StoredArray((n.slots * n.places + 1,), "int", 0, rises=True))
     # Sorted within a row; the last entry belongs to no row.
     next_place: Int[Array, " seen1"] = stored(lambda n: StoredArray(("seen",), "int", 0, n.places))
-    # Cumulative transition counts: sampling is exact integer arithmetic.
+    # Cumulative transition counts, so that sampling uses exact integer arithmetic.
     count_before: Int[Array, " seen1"] = stored(lambda n: StoredArray(("seen",), "int", 0, rises=True))
     # Cumulative number of events in the first slot.
     first_count_before: Int[Array, " place1"] = stored(lambda n: StoredArray((n.places + 1,), "int", 0, rises=True))
-    # Place of the input user at the first instants, -1 where there is none.
+    # Place of the input user at each of the first instants, -1 if there is no event.
     copied: Int[Array, "user copied"] = stored(lambda n: StoredArray(("users", "copied"), "int", ABSENT, n.places - 1))
     slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray(("instants",), "int", 0, n.slots - 1))
 
@@ -75,16 +76,17 @@ class SharedChain(ScoredTraceModel):
         return self._copied_or(user, instant, drawn)
 
     def user_cache(self, users: Int[Array, " user"]) -> Int[Array, "copied user"]:
-        """The copied events of the users, which are all that distinguishes users."""
+        """The copied events of the users; users do not differ in anything else."""
         return self.copied[users].T
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """Users with the same copied events; without copied events, everybody."""
+        """Classes of users with the same copied events; without copied events, one class of all users."""
         return np.unique(np.asarray(self.copied[:n_users]), axis=0, return_inverse=True)[1]
 
     def log_first(self, cache: Int[Array, " copied"], place: Int[Array, ""]) -> Float[Array, ""]:
         count = self.first_count_before[place + 1] - self.first_count_before[place]
-        # `float` is JAX's default: a quotient of int32 would stay in single precision where double was asked for.
+        # `float` is JAX's default type; a quotient of int32 would stay in single precision even if double precision is
+        # enabled.
         log_probability = jnp.log(count.astype(float) / self.first_count_before[-1])
         return self._certain_if_copied(cache, jnp.zeros((), jnp.int32), place, log_probability)
 
@@ -104,7 +106,7 @@ class SharedChain(ScoredTraceModel):
         places: Int[Array, " step"],
         next_places: Int[Array, " step"],
     ) -> Float[Array, "step user"]:
-        """Look up once what all users share."""
+        """Look up the shared probabilities only once for all users."""
         shared = jax.vmap(self._log_shared)(instants, places, next_places)
         over_users = jax.vmap(self._certain_if_copied, (-1, None, None, None))
         return jax.vmap(over_users, (None, 0, 0, 0))(cache, instants, next_places, shared)
@@ -146,7 +148,7 @@ class SharedChain(ScoredTraceModel):
 def fit_trace_model(
     train: Traces, settings: SGDSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> SharedChain:
-    """Maximum likelihood: count transitions per slot of arrival, and places in the first slot."""
+    """Maximum likelihood: count the transitions by slot of arrival, and the places in the first slot."""
     period = train.time_grid.one_period()
     n_places, n_slots = train.n_places, train.time_grid.n_slots
     event, _, place, next_place = train.transitions()
@@ -158,7 +160,7 @@ def fit_trace_model(
     in_first_slot = train.slot == period.slot_of_instant[0]
     first_count = np.bincount(train.place[in_first_slot], minlength=n_places)
     if not first_count.any():
-        # Without events in the first slot, take the population of all slots.
+        # Without events in the first slot, use the events of all slots.
         first_count = np.bincount(train.place, minlength=n_places)
     return SharedChain(
         jnp.asarray(np.searchsorted(row, np.arange(n_slots * n_places + 1)).astype(np.int32)),
@@ -175,7 +177,7 @@ def _running_sum(count: np.ndarray) -> np.ndarray:
 
 
 def _first_places(train: Traces, n_copied: int, n_instants: int) -> np.ndarray:
-    """Each user's place at the first instants of a period, from her earliest period with an event then; -1 if none."""
+    """Each user's place at each of the first instants of a period: her earliest event at that instant; -1 if none."""
     copied = np.full((train.n_users, n_copied), ABSENT, np.int32)
     instant = train.instant % n_instants
     early = np.flatnonzero(instant < n_copied)[::-1]

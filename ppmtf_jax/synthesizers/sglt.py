@@ -1,8 +1,8 @@
 """SGLT: synthetic traces from seed traces, by places with a similar meaning (Bindschaedler and Shokri 2016).
 
 A synthetic trace is made from one trace of its input user. Each of its places is replaced by all places with a similar
-meaning, such as other work places for a work place, and Viterbi decoding finds a likely trace through these. Which
-places are similar is learned from the traces of all users.
+meaning, such as other work places for a work place, and Viterbi decoding finds a likely trace through these. The
+similarity of places is learned from the traces of all users.
 
 The likelihood of its traces cannot be computed, so the plausible-deniability test does not apply; its own test is
 `privacy.semantic_test`.
@@ -34,7 +34,7 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
 from ppmtf_jax.trace_models.population import stationary_distribution
 
-TITLE = "SGLT: a user's trace moved to other places with a similar meaning, decoded by Viterbi (section 4.2)"
+TITLE = "SGLT: each place of a user's trace replaced by one with a similar meaning, by Viterbi (section 4.2)"
 # Places per cluster by default: 400 places had 100 clusters in the publication.
 PLACES_IN_CLUSTER = 4
 # Memory of a fit per pair of places, and per user and place.
@@ -44,25 +44,27 @@ TINY = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class SGLTSettings(Settings):
-    """Settings of SGLT; in brackets the names of Murakami et al. 2021, section 4.2, whose values are the defaults.
+    """Settings of SGLT; names in brackets, and the default values, are those of Murakami et al. 2021, section 4.2.
 
     Parameters
     ----------
     n_clusters : int, optional
-        Number of clusters of places with a similar meaning (c); by default a quarter of the places. Fewer protect
-        better.
+        Number of clusters of places with a similar meaning (c); by default a quarter of the places. Fewer clusters
+        protect better.
     remove_place_prob : float
         Share of a cluster's places that a synthetic trace cannot visit (par_c), if at least 3 places remain.
     merge_prob : float
-        Around a change of cluster, the share merge_prob^(d^2) of both clusters' places joins at distance d (par_m).
+        At distance d (in instants) from a change of cluster, the share merge_prob^(d^2) of both clusters' places is
+        also allowed (par_m).
     remove_true_prob : float
-        Probability that a synthetic trace cannot be where its input user was at the same instant (par_l). The lower it
-        is, the more a trace copies of her.
+        Probability that a synthetic trace cannot be where its input user was at the same instant (par_l). A lower
+        probability means that a trace copies more places of its input user.
     randomization : float
-        Greatest random factor of a step's probability, at least 1; 1 gives the most likely trace (par_v).
+        Upper limit of the random factor of a step's probability, at least 1; 1 gives the most likely trace (par_v).
     joining : "random" or "published"
-        Which places of a cluster join, and when: random places around each change of cluster; or, as in the published
-        program, the places of the lowest numbers, if the next change of place is also a change of cluster.
+        Which additional places are allowed, and when. "random": random places of both clusters, around each change of
+        cluster. "published": as in the published program, the places with the lowest numbers, and only if the next
+        change of place is also a change of cluster.
     """
 
     n_clusters: Count | None = None
@@ -76,7 +78,7 @@ class SGLTSettings(Settings):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class SGLT(TraceModel):
-    """Seed traces, clusters of places, and how all users move."""
+    """Seed traces, clusters of places, and the transition matrix of all users."""
 
     # Where each user's rows begin in `seed`.
     seed_start: Int[Array, " user1"] = stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
@@ -88,8 +90,8 @@ class SGLT(TraceModel):
     n_joining: Int[Array, "distance cluster"] = stored(
         lambda n: StoredArray(("distances", "clusters"), "int", 0, n.places)
     )
-    # Without zeros, every trace of allowed places is possible.
-    # `transition`, `first`: transition matrix of all users, and its stationary distribution.
+    # `transition`, `first`: transition matrix of all users, and its stationary distribution. All entries are positive,
+    # so that every trace of allowed places is possible.
     transition: Float[Array, "place next_place"] = stored(lambda n: StoredArray((n.places, n.places), low=TINY, high=1))
     first: Float[Array, " place"] = stored(lambda n: StoredArray((n.places,), low=TINY, high=1))
     remove_true_prob: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
@@ -129,7 +131,7 @@ class SGLT(TraceModel):
 def fit_trace_model(
     train: Traces, settings: SGLTSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> SGLT:
-    """Learn which places have a similar meaning.
+    """Learn clusters of places with a similar meaning.
 
     Each period in which a user has an event at every instant is one seed trace.
 

@@ -31,15 +31,15 @@ class SynthesisSettings(Settings, subject="synthesize"):
     traces_per_user : int, optional
         Number of traces of each user; 1 by default.
     n_traces : int, optional
-        Total number of traces, of users drawn at random with replacement. Unlike `traces_per_user`, it does not reveal
-        the number of users.
+        Total number of traces; the users are drawn at random with replacement. Unlike `traces_per_user`, this does not
+        reveal the number of users.
     """
 
     traces_per_user: Count | None = None
     n_traces: Count | None = None
 
     def problems(self) -> list[Problem | str]:
-        """Two numbers of traces."""
+        """Problem: both numbers are given."""
         both = self.traces_per_user is not None and self.n_traces is not None
         return [Problem("traces_per_user or n_traces", "both")] if both else []
 
@@ -59,13 +59,13 @@ def fit(
     Parameters
     ----------
     train : Traces or DataFrame
-        A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning says what was read and
-        what was left out.
+        A DataFrame of check-ins is read with the default settings of `read_checkins`; a warning says which rows were
+        read and which were left out.
     system : str
         Name of a synthesizer, see `synthesizers.registry.SYNTHESIZERS`.
     settings : the system's settings, such as `PPMTFSettings`, or a dict of settings by name; defaults otherwise
     seed : int or Seed, optional
-        Reproduces the fit. It is part of the secret. By default it comes from the operating system.
+        Reproduces the fit. Keep it secret. By default it comes from the operating system.
     progress : bool
         Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
@@ -77,8 +77,8 @@ def fit(
     Raises
     ------
     InputError
-        An unknown system or setting (with the nearest known name), impossible settings, or a registered synthesizer
-        that breaks the contract of `Synthesizer`.
+        The system or a setting is unknown (the message names the most similar one), settings are impossible, or a
+        registered synthesizer breaks the contract of `Synthesizer`.
 
     Examples
     --------
@@ -115,16 +115,16 @@ def synthesize(
 ) -> Traces:
     """Synthesize traces from each user of a model, or from random users, with one event at every instant of its grid.
 
-    A trace depends on the seed, its user and its number alone, not on `batch_users` or on the number of traces. Several
-    processes share the traces, and all get the same; see `join_processes`.
+    A trace depends only on the seed, its user and its number, not on `batch_users` or the number of traces. Several
+    processes share the work, and all get all traces; see `join_processes`.
 
     Parameters
     ----------
     settings : SynthesisSettings or dict, optional
     seed : int or Seed, optional
-        Reproduces the traces. It is part of the secret. By default it comes from the operating system.
+        Reproduces the traces. Keep it secret. By default it comes from the operating system.
     batch_users : int
-        Users at a time, at least 1, which bounds the memory.
+        Number of users processed at a time, at least 1; it limits the memory.
     progress : bool
         Show a progress bar on a terminal.
     **named_settings
@@ -133,7 +133,7 @@ def synthesize(
     Returns
     -------
     Traces
-        With the input users' ids, and each user's traces numbered from 0. Test them before any release.
+        Traces with the input users' ids. The traces of each user are numbered from 0. Test them before any release.
     """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
     if chosen.n_traces is not None:

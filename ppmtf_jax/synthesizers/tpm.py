@@ -28,7 +28,7 @@ from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 from ppmtf_jax.trace_models.population import PRIVATE_POPULATION_BYTES, one_step_more, stationary_distribution
 from ppmtf_jax.trace_models.sampling import sample_index
 
-TITLE = "One transition matrix for everybody under user-level differential privacy (co-location paper, 5.3)"
+TITLE = "One transition matrix for all users, with user-level differential privacy (co-location paper, 5.3)"
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class TPMSettings(Settings):
     Parameters
     ----------
     epsilon : float
-        Privacy budget of the model and of everything made from it. Smaller protects better.
+        Privacy budget of the model and of everything made from it. A smaller epsilon protects better.
     max_transitions : int
-        Greatest number of transitions per user that count, chosen at random. The noise is proportional to it.
+        Maximum number of transitions per user that are counted, chosen at random. The noise is proportional to it.
     noise : "secure" or "seeded"
-        Seeded noise repeats with the seed, for experiments; the model then protects nobody.
+        "seeded" noise is reproducible, for experiments; the model then protects nobody.
     """
 
     epsilon: Positive = 1.0
@@ -58,7 +58,7 @@ class TransitionMatrix(ScoredTraceModel):
     # Probabilities of the first place.
     first: Float[Array, " place"] = stored(lambda n: StoredArray((n.places,), low=0, high=1))
     transition: Float[Array, "place next_place"] = stored(lambda n: StoredArray((n.places, n.places), low=0, high=1))
-    # Share of the nonnegative noisy counts that noise alone would make, from 0 to 1.
+    # Expected sum of the positive counts from noise alone, divided by the sum of the positive noisy counts; at most 1.
     noise_share: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
 
     def sample_first(self, key: Key[Array, ""], user: Int[Array, ""]) -> Int[Array, ""]:
@@ -102,10 +102,10 @@ def fit_with_noise(train: Traces, settings: TPMSettings, noise: NoiseSource, *, 
 def fit_trace_model(
     train: Traces, settings: TPMSettings, seed: int, progress: bool = False, checkpoints: Checkpoints | None = None
 ) -> TransitionMatrix:
-    """Count transitions of all users, at most `max_transitions` of each, and add noise to every count.
+    """Count the transitions of all users, at most `max_transitions` of each user, and add noise to every count.
 
-    Negative counts become 0. Then each place gets one additional step, spread like all steps (`one_step_more`). So
-    every move is possible, and there is one stationary distribution.
+    Negative counts become 0. Then each place gets one additional step, distributed over next places like all steps
+    (`one_step_more`). So every move is possible, and there is exactly one stationary distribution.
 
     Notes
     -----
@@ -141,7 +141,7 @@ def _noisy_chain(train: Traces, settings: TPMSettings, noise: NoiseSource, seed:
 
 
 def trimmed_transition_counts(traces: Traces, max_transitions: int, seed: int) -> Int[np.ndarray, "place next_place"]:
-    """Transition counts with at most `max_transitions` random steps of each user, drawn from her own stream."""
+    """Transition counts with at most `max_transitions` steps of each user, drawn with her own random stream."""
     event, user, place, next_place = traces.transitions()
     when = np.stack([traces.trace[event], traces.instant[event]], axis=1)
     drawn = UserStreams.of(seed, Stage.TRIMMED_TRANSITIONS, traces.user_ids).at(user, when)

@@ -1,4 +1,4 @@
-"""Training: the training data itself, as the upper end of utility and the lower end of privacy."""
+"""Training: the training data itself, as upper reference for utility and lower reference for privacy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 from ppmtf_jax.trace_models.base import StoredArray, TraceModel, stored
 
-TITLE = "The training data itself, given away: protects nobody, for comparison only"
+TITLE = "The training data itself: protects nobody, for comparison only"
 
 ABSENT = -1
 
@@ -29,7 +29,7 @@ class OwnPeriods(TraceModel):
     # Where each user's periods begin in `place`.
     period_start: Int[Array, " user1"] = stored(lambda n: StoredArray((n.users + 1,), "int", 0, rises=True))
     place: Int[Array, "period instant"] = stored(lambda n: StoredArray(("periods", n.instants), "int", 0, n.places - 1))
-    # Share of the events without a record, which have the place of a neighbouring event.
+    # Share of the events that were not recorded; they have the place of a neighbouring event.
     carried: Float[Array, ""] = stored(lambda n: StoredArray((), low=0, high=1))
 
     @classmethod
@@ -47,8 +47,8 @@ class OwnPeriods(TraceModel):
         lines = ["these are the users' own traces, given away as they are: for comparison, never for release"]
         if self.carried > 0:
             lines.append(
-                f"{float(self.carried):.1%} of their events were not recorded: the place before is carried on there, "
-                "which makes people stay too much; complete the traces first for another filling"
+                f"{float(self.carried):.1%} of their events were not recorded and have the place of the last event, "
+                "so people stay too often; to fill gaps in another way, complete the traces before the fit"
             )
         return lines
 
@@ -63,10 +63,9 @@ def fit_trace_model(
 ) -> OwnPeriods:
     """Keep the most complete periods of each user.
 
-    A period, such as a day, of a trace counts if it has an event. Of a user's periods, those with the most events are
-    kept: if all are complete, all are kept, and drawn traces have the statistics of the training data, with every user
-    counting the same. In gaps the place of the event before is carried on; before the first event, its place is carried
-    back.
+    Of each user's periods, such as days, those with the most events are kept. If all periods are complete, all are
+    kept, and drawn traces have the statistics of the training data with equal weights of users. Gaps get the place of
+    the last event before them; instants before the first event get the place of the first event.
     """
     del settings, seed, progress, checkpoints
     periods = train.periods()

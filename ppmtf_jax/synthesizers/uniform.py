@@ -1,4 +1,4 @@
-"""Uniform: every event at a uniformly drawn place, as the lower end of utility."""
+"""Uniform: every event at a uniformly drawn place, as lower reference for utility."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Synthesizer
 from ppmtf_jax.trace_models.base import ScoredTraceModel, StoredArray, stored
 
-TITLE = "Every event at a uniformly drawn place: knows nothing"
+TITLE = "Every event at a uniformly drawn place, independent of the training data"
 
 
 @jax.tree_util.register_dataclass

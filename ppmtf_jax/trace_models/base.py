@@ -2,7 +2,7 @@
 
 Every synthesizer fits a trace model. A `TraceModel` can be sampled. A `MarkovModel` has a distribution of the first
 place and, for each instant, of the next place given the current place. A `ScoredTraceModel` also gives their
-log-probabilities. Generation, likelihoods and the plausible-deniability test are each written once, for these classes.
+log-probabilities. Synthesis, likelihoods and the plausible-deniability test are written only once, for these classes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ class Sizes(NamedTuple):
 class StoredArray(NamedTuple):
     """Specification of an array in a model folder."""
 
-    # Lengths: numbers, fields of `Sizes`, or other names; a name stands for the same length in all arrays.
+    # Lengths of the axes: numbers, fields of `Sizes`, or other names. The same name means the same length in all
+    # arrays.
     shape: tuple[int | str, ...]
     kind: Literal["float", "int"] = "float"
     # `low`, `high`: smallest and largest value allowed.
     low: float = -np.inf
     high: float = np.inf
-    rises: bool = False  # whether every value must be at least the value before it
+    rises: bool = False  # whether every value must be at least the previous value
     optional: bool = False  # whether the array may be missing
 
 
@@ -76,7 +77,7 @@ class TraceModel(abc.ABC):
         """Draw the places of a trace at the first `n_instants` instants, int32."""
 
     def summary(self) -> list[str]:
-        """Sentences that tell a person about the model, such as what was chosen and why."""
+        """Sentences about the model for people, such as what was chosen and why."""
         return []
 
     def to_arrays(self) -> dict[str, np.ndarray]:
@@ -114,7 +115,7 @@ class MarkovModel(TraceModel):
     def sample_next(
         self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
     ) -> Int[Array, ""]:
-        """Draw the place at `instant`, given `place` at the instant before."""
+        """Draw the place at `instant`, given the place at the previous instant."""
 
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(n_instants))
@@ -133,9 +134,9 @@ class ScoredTraceModel(MarkovModel):
 
     @abc.abstractmethod
     def user_cache(self, users: Int[Array, " user"]) -> Any:
-        """Arrays that the log-probabilities of some users need repeatedly, with the users along the last axis.
+        """Precomputed arrays for the log-probabilities of some users, with the users along the last axis.
 
-        The users are the last axis so that a block of users is contiguous in memory and is computed side by side.
+        The users are the last axis, so that a block of users is contiguous in memory and is computed in parallel.
         """
 
     @abc.abstractmethod
@@ -146,19 +147,19 @@ class ScoredTraceModel(MarkovModel):
     def log_next(
         self, cache: Any, instant: Int[Array, ""], place: Int[Array, ""], next_place: Int[Array, ""]
     ) -> Float[Array, ""]:
-        """Log-probability of `next_place` at `instant`, given `place` before and the cache of one user."""
+        """Log-probability of `next_place` at `instant`, given the previous place and the cache of one user."""
 
-    # The remaining methods are for speed: a model that can do better than the default overrides them.
+    # The remaining methods are for speed: a model overrides them if it has a faster way than the default.
 
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
-        """A number for each user; two users have the same number if every trace is equally probable for both.
+        """Class number of each user; if two users have the same number, every trace is equally probable for both.
 
         The plausible-deniability test relies on this: it counts all users of a class as plausible if one of them is.
         """
         return np.arange(n_users)
 
     def instant_classes(self, n_instants: int) -> np.ndarray:
-        """A number for each instant; two instants have the same number if they have the same step probabilities."""
+        """Class number of each instant; if two instants have the same number, their step probabilities are equal."""
         return np.arange(n_instants)
 
     def log_moves(
@@ -182,7 +183,7 @@ class ScoredTraceModel(MarkovModel):
 def array_problems(
     arrays: Mapping[str, np.ndarray], expected: Mapping[str, StoredArray], sizes: Sizes
 ) -> list[Problem]:
-    """All problems of the arrays of a model folder: names, kinds, shapes, values."""
+    """All problems of the arrays of a model folder: wrong names, kinds, shapes or values."""
     problems = []
     missing = [name for name, array in expected.items() if name not in arrays and not array.optional]
     if missing or arrays.keys() - expected.keys():

@@ -1,13 +1,13 @@
 """Completing partly known traces under any `ScoredTraceModel`.
 
-The most probable completion is found by the Viterbi algorithm. A random completion, distributed like the traces of the
-model given the known places, is found by filtering forwards and sampling backwards. Both algorithms go forwards through
-the instants with the log-probability v_t(b) of the best path to place b (max), or of all paths to b (log-sum-exp),
+The most probable completion is found by the Viterbi algorithm. A random completion, drawn from the model's traces given
+the known places, is found by forward filtering and backward sampling. Both algorithms go forwards through the instants
+and compute the log-probability v_t(b) of the best path to place b (max), or of all paths to b (log-sum-exp),
 
     v_t(b) = max or logsumexp over a of v_{t-1}(a) + log P_t(b | a),  -inf if another place is known at t,
 
-and then choose places backwards: the place a with the largest v_{t-1}(a) + log P_t(b | a), or a place in proportion to
-its exponential.
+and then choose places backwards: the place a with the largest v_{t-1}(a) + log P_t(b | a), or a random place with
+probability proportional to the exponential of this sum.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from ppmtf_jax.trace_models.likelihoods import representatives
 from ppmtf_jax.trace_models.sampling import sample_index
 
 ABSENT = -1
-# Traces that a thread takes at a time, and the most numbers of the forward pass that it holds for one class of users.
+# Number of traces that a thread processes at a time, and maximum size of its forward pass for one class of users.
 TRACES_AT_A_TIME = 1024
 FORWARD_NUMBERS = 2**24
-# Step matrices that a thread holds while it computes one: the last one, the new one, and two intermediate ones.
+# Number of step matrices that a thread has in memory while it computes one: the previous, the new, and two intermediate
+# matrices.
 MATRICES_AT_A_TIME = 4
 FLOAT_BYTES = 4
-# Bytes per event: known place, place and peak; then user, trace, instant and place, and the indices behind them.
+# Bytes per event: known place, place and peak; then user, trace, instant and place, and their indices.
 COMPLETED_EVENT_BYTES = 3 * 4 + 4 * 4 + 3 * 8
 SMALL_CONSTANT_BYTES = 200 * 2**20
 
@@ -46,7 +47,7 @@ class Completion(NamedTuple):
     """Traces with a place at every instant."""
 
     places: np.ndarray  # known places are unchanged; all places of an impossible trace are -1; shape (traces, instants)
-    # The first instant whose known place is impossible given the known places before; -1 for a possible trace; shape
+    # The first instant whose known place is impossible given the earlier known places; -1 for a possible trace; shape
     # (traces,).
     impossible_at: np.ndarray
 
@@ -59,7 +60,7 @@ def most_probable_places(
     *,
     progress: bool = False,
 ) -> Completion:
-    """The most probable completion of each trace under its own user; any of several that are equally probable.
+    """The most probable completion of each trace under its own user; an arbitrary one if there are ties.
 
     `known`: the known places, -1 where the place is unknown; all or none may be known. Raises `InputError`: a known
     place does not exist, or there is too little memory. Raises `NumericalError`: a log-probability of the model is NaN.
@@ -107,7 +108,7 @@ def sample_places(
 
 
 def bytes_to_complete(n_traces: int, n_instants: int, n_places: int) -> int:
-    """Bound on the peak memory of completing the traces, in bytes."""
+    """Upper bound of the peak memory of completing the traces, in bytes."""
     forward = 2 * max(FORWARD_NUMBERS, n_places * n_instants)
     of_threads = n_threads() * FLOAT_BYTES * (MATRICES_AT_A_TIME * n_places**2 + forward)
     return SMALL_CONSTANT_BYTES + of_threads + COMPLETED_EVENT_BYTES * n_traces * n_instants
@@ -147,7 +148,7 @@ def _complete(
     blocks = np.split(np.arange(len(number)), range(size, len(number), size))
     with progress_bar("completing", n_traces, show=progress) as advance:
         for block, (made, peak) in zip(blocks, map_in_threads(of_block, blocks), strict=True):
-            # A row may be padded with traces of its own, which are then completed twice.
+            # A row may be padded with copies of its own traces.
             places[number[block]], peaks[number[block]] = made, peak
             advance(len(np.unique(number[block])))
     return _checked(places, peaks, known)
@@ -156,7 +157,7 @@ def _complete(
 def _rows_of_one_class(
     model: ScoredTraceModel, users: np.ndarray, numbers_per_trace: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Traces in rows, and one user per row: all users of a row are of one class and share the step matrices."""
+    """Traces in rows. Each row has one user: all users of its traces have her class and share the step matrices."""
     of_class, class_number = np.unique(representatives(model, int(users.max()) + 1)[users], return_inverse=True)
     mean = -(-len(users) // len(of_class))
     width = max(1, min(mean, TRACES_AT_A_TIME, FORWARD_NUMBERS // numbers_per_trace))
@@ -281,12 +282,12 @@ def _total(values: Float[Array, "trace place"], matrix: Float[Array, "place next
     product = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
     total = product(jnp.exp(values), jnp.exp(matrix))
     possible = product((values > -jnp.inf).astype(total.dtype), (matrix > -jnp.inf).astype(total.dtype)) > 0
-    # Underflow loses at most the smallest positive number for each place, because no factor is above 1.
+    # The error by underflow is at most the smallest positive number for each place, because no factor is above 1.
     missing = len(matrix) * jnp.finfo(total.dtype).tiny
     lost = possible & (total < missing / jnp.finfo(total.dtype).eps)
 
     def of_logs() -> Array:
-        """The same without underflow, but many times slower."""
+        """The same result without underflow, but many times slower."""
         best = _best(values, matrix)
         peak = jnp.where(best == -jnp.inf, 0, best)
 

@@ -13,10 +13,11 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ScoredTraceModel
 
-# Users whose cache is computed together, and steps that are scored together: intermediate arrays fit a core's cache.
+# Number of users whose cache is computed together, and of steps that are scored together: intermediate arrays fit the
+# cache of a core.
 USERS_AT_A_TIME = 64
 CHUNK = 512
-# Traces that a thread takes at a time, of users whose cache was computed together.
+# Number of traces that a thread processes at a time, all of users whose cache was computed together.
 TRACES_AT_A_TIME = 64 * USERS_AT_A_TIME
 
 
@@ -70,12 +71,12 @@ class Steps(NamedTuple):
 
 
 def distinct_steps(model: ScoredTraceModel, places: np.ndarray) -> tuple[Steps, np.ndarray]:
-    """The distinct steps of complete traces, padded to few sizes, and the row of each event among them.
+    """The distinct steps of complete traces, padded to one of few sizes, and the index of each event's step.
 
-    Rows count first places, then stays, then moves. Few sizes mean few compiled programs.
+    The index counts first places, then stays, then moves. Few sizes mean few compiled programs.
     """
     n_places, n_instants = int(places.max()) + 1, places.shape[1]
-    # The first instant of each phase represents the phase.
+    # Each class of instants (phase) is represented by its first instant.
     _, representative, phase = np.unique(model.instant_classes(n_instants)[1:], return_index=True, return_inverse=True)
     instant = (representative + 1)[phase]
     before, after = places[:, :-1].astype(np.int64), places[:, 1:]
@@ -102,14 +103,16 @@ def log_step_table(
 ) -> Float[Array, "row user"]:
     """Log-probability of every step under every user, in the order of `distinct_steps`.
 
-    The result overwrites `table`, from `empty_step_table`: a large table costs more to allocate than to fill.
+    The result overwrites `table`, which comes from `empty_step_table`, because allocating a large table takes longer
+    than filling it.
     """
     cache = model.user_cache(users)
     first = _log_firsts(model, cache, steps)
     stays = model.log_stays(cache, steps.stay_instant, steps.stay_place)
     n_first, n_stays, n_moves = len(first), len(stays), len(steps.move_place)
     table = table.at[:n_first].set(first).at[n_first : n_first + n_stays].set(stays)
-    # In chunks, so that intermediate arrays stay in the cache; writing each chunk in place saves a copy.
+    # Moves are computed in chunks, so that intermediate arrays stay in the cache; writing each chunk in place saves a
+    # copy.
     chunk = CHUNK if n_moves % CHUNK == 0 else n_moves
 
     def write(number: Array, table: Array) -> Array:
@@ -181,7 +184,7 @@ def _own_steps(
 
 
 def padded_size(size: int) -> int:
-    """The next larger of 0, 16, 24, 32, 48, 64, 96, ...: few sizes, at most half larger than needed."""
+    """Round up to 0, 16, 24, 32, 48, 64, 96, ...: few sizes, and above 16 at most 1.5 times the needed size."""
     if not size:
         return 0
     power = 1 << max(4, (size - 1).bit_length())

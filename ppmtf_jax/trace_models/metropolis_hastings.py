@@ -1,8 +1,9 @@
 """Traces from reconstructed count tensors by Metropolis-Hastings (Murakami et al. 2021, section 3.4).
 
 The proposal of user n is the row of reconstructed transitions r_n(a, .), floored and normalized. The target of a slot
-is the reconstructed visits, floored. A draw from the row Q_{n,i}(a, .) of the chain is a proposal from Q*_n(a, .) that
-is accepted with eq. (5). So a step needs two rows of the proposal and their sums; no transition matrix is built.
+is the reconstructed visits, floored. To draw from the row Q_{n,i}(a, .) of the chain, a place is proposed from Q*_n(a,
+.) and accepted with the probability (5). So a step needs only two rows of the proposal and their sums, not the
+transition matrix.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def _factor(rows: str, rank: str, *, optional: bool = False) -> StoredArray:
 
 
 class UserTables(NamedTuple):
-    """Arrays that the log-probabilities of some users, or of one user, need repeatedly."""
+    """Precomputed arrays for the log-probabilities of some users, or of one user."""
 
     transition_row: Float[Array, "rank *user"]  # the rows of the users in the user factor of the transitions
     # Sum of each row of the floored transitions: the normalizers of the personal proposal.
@@ -50,14 +51,14 @@ class MetropolisHastings(ScoredTraceModel):
     user: Float[Array, "user rank"] = stored(lambda _: _factor("users", "rank"))
     place: Float[Array, "place rank"] = stored(lambda _: _factor("places", "rank"))
     next_place: Float[Array, "place rank"] = stored(lambda _: _factor("places", "rank"))
-    # `visit_user`, `visit_place`, `slot`: factors of the visits; in PPMTF those of users and places
-    # are those of the transitions.
+    # `visit_user`, `visit_place`, `slot`: factors of the visits; in PPMTF the user and place factors are the same as
+    # for the transitions.
     visit_user: Float[Array, "user rank2"] = stored(lambda _: _factor("users", "visit rank", optional=True))
     visit_place: Float[Array, "place rank2"] = stored(lambda _: _factor("places", "visit rank", optional=True))
     slot: Float[Array, "slot rank2"] = stored(lambda _: _factor("slots", "visit rank"))
     slot_of_instant: Int[Array, " instant"] = stored(lambda n: StoredArray(("instants",), "int", 0, n.slots - 1))
-    # phi: transitions below phi become phi, and so do visits below or at zero (as in the published program; the text of
-    # the paper floors visits below phi).
+    # phi: transitions below phi become phi, and visits at or below 0 become phi (as in the published program; according
+    # to the paper, visits below phi become phi).
     floor: float = stored(lambda _: StoredArray((), low=SMALLEST_FLOOR, high=1), default=FLOOR, static=True)
     # Transition matrix of the population, every entry positive.
     population: Float[Array, "place place"] | None = stored(
@@ -72,24 +73,24 @@ class MetropolisHastings(ScoredTraceModel):
     def sample_next(
         self, key: Key[Array, ""], user: Int[Array, ""], instant: Int[Array, ""], place: Int[Array, ""]
     ) -> Int[Array, ""]:
-        """Propose, and accept with eq. (5); the target's normalizer cancels."""
+        """Propose a place, and accept it with the probability (5); the normalizer of the target cancels."""
         uniform = jax.random.uniform(key, (2,), self.user.dtype)
         return self.move(uniform, user, self.slot_of_instant[instant], place)
 
     def move(self, uniform: Float[Array, "2"], user: Array, slot: Array, place: Array) -> Int[Array, ""]:
-        """The next place that two uniform numbers make: one proposes, the other accepts or refuses, eq. (5)."""
+        """The next place from two uniform numbers: one for the proposal, one for its acceptance, eq. (5)."""
         row = self._proposal_from(self.user[user], place)
         proposed = sample_index(uniform[0], row)
         back_row = self._proposal_from(self.user[user], proposed)
         here, there = self._visits(user, slot, jnp.stack([place, proposed]))
-        # Ratios, as in `log_next`: a product of visits, proposal and sum can leave the range of single precision and
-        # would then be refused, in contradiction to its log-probability.
+        # Compute ratios, as in `log_next`: a product of visits, proposal and sum can leave the range of single
+        # precision. The proposal would then be rejected, although its log-probability is finite.
         forth = row[proposed] / row.sum()
         back = (back_row[place] / back_row.sum()) * (there / here)
         return jnp.where(uniform[1] * forth < back, proposed, place)
 
     def instant_classes(self, n_instants: int) -> np.ndarray:
-        """Steps depend on an instant's slot alone."""
+        """Step probabilities depend only on the slot of the instant."""
         return np.asarray(self.slot_of_instant)[:n_instants]
 
     def user_cache(self, users: Int[Array, " user"]) -> UserTables:
@@ -114,17 +115,17 @@ class MetropolisHastings(ScoredTraceModel):
         return jnp.log(jnp.where(place == next_place, self._stay(cache, target, place), move))
 
     def _stay(self, cache: UserTables, target: Float[Array, " place"], place: Int[Array, ""]) -> Float[Array, ""]:
-        """Probability of staying: the probability of proposing the same place, plus that of all refusals.
+        """Probability of staying: the probability of proposing the same place, plus that of all rejections.
 
-        The part of the flow a -> b, target(a) proposal(a, b), that exceeds the flow b -> a is refused. The sum of these
-        non-negative refusals keeps the digits that 1 - (sum of moves) would lose.
+        The flow a -> b is target(a) proposal(a, b); its excess over the flow b -> a is rejected. Summing these
+        non-negative rejections keeps the digits that 1 - (sum of moves) would lose.
         """
         row = cache.transition_row
         out = self._mixed(self._floored(self.next_place @ (row * self.place[place])) / cache.row_sum[place], (place,))
         back = self._mixed(
             self._floored(self.place @ (row * self.next_place[place])) / cache.row_sum, (slice(None), place)
         )
-        # A product with ones is a vector operation; a sum along the last axis is not.
+        # A product with ones is vectorized; a sum along the last axis is not.
         return out[place] + jnp.maximum(out - back * (target / target[place]), 0) @ jnp.ones_like(out)
 
     def log_moves(
@@ -141,7 +142,7 @@ class MetropolisHastings(ScoredTraceModel):
     def log_stays(
         self, cache: UserTables, instants: Int[Array, " step"], places: Int[Array, " step"]
     ) -> Float[Array, "step user"]:
-        """Place by place: two rows of the proposal serve all slots of a place."""
+        """Compute place by place: two rows of the proposal are enough for all slots of a place."""
         rows, row_sum, visits = cache
         n_places, n_users = row_sum.shape
         if not len(places):  # JAX cannot index an empty array
@@ -214,5 +215,5 @@ class MetropolisHastings(ScoredTraceModel):
         return self._floored_visits(self.visit_place[places] @ (self.visit_user[user] * self.slot[slot]))
 
     def _floored_visits(self, visits: Array) -> Array:
-        # A target of exactly 0 would forbid the place for ever, so it is floored like the negative ones.
+        # A target of exactly 0 would exclude the place for ever, so it becomes phi like negative targets.
         return jnp.where(visits > 0, visits, self.floor)

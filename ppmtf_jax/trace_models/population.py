@@ -9,7 +9,7 @@ from ppmtf_jax.data.tensors import SparseCounts, Trimming
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.runtime.memory import require_memory
 
-# Bytes per matrix entry while the matrix is computed. With noise, entries are Python numbers for a while.
+# Bytes per matrix entry while the matrix is computed. With noise, entries are temporarily Python numbers.
 POPULATION_BYTES, PRIVATE_POPULATION_BYTES = 24, 90
 
 
@@ -20,32 +20,32 @@ def population_transitions(
 
     P(a, b) = (N(a, b) + v(b)) / (N(a) + 1), where N are the counts of all users and v(b) = (N(., b) + 1) / (N + places)
     is the smoothed share of the steps that go to b. Each place thus gets one additional step, distributed like all
-    steps. From a place that nobody left, the next place is distributed like all steps. From a place that few people
-    left, the matrix follows these few: without `epsilon` it reveals them, and the plausible-deniability test, which
-    compares users, does not detect what is in the traces of everybody.
+    steps. If nobody left a place, its next place is distributed like all steps. If few people left a place, its row
+    follows these people: without `epsilon` it reveals them. The plausible-deniability test does not detect this,
+    because it compares users, and the matrix affects the traces of all users.
 
     Parameters
     ----------
     transitions : SparseCounts
-        As `count_tensors` trims them with `trimming`.
+        Transition counts that `count_tensors` has trimmed with `trimming`.
     epsilon : float, optional
-        Needs max_transitions and max_count.
+        Privacy budget of the matrix; needs max_transitions and max_count in `trimming`. Without it there is no noise.
 
     Notes
     -----
     With `epsilon` the matrix is epsilon-differentially private at the level of users.
 
-    Neighbours: two data sets of which one has one user more, with all her traces; places are public.
+    Neighbours: two data sets that differ by one additional user with all her traces; places are public.
 
     Mechanism: discrete Laplace noise of scale max_transitions * max_count / epsilon on each of the places x places
     counts N, see `add_laplace`, which has no seed. Noisy counts that noise alone could have produced are then set to
     zero, and the rest is smoothed; both use the noisy counts only.
 
-    Sensitivity of N: max_transitions * max_count in L1. Proof: N is the sum over users of their trimmed counts. Which
-    cells of a user are kept is a function of the seed, her id and her own traces (`count_tensors` draws it from a
-    stream of her own), so that for every seed the trimmed counts of all other users are the same with her as without
-    her, and N changes by her own alone: at most max_transitions cells of at most max_count each. As this holds for
-    every seed, it does not matter who knows the seed.
+    Sensitivity of N: max_transitions * max_count in L1. Proof: N is the sum over users of their trimmed counts. The
+    choice of a user's kept cells is a function of the seed, her id and her own traces (`count_tensors` uses a random
+    stream of her own). So for every seed, the trimmed counts of all other users are the same with and without her, and
+    N changes only by her own counts: at most max_transitions cells of at most max_count each. As this holds for every
+    seed, the seed may be known.
 
     Privacy: noise of that scale on a vector of that sensitivity is epsilon-differentially private, and so is everything
     computed from it. This covers the matrix, not the factors of the users.
@@ -83,7 +83,7 @@ def one_step_more(count: Int[np.ndarray, "place next_place"]) -> Float[np.ndarra
 
 
 def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -> Float[np.ndarray, " place"]:
-    """The distribution that a step of a chain with positive transition probabilities preserves.
+    """Stationary distribution of a chain with positive transition probabilities.
 
     Examples
     --------
@@ -97,6 +97,6 @@ def stationary_distribution(transition: Float[np.ndarray, "place next_place"]) -
 
 
 def require_memory_for_population(n_places: int, *, private: bool) -> None:
-    """Refuse a transition matrix of the population that needs more memory than there is."""
+    """Refuse a transition matrix of the population that needs too much memory."""
     needed = (PRIVATE_POPULATION_BYTES if private else POPULATION_BYTES) * n_places**2
     require_memory("the population's transitions", needed, "Set proposal_mix=0, or take fewer places")

@@ -14,8 +14,8 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import TraceModel
 
-# Traces are drawn for tiles of this many users, whatever the batch size, so that all products have the same shape and
-# the traces do not depend on the batches.
+# Traces are always drawn for tiles of this many users, so that all products have the same shape and the traces do not
+# depend on the batch size.
 TILE = 64
 
 
@@ -60,8 +60,8 @@ def sample_traces(
     user = np.repeat(np.arange(n_users), traces_of_user)[share]
     first = np.cumsum(traces_of_user) - traces_of_user
     number = np.arange(n_traces)[share] - first[user]
-    # A whole tile is drawn at once, even if only some of its users are wanted: rounding can depend on a user's position
-    # in the tile.
+    # A whole tile is always drawn, even if only some of its users are needed, because rounding can depend on a user's
+    # position in the tile.
     tile_and_number = user // TILE * (1 + int(number.max())) + number
     order = np.argsort(tile_and_number, kind="stable")
     draw_of_trace = np.cumsum(np.diff(tile_and_number[order], prepend=-1) != 0) - 1
@@ -76,7 +76,7 @@ def sample_traces(
     def draw(begin: int) -> tuple[np.ndarray, np.ndarray]:
         rows = slice(*np.searchsorted(draw_of_trace, [begin, begin + batch]))
         wanted, drawn_as = order[rows], draw_of_trace[rows] - begin
-        # The last batch repeats its last tile.
+        # The last batch is padded with copies of its last tile.
         last = np.searchsorted(drawn_as, np.minimum(np.arange(batch), drawn_as[-1]))
         tiles = user[wanted[last]] // TILE
         users = np.minimum(tiles[:, None] * TILE + np.arange(TILE), n_users - 1)
@@ -107,7 +107,8 @@ def sample_index(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> I
     block = jnp.minimum(jnp.sum(ends <= target), n_blocks - 1)
     before = jnp.where(block > 0, ends[block - 1], 0)
     within = jnp.cumsum(blocks[block])
-    # A compiler may fuse the product and the difference; a number just at the boundary is then rounded to below it.
+    # A compiler may fuse the product and the difference, which can round a number at the boundary to below the
+    # boundary.
     rest = jnp.maximum(target - before, 0)
     # If rounding moves the target past the end, take the last place of positive weight.
     last = width - 1 - jnp.argmax(blocks[block][::-1] > 0)

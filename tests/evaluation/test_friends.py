@@ -335,9 +335,9 @@ def test_few_meetings_and_friendships_are_told(halves) -> None:
     told = caveats(REAL)
     assert told.pop("stranger_rate") == ""
     assert {told.pop(name) for name in ("friends_tv", "clustering")} == {
-        "There are 2 friendships among the test users only"
+        "There are only 2 friendships among the test users"
     }
-    assert set(told.values()) == {"Test friends meet 3 times only"}
+    assert set(told.values()) == {"Test friends meet only 3 times"}
     assert not any(caveats(halves[1]).values())
 
 

@@ -280,7 +280,7 @@ def test_rows_that_even_training_does_not_have_are_told() -> None:
 
 def test_windows_of_two_events_are_told() -> None:
     pairs = days_of([0, 1, None, None], [0, 1, None, None], [0, 1, 2, 3])
-    assert reading("window_vf_tv", TEST, pairs).caveat.startswith("Most test windows have 2 events")
+    assert reading("window_vf_tv", TEST, pairs).caveat.startswith("Most test windows have only 2 events")
     assert reading("window_vf_tv", pairs, TEST) == Interpretation()
 
 

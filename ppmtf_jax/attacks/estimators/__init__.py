@@ -1,1 +1,1 @@
-"""How an attacker learns each user's transition matrix from few traces; one file each, found by its name."""
+"""Estimators of each user's transition matrix from few traces; one file for each estimator, found by its name."""

@@ -1,4 +1,4 @@
-"""The registry of estimators of users' transition matrices, and the one way to run them."""
+"""The registry of estimators of users' transition matrices, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ppmtf_jax.settings import Settings, Share, chosen_settings
 class PredictedCounts(Protocol):
     """Estimated transition counts of the training users, in their order; only proportions within a row matter.
 
-    Nothing of size users x places^2 is held: matrices are made for some users at a time.
+    No array of size users x places^2 is stored: matrices are computed for some users at a time.
     """
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
@@ -37,7 +37,7 @@ class EstimatorSettings(Settings, subject="estimator settings"):
     Parameters
     ----------
     floor : float
-        Lower bound of every transition probability, before a row is scaled to 1 again.
+        Lower bound of every transition probability, applied before each row is normalized again.
     """
 
     floor: Share = FLOOR
@@ -124,7 +124,7 @@ def estimate_transitions(
 
 
 def to_probabilities(counts: Float[Array, "*row place"], floor: float | Float[Array, ""]) -> Float[Array, "*row place"]:
-    """Scale rows to 1, raise entries below the floor to it, and scale again; a row of zeros becomes uniform."""
+    """Normalize rows, raise small entries to the floor, and normalize again; a row of zeros becomes uniform."""
     total = counts.sum(axis=-1, keepdims=True)
     uniform = 1 / counts.shape[-1]
     share = jnp.where(total > 0, counts / jnp.where(total > 0, total, 1), uniform)

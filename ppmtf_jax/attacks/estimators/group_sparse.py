@@ -1,4 +1,4 @@
-"""Transition matrices of users by group sparsity tensor factorization: places of a group are in or out together."""
+"""Transition matrices of users by group sparsity tensor factorization: the places of a group become 0 together."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ppmtf_jax.settings import Positive
 from ppmtf_jax.streams import Stage, UserStreams, numpy_stream
 
 BETAS = (0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
-"""Candidates for cross-validation; at .01 results are as without groups."""
+"""Candidates for cross-validation; with 0.01 the results are the same as without groups."""
 N_FOLDS = 5
 
 
@@ -36,20 +36,21 @@ N_FOLDS = 5
 class GroupSparseSettings(TensorFactorizationSettings):
     """Settings of group sparsity tensor factorization.
 
-    Section VI-A prints beta as "10-24": it may be 10^-24 or 10^-2.4. It depends on the scale of the counts anyway.
+    Section VI-A prints beta as "10-24", which may mean 10^-24 or 10^-2.4. A good beta depends on the scale of the
+    counts.
 
     Parameters
     ----------
     beta : float or "cross-validated"
-        Weight of the group norms; by default chosen from the training traces, see `cross_validate_beta`. If it is
-        large, all factors are 0 and all matrices uniform.
+        Weight of the group norms; by default chosen from the training traces, see `cross_validate_beta`. If beta is
+        large, all factors become 0 and all matrices become uniform.
     groups : "mcl", "shuffled", "one" or "singletons"
-        Groups of places: by Markov clustering. The others are controls: the same group sizes with random places, all
-        places in one group, each place in its own group.
+        Groups of places: "mcl" finds them by Markov clustering. The others are controls: random places in groups of the
+        same sizes, all places in one group, and each place in its own group.
     adjacency_weight : float
-        Weight of adjacent places in the clustered graph, beside the number of transitions.
+        Weight of the edge between adjacent places in the clustered graph, added to the number of transitions.
     inflation : float
-        Of Markov clustering.
+        Inflation parameter of Markov clustering.
     """
 
     beta: Positive | Literal["cross-validated"] = "cross-validated"
@@ -75,7 +76,7 @@ class CrossValidation:
 
     @property
     def best(self) -> float:
-        """The beta with the greatest mean; of several, the smallest."""
+        """The beta with the greatest mean AUC; the smallest one if there are ties."""
         return float(self.beta[self.mean.argmax()])
 
 
@@ -90,10 +91,10 @@ def cross_validate_beta(
 ) -> CrossValidation:
     """Score each beta on held-out transitions of the training traces.
 
-    Each user's transitions are cut, in their order, into as many runs as there are folds; a fold holds out one run of
-    each user with at least two transitions. Places are grouped and factors fitted without it. Each run is scored as an
-    attacker would, by log P(run | user) - log P(run | the others), for its own user and for all others. Probabilities
-    are raised to the floor and not scaled again.
+    Each user's transitions, in order of time, are cut into as many runs as there are folds; a fold holds out one run of
+    each user with at least two transitions. Groups and factors are learned without the held-out runs. Each run is
+    scored as in the attack, by log P(run | user) - log P(run | the others), for its own user and for all others.
+    Probabilities below the floor are raised to the floor, and rows are not normalized again.
 
     The beta of `settings` is ignored. There are at most as many folds as a user has transitions. Raises `InputError`
     if a setting is out of range, there are fewer than two users or no user with two transitions, or memory is too
@@ -153,7 +154,7 @@ def _groups(
 
 
 def _folds(steps: Transitions, user_ids: np.ndarray, n_folds: int, seed: int) -> Int[np.ndarray, " transition"]:
-    """The fold that holds out each transition, -1 for none; the fold of a user's first run is drawn at random."""
+    """Fold in which each transition is held out, -1 if it never is; the fold of a user's first run is random."""
     n_steps = np.bincount(steps.user, minlength=len(user_ids))
     drawn = UserStreams.of(seed, Stage.TUNING, user_ids).numbers(np.arange(len(user_ids)), 0, 1)[:, 0]
     first = (n_folds * drawn).astype(np.int64)[steps.user]
@@ -181,7 +182,7 @@ def _fit_betas(
 
 
 def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
-    """Area under the curve of the log-likelihood ratios of runs, for their own users against all others."""
+    """AUC of the log-likelihood ratios of runs: their own users against all other users."""
     share = np.maximum(_shares(factors, steps.place, steps.next_place), floor)
     n_users = share.shape[1]
     ratio = np.log(share) - np.log((share.sum(axis=1, keepdims=True) - share) / (n_users - 1))
@@ -194,7 +195,7 @@ def _auc_of_runs(factors: Factors, steps: Transitions, floor: float) -> float:
 def _shares(
     factors: Factors, place: Int[np.ndarray, " step"], next_place: Int[np.ndarray, " step"]
 ) -> Float[np.ndarray, "step user"]:
-    """Predicted probability of steps for all users."""
+    """Predicted probability of each step for each user."""
     place_a, next_a, user_b, next_b, user_c, place_c = (np.asarray(factor, np.float64) for factor in factors)
     constant = place_c[place] @ user_c.T
     count = (place_a[place] * next_a[next_place]).sum(axis=1, keepdims=True) + next_b[next_place] @ user_b.T + constant

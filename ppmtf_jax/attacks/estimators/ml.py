@@ -31,7 +31,7 @@ class TransitionCounts:
     n_places: int
 
     def of_users(self, users: Int[np.ndarray, " user"]) -> Float[Array, "user place next_place"]:
-        """See `PredictedCounts`; the row of a place that a user never left is 0."""
+        """See `PredictedCounts`; if a user has no transition from a place, the row of this place is 0."""
         return jnp.asarray(self.counts[users].toarray().reshape(len(users), self.n_places, self.n_places))
 
 

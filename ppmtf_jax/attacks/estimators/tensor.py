@@ -1,4 +1,4 @@
-"""Transition matrices of users by tensor factorization: users share common moves."""
+"""Transition matrices of users by tensor factorization: users share factors of common moves."""
 
 from __future__ import annotations
 
@@ -40,8 +40,9 @@ class TensorFactorizationSettings(EstimatorSettings):
 class FactorizedCounts:
     """Transition counts predicted by factors, equation (13).
 
-    A user without transitions has factors of 0, so the moves common to all users are predicted. The row of a place that
-    nobody left is predicted by where each user goes. A row of zeros becomes uniform when it is scaled.
+    For a user without transitions, the user's factors are 0, so the moves common to all users are predicted. For a
+    place that nobody left, the row is predicted from the next places of each user. A row of zeros becomes uniform when
+    it is normalized.
 
     `objective` has a value for each sweep; `group` (of each place) and `beta` are None without groups.
     """

@@ -1,4 +1,4 @@
-"""The registry of membership attacks, and the one way to run them."""
+"""The registry of membership attacks, and the function that runs them."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def infer_membership(
     progress: bool = False,
     **named_settings: Any,
 ) -> MembershipScores:
-    """Score users by how much the released traces look as if the user's data had been used.
+    """Score users: a higher score means that the user's data were more probably used for the released traces.
 
     Parameters
     ----------
     released : Traces
         What the attacker sees.
     train, test : Traces
-        Real traces of users whose data were, and were not, used. How much the attacker knows of them depends on the
-        attack.
+        Real traces of users whose data were used (`train`) or not (`test`). What the attacker knows of these traces
+        depends on the attack.
     attack : str
         A name in `MEMBERSHIP_ATTACKS`.
     settings : the attack's settings, such as `DensityRatioSettings`; None for its defaults

@@ -1,10 +1,11 @@
 """Membership scores calibrated on shadow models (LiRA, Carlini et al. 2022).
 
-The steps: (1) for each user and statistic, the shadow models give values with the user's data and values without: two
-means and a spread. (2) The value for the attacked traces is measured in spreads from the middle of the two means. (3)
-How much this tells differs by statistic and synthesizer; so weights are learned by logistic regression on the shadow
-models, whose training users are known. For this, each shadow model is scored by all others except the model of the
-other half of the users. Nothing is learned from the target.
+The steps: (1) For each user and statistic, shadow models trained with and without the user's data give two sets of
+values. The two means and the spread (standard deviation) around them are computed. (2) The value for the attacked
+traces is expressed as its distance from the midpoint of the two means, in spreads. (3) Statistics differ in how much
+they reveal, depending on the synthesizer; so their weights are learned by logistic regression on the shadow models,
+whose training users are known. For this, each shadow model is scored with all other shadow models, except the model
+that was trained on the other half of the users. Nothing is learned from the target.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 USUAL_MODELS = 4
-"""Weight of the mean spread over users, in models: few models show a single user's spread badly."""
+"""Weight of the mean spread over users, in models: with few models, one user's own spread is a poor estimate."""
 LEAST_SHADOWS = 6
-"""Two models are left out at a time; then two with each user and two without remain, which a spread needs."""
+"""Two models are left out at a time. For a spread, two models with each user and two without must remain."""
 
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
     """Statistics of users on the traces of shadow models, and whether each model was trained on each user's data.
 
-    Model 2 i has one half of the users, model 2 i + 1 the other.
+    Model 2 i was trained with one half of these users, model 2 i + 1 with the other half.
     """
 
     statistics: Float[np.ndarray, "shadow statistic user"] = field(repr=False)
@@ -43,11 +44,11 @@ class Shadows:
 
 
 def features_of(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> Float[np.ndarray, "feature user"]:
-    """Two features of each statistic: its distance from the middle in spreads, and the log-likelihood ratio.
+    """Two features of each statistic: its distance from the midpoint in spreads, and its log-likelihood ratio.
 
-    The second is the first times the distance of the two means in spreads: the ratio of two Gaussians. Few models show
-    this distance badly, so that the first feature, which takes the same distance for all users, may do better. The
-    learned weights decide.
+    The second feature is the first one times the distance of the two means in spreads: the log-likelihood ratio of two
+    Gaussians. With few models, the estimate of this distance is poor. Then the first feature, which assumes the same
+    distance for all users, may be better. The learned weights decide.
     """
     # 1. Means with and without the user, and the spread around them.
     statistics, is_in = shadows.statistics, shadows.is_in
@@ -60,10 +61,10 @@ def features_of(seen: Float[np.ndarray, "statistic user"], shadows: Shadows) -> 
     variance = ((statistics - np.where(inside, mean_in, mean_out)) ** 2).sum(axis=0) / n_free
     usual = variance.mean(axis=1, keepdims=True)
     spread = np.sqrt((n_free * variance + USUAL_MODELS * usual) / (n_free + USUAL_MODELS))
-    # A statistic that is the same for all models (up to rounding) says nothing.
+    # A statistic that is the same for all models (up to rounding) is uninformative: its features become 0.
     rounding = len(is_in) * np.finfo(float).eps * (1 + np.abs(statistics).max(axis=(0, 2)))[:, None]
     spread[np.broadcast_to(usual <= rounding**2, spread.shape)] = np.inf
-    # 2. Where the attacked traces stand between the two means.
+    # 2. Distance of the attacked traces' value from the midpoint of the two means.
     away = (seen - (mean_in + mean_out) / 2) / spread
     return np.concatenate([away, away * (mean_in - mean_out) / spread])
 

@@ -1,10 +1,10 @@
 """Membership inference from synthetic traces alone, by a ratio of densities (DOMIAS, van Breugel et al. 2023).
 
-A synthesizer that memorized its training data makes traces that are more probable near these data than near other
-people's traces. The attacker sees the synthetic traces, has reference traces of people who are not training users, and
-knows nothing of the synthesizer. One thing differs from the paper: the usual density is learned from synthetic and
-reference traces together, and is smooth. The reference traces are few. Alone, they would make common places look very
-unusual, just because a hundred people happen not to visit them.
+A synthesizer that memorized its training data makes more traces near these data than near other people's traces. The
+attacker sees the synthetic traces, has reference traces of people who are not training users, and knows nothing about
+the synthesizer. Unlike in the paper, the density of usual traces is learned from synthetic and reference traces
+together, and is smoothed. The reference traces alone are too few: common places that no reference user visits would
+look very unusual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from ppmtf_jax.settings import Settings, Share
 from ppmtf_jax.streams import Stage, numpy_stream
 
 USUAL_CONCENTRATION = 30.0
-"""Large, because what few people did says little of what is usual."""
+"""Weight of a prior of the usual density, in events. Large, because few people's traces say little about what is
+usual."""
 LEAST_TEST_USERS = 2
 SEED = 0
 REFERENCE_STREAM = 0
@@ -40,10 +41,10 @@ class DensityRatioSettings(Settings, subject="density-ratio attack"):
     Parameters
     ----------
     density : {"chain", "kernel"}
-        Density of the synthetic traces: "chain" finds what one chain for everybody reveals, "kernel" finds copied
-        traces. The usual density is always a chain.
+        Model of the density of synthetic traces: "chain", one Markov chain for all users, finds users through their
+        moves; "kernel" finds copied traces. The density of usual traces is always a chain.
     reference_fraction : float
-        Share of the test users, drawn at random, whose traces are the reference. They are not attacked.
+        Share of the test users, drawn at random, whose traces are the reference. These users are not attacked.
     """
 
     density: Density = "chain"
@@ -58,9 +59,9 @@ def density_ratios(
     seed: int = 0,
     progress: bool = False,
 ) -> MembershipScores:
-    """Score users by the log-density of their traces under the released ones minus the usual one, per event.
+    """Score users by the log-density of their traces among the released traces minus the usual one, per event.
 
-    All training users are attacked, and those test users who are not drawn for the reference. See `infer_membership`.
+    The attack scores all training users, and the test users who are not in the reference. See `infer_membership`.
     """
     del progress
     if test.n_users < LEAST_TEST_USERS:
@@ -81,14 +82,14 @@ def density_ratios(
 
 
 def _n_reference(n_users: int, fraction: float) -> int:
-    """Number of reference users: at least one, and at least one of the others is left to attack."""
+    """Number of reference users: at least one, and so few that at least one test user is left to attack."""
     return min(max(round(fraction * n_users), 1), n_users - 1)
 
 
 MEMBERSHIP_ATTACKS.register(
     MembershipAttack(
         "density_ratio",
-        "Density of a user's traces among the synthetic traces over the density of usual traces",
+        "Density of a user's traces among the synthetic traces, divided by their density among usual traces",
         DensityRatioSettings,
         density_ratios,
     )
@@ -119,8 +120,8 @@ register_attack(
     MetricInfo(
         "density_ratio_auc",
         "Density-ratio AUC",
-        "How often a training user's real traces look more like the synthetic traces, compared with usual "
-        "traces, than another user's do.",
+        "Probability that a random training user's real traces get a higher score than another user's. The score "
+        "is the density among the synthetic traces relative to the density among usual traces.",
         "area under the curve, 0.5 by chance",
         "lower",
         "near 0.5",

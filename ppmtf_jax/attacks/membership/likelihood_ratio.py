@@ -37,16 +37,17 @@ class LikelihoodRatioSettings(Settings, subject="likelihood-ratio attack"):
 def membership_scores(
     released: Traces, train: Traces, test: Traces, *, pool_traces: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Score training and test users by how much better the user's transitions explain some trace.
+    """Score training and test users by how much better their transitions explain a trace than all other users' do.
 
-    The attacker knows the real traces of all these users. The score of a user is the greatest log-likelihood ratio over
-    the released traces with one trace number: the likelihood under the user's transition matrix, over that under the
-    mean matrix of all other users. A transition that neither makes has probability 1e-8.
+    The attacker knows the real traces of all these users. For each trace number, the score of a user is the greatest
+    log-likelihood ratio over the released traces with this number. The ratio is the likelihood under the user's
+    transition matrix, divided by the likelihood under the mean matrix of all other users. A transition that does not
+    occur in a matrix has probability 1e-8.
 
     Parameters
     ----------
     released, train, test : Traces
-        On the same places; no user is in both `train` and `test`.
+        Traces with the same place table; no user is in both `train` and `test`.
     pool_traces : bool
         Attack all traces of a user as one; for real data, where trace numbers only mark breaks.
 
@@ -92,7 +93,7 @@ def _scores(attacked: AttackedTraces, train: sparse.csr_array, test: sparse.csr_
 
 
 def _log_ratios(known: sparse.coo_array, n_pairs: int, n_users: int) -> tuple[np.ndarray, sparse.csr_array]:
-    """Log-likelihood ratio of each pair for a user who never makes it, and the gain of each user who does."""
+    """Log-likelihood ratio of each pair for users without this pair, and how much more users with it get."""
     pair, n_others = known.row, n_users - 1
     total = np.bincount(pair, weights=known.data, minlength=n_pairs)
     n_makers = np.bincount(pair, minlength=n_pairs)
@@ -108,11 +109,11 @@ def _log_ratios(known: sparse.coo_array, n_pairs: int, n_users: int) -> tuple[np
 def _greatest_per_number(
     attacked: AttackedTraces, baseline: np.ndarray, gains: sparse.csr_array, n_users: int
 ) -> np.ndarray:
-    """Greatest score of each user over the traces of each number, shape (numbers, users)."""
+    """Greatest score of each user over the traces with each trace number, shape (numbers, users)."""
     _, number = np.unique(attacked.number, return_inverse=True)
     greatest = np.full(number.max() + 1, -np.inf)
     np.maximum.at(greatest, number, baseline)
-    # Gains are not negative, so a user's score is at least the baseline of every trace.
+    # Gains are not negative, so a user's score is at least the greatest baseline of the traces.
     scores = np.repeat(greatest, n_users)
     for rows, product in products_in_blocks(attacked.counts, gains):
         entries = np.diff(product.indptr)
@@ -137,7 +138,7 @@ def _infer(
 MEMBERSHIP_ATTACKS.register(
     MembershipAttack(
         "likelihood_ratio",
-        "Likelihood of each trace under a user's transitions over the likelihood under all others'",
+        "Likelihood of each trace under a user's transitions, divided by that under all other users' transitions",
         LikelihoodRatioSettings,
         _infer,
     )
@@ -165,8 +166,8 @@ register_attack(
     MetricInfo(
         "mia_advantage",
         "Membership advantage",
-        "True minus false positive rate of the best guess at who was a training user. The attacker knows all "
-        "real traces.",
+        "True minus false positive rate of the likelihood-ratio attack on membership in the training set, at the "
+        "best threshold. The attacker knows all real traces.",
         "true minus false positive rate",
         "lower",
         "near chance",

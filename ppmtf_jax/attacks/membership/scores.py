@@ -1,4 +1,4 @@
-"""Verdict on membership scores: rates with intervals over users, rates by chance, the most exposed users."""
+"""Summary of membership scores: rates with intervals over users, rates by chance, the most exposed users."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppmtf_jax.attacks.roc import Roc, bootstrap_interval, roc_by_weights
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, TAIL, Judgement, people_of_both, share_interval
 
 N_SPLITS = 100
-"""Random splits of the users for the advantage by chance: its mean is then known to a twentieth."""
+"""Number of random splits for the advantage by chance: the error of its mean is then about 5 %."""
 SPLIT_SEED = 0
 EXPOSED_SHARE = 0.1
 
@@ -35,8 +35,9 @@ class ExposedUsers:
     """The tenth of the training users with the highest scores, the highest first.
 
     `score` is the mean over the trace numbers, in the attack's own unit. `false_positive_rate` is the share of the
-    other users with at least this score: they are accused wrongly if this user is accused. `excess` is the mean score
-    of these users minus the mean score of the top tenth of the other users: about 0 by chance.
+    other users with at least this score: at a threshold that accuses this user, these users are accused wrongly.
+    `excess` is the mean score of the exposed users minus the mean score of the top tenth of the other users: about 0 by
+    chance.
     """
 
     user_ids: tuple[Any, ...]
@@ -49,10 +50,11 @@ class ExposedUsers:
 class MembershipSummary:
     """The result of an attack in plain numbers.
 
-    There are `n_members` attacked training users, `n_others` other users and `n_numbers` trace numbers. No rate is
-    known finer than 1 / n_others. The advantage is a maximum and so biased upwards, more so in resamples: its interval
-    may lie above it. The true positive rates hold if at most 1 % and 0.1 % of the others are taken for training users.
-    With fewer than 100 and 1,000 others, none of them may be: the rate is then that of a stricter attack.
+    There are `n_members` attacked training users, `n_others` other users and `n_numbers` trace numbers. The resolution
+    of the false positive rate is 1 / n_others. The advantage is a maximum and therefore biased upwards, in bootstrap
+    resamples even more: its interval may lie above it. The true positive rates are those at false positive rates of at
+    most 1 % and 0.1 %. With fewer than 100 or 1,000 others, these mean no false positive at all, so the reported true
+    positive rate is too low.
     """
 
     attack: str
@@ -99,11 +101,11 @@ class MembershipScores:
 
     @cached_property
     def roc(self) -> Roc:
-        """The curve of all scores: one threshold for all trace numbers."""
+        """The ROC curve of all scores, with one threshold for all trace numbers."""
         return Roc.of(self.members, self.others)
 
     def estimate(self, statistic: Callable[[Roc], float], *, seed: int = 0) -> Estimate:
-        """Estimate a number of the curve, with its bootstrap interval over users (not over traces)."""
+        """Estimate a statistic of the ROC curve, with its bootstrap interval over users (not over traces)."""
         n_members, curve = len(self.member_ids), roc_by_weights(self.members, self.others)
 
         def of_resample(weight: Float[np.ndarray, " user"]) -> float:
@@ -115,14 +117,15 @@ class MembershipScores:
         return Estimate(float(statistic(self.roc)), low, high)
 
     def true_positive_rate(self, false_positive_rate: float) -> Estimate:
-        """Share of the training users found at this false positive rate, with its 95 % interval over users.
+        """True positive rate at this false positive rate, with its 95 % interval over users.
 
-        Two things are uncertain. (1) The threshold depends on a few of the others: the number of others above the true
-        threshold is binomial. (2) The training users are a sample (interval of Clopper and Pearson): "none of few" is
-        not "none of all". The squared distances of both intervals from the share are added (Newcombe 1998). A bootstrap
-        interval would be too narrow: at 1 % of 100 others, or 0.1 % of 1,000, it misses the truth in up to a third of
-        cases. All scores of a user count as one. With fewer than 368 others at 1 % (ten times as many at 0.1 %), it is
-        possible that none of the others is above the threshold, and the lower end is 0.
+        Two things are uncertain. (1) The threshold depends on the few other users with the highest scores: the number
+        of others above the true threshold is binomial. (2) The training users are a sample (interval of Clopper and
+        Pearson): even if no user of a small sample is found, the true rate may be above 0. The interval combines both:
+        the squared distances of their ends from the share are added (Newcombe 1998). A bootstrap interval would be too
+        narrow: at 1 % of 100 others, or 0.1 % of 1,000, it misses the truth in up to a third of cases. All scores of a
+        user count as one observation. With fewer than 368 others at 1 % (ten times as many at 0.1 %), possibly none of
+        the others is above the true threshold, so the lower end is 0.
         """
         n_others, rate_at = len(self.other_ids), self.roc.true_positive_rate_at
         found = rate_at(false_positive_rate)
@@ -146,7 +149,7 @@ class MembershipScores:
         )
 
     def summary(self, *, seed: int = 0) -> MembershipSummary:
-        """All numbers; `seed` is for the resamples of the intervals."""
+        """All numbers; `seed` is the seed of the bootstrap of the intervals."""
         return MembershipSummary(
             self.attack,
             len(self.member_ids),
@@ -162,7 +165,7 @@ class MembershipScores:
 
 
 def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
-    """Greatest difference of true and false positive rate over all thresholds, from 0 (a random guess) to 1.
+    """Greatest true minus false positive rate over all thresholds, from 0 (a random guess) to 1.
 
     There is one threshold for all trace numbers.
 
@@ -181,12 +184,12 @@ def membership_advantage(members: np.ndarray, others: np.ndarray) -> float:
 def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     """Expected advantage if the scores are independent of membership: its mean over random splits of the users.
 
-    A maximum over thresholds is above 0 by chance, more so with fewer users and trace numbers. All users are shuffled
-    and split into as many members and others as there are. A user keeps the scores of all trace numbers together,
-    because they are alike. If membership has no effect, the real split and a shuffled split are equally probable. So
-    this is the expected advantage for any numbers of users, any ties, and any dependence between trace numbers. If
-    membership has an effect, the scores of both kinds are mixed; with one trace number this changes nothing, because
-    only ranks count.
+    By chance alone, a maximum over thresholds is above 0; it is larger with fewer users and trace numbers. All users
+    are shuffled and split into as many members and others as in the data. Each user keeps the scores of all trace
+    numbers, because these scores depend on each other. If membership has no effect, the real split and a shuffled split
+    are equally probable. So the mean is the expected advantage for any numbers of users, any ties, and any dependence
+    between trace numbers. If membership has an effect, the shuffled scores mix members and others; with one trace
+    number the mean is the same even then, because only ranks count.
 
     Parameters
     ----------
@@ -199,7 +202,7 @@ def membership_chance(members: np.ndarray, others: np.ndarray) -> float:
     descending = np.argsort(-scores, axis=None)
     user = descending % n_users
     ordered = scores.ravel()[descending]
-    # Thresholds lie between different scores only.
+    # A threshold separates only different scores.
     ends = np.append(np.flatnonzero(ordered[1:] != ordered[:-1]), len(ordered) - 1)
     rng = np.random.default_rng(SPLIT_SEED)
     weight = np.repeat([1 / n_members, -1 / n_others], [n_members, n_others]) / n_numbers

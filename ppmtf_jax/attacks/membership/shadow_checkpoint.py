@@ -1,4 +1,4 @@
-"""A private file with the results of finished shadow models, from which a stopped attack continues."""
+"""A private file with the results of finished shadow models, so that a stopped attack can continue."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ShadowCheckpoint:
             np.savez(file, digest=np.array(self.digest), statistics=np.array(statistics))
 
     def load(self, say: Callable[[str], None] = lambda _: None) -> list[Statistics]:
-        """Read the statistics; an empty list, with a message, if the file is damaged or of other data or settings.
+        """Read the statistics; an empty list, with a message, if the file is damaged or has other data or settings.
 
         Raises `InputError` if somebody else could have put the file there, see `runtime.files.open_own`.
         """
@@ -57,9 +57,10 @@ class ShadowCheckpoint:
 
 
 def shadow_digest(settings: dict[str, Any], seed: int, *real: Traces) -> str:
-    """Digest of all that decides the statistics of shadow models.
+    """Digest of everything that determines the statistics of shadow models.
 
-    `settings` leaves out the number of shadow models: an attack with more of them continues from the same file.
+    `settings` does not contain the number of shadow models: an attack with more shadow models continues from the same
+    file.
     """
     told = json.dumps(settings, default=str, sort_keys=True)
     # The digest of traces leaves out users without an event.

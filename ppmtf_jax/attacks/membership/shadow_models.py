@@ -2,9 +2,9 @@
 
 The attacker knows the synthesizer, its settings and those of the privacy test, and the real traces of the users in
 question. The steps: (1) train shadow models on random halves of these users, and let them make traces like the released
-ones. (2) Compare each user's real traces with the traces of each shadow model (`trace_statistics`): this shows what
-they have in common with the user's data and without. (3) Score each user by how much the released traces resemble the
-former (`calibration`). So a user whose traces are usual anyway is not suspected.
+ones. (2) Compare each user's real traces with the traces of each shadow model (`trace_statistics`): this shows how
+similar synthetic traces are if the user's data were used, and if not. (3) Score each user by how much more the released
+traces resemble the first case (`calibration`). So a user whose traces are usual does not get a high score.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from ppmtf_jax.synthesizers.registry import SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 
 N_SHADOWS = 8
-"""Twice as many find hardly more and take twice as long: see the benchmarks."""
+"""Number of shadow models. With twice as many, the attack is hardly better and takes twice as long: see the
+benchmarks."""
 MOST_ATTACKED = 1000
-"""Maximum number of attacked training users, and of attacked other users. All further training users are in the
-training set of every shadow model."""
+"""Maximum number of attacked training users, and of attacked other users. All training users who are not attacked are
+in the training set of every shadow model."""
 ROUNDS, ENOUGH = 3, 0.8
-"""A shadow model makes traces at most 3 times, until 80 % of the released number have passed the test."""
+"""A shadow model makes traces up to 3 times, until at least 80 % of the released number of traces pass the test."""
 ATTACKED_STREAM, SHADOW_STREAM, PASSED_STREAM = 1, 2, 3
 """Random-stream numbers of the stage; density_ratio.py uses 0."""
 
@@ -56,14 +57,14 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     system : str
         The synthesizer that made the released traces.
     system_settings : dict
-        The settings that the traces were made with. Defaults are used for those that are missing.
+        The settings with which the traces were made. Missing settings have their defaults.
     test_settings : dict, optional
         Settings of the privacy test that the released traces passed, such as k and eta. The traces of shadow models are
         tested in the same way. None if nothing was tested.
     n_shadows : int
-        How many models are trained: an even number, at least 6. Each costs as much as the released traces did.
+        How many models are trained: an even number, at least 6. Each model takes as long as making the released traces.
     n_attacked : int
-        At most so many training users, and so many others, are attacked; they are drawn at random.
+        Maximum number of attacked training users, and of attacked other users, drawn at random.
     """
 
     system: str
@@ -73,7 +74,7 @@ class ShadowModelSettings(Settings, subject="shadow models"):
     n_attacked: Count = MOST_ATTACKED
 
     def problems(self) -> list[Problem | str]:
-        """What is wrong with the number of models, and what the synthesizer and the test refuse."""
+        """Problems of the number of models, and of the settings of the synthesizer and the test."""
         problems: list[Problem | str] = []
         if self.n_shadows < LEAST_SHADOWS or self.n_shadows % 2:
             problems.append(Problem(f"an even n_shadows of at least {LEAST_SHADOWS}", repr(self.n_shadows)))
@@ -98,7 +99,7 @@ def infer_by_shadow_models(
 ) -> MembershipScores:
     """Score users by the log-odds that their data were used; see `infer_membership`.
 
-    `train` and `test` are on one time grid. `checkpoint` is a file with the results of finished shadow models, which
+    `train` and `test` have the same time grid. `checkpoint` is a file with the results of finished shadow models, which
     only its owner can read. A later call with the same data and settings continues from it; a call with other data or
     settings starts again. `say` receives an estimate of the time after the first model, and a better one after the
     second. Raises `InputError` if users are in both real sets, place tables or time grids differ, or no trace of a
@@ -127,7 +128,7 @@ def infer_by_shadow_models(
 MEMBERSHIP_ATTACKS.register(
     MembershipAttack(
         "shadow_models",
-        "How much the synthetic traces resemble traces of models trained with a user's data, and without",
+        "Resemblance of the synthetic traces to traces of models trained with, and without, a user's data",
         ShadowModelSettings,
         infer_by_shadow_models,
     )
@@ -135,9 +136,10 @@ MEMBERSHIP_ATTACKS.register(
 
 
 class Target(NamedTuple):
-    """The released traces, and the users who may be behind them.
+    """The released traces, and the users whose membership is inferred.
 
-    `traces` are the real ones of all training users and the other attacked users, `windows` those of attacked users.
+    `traces` are the real traces of all training users and of the other attacked users. `windows` are those of the
+    attacked users only.
     """
 
     traces: Traces
@@ -150,7 +152,7 @@ class Target(NamedTuple):
     def of(
         cls, released: Traces, train: Traces, test: Traces, *, n_attacked: int = MOST_ATTACKED, seed: int = 0
     ) -> Target:
-        """Draw the attacked users: equally many training users and others."""
+        """Draw the attacked users: as many training users as others."""
         check_same_places(released=released, train=train, test=test)
         check_disjoint_users(train, test)
         if train.time_grid != test.time_grid:
@@ -169,7 +171,7 @@ class Target(NamedTuple):
     def half(self, rng: np.random.Generator) -> Bool[np.ndarray, " user"]:
         """Draw a training set: half of the attacked users, and all users who are not attacked.
 
-        So it is as large as the true training set, and runs the same compiled programs.
+        The set is as large as the true training set, so the same compiled programs can be used.
         """
         chosen = ~self.is_attacked
         attacked = np.flatnonzero(self.is_attacked)
@@ -195,9 +197,10 @@ def learn_shadows(
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Shadows:
-    """Compute the statistics of a target's users for shadow models; `kept` ones are not computed again.
+    """Compute the statistics of a target's users for shadow models; statistics in `kept` are not computed again.
 
-    `make` makes synthetic traces from training traces and a seed: as many as were released, made and tested like them.
+    `make` gets training traces and a seed. It makes as many synthetic traces as were released, and makes and tests them
+    in the same way.
     """
     rng = numpy_stream(seed, Stage.MEMBERSHIP, SHADOW_STREAM)
     found = [] if kept is None else kept.load(say)[:n_shadows]
@@ -226,9 +229,10 @@ def learn_shadows(
 
 
 class Wanted(NamedTuple):
-    """How many traces a shadow model makes: `n_traces` that pass, at first `of_user` for each user.
+    """Numbers of traces of a shadow model: `n_traces` that pass, and `of_user` for each user in the first round.
 
-    A release with its key shows how many were made for each user; otherwise more are made until enough pass.
+    If the release has its key, trace numbers show how many traces were made for each user. Otherwise further rounds
+    make more until enough pass.
     """
 
     n_traces: int
@@ -236,7 +240,7 @@ class Wanted(NamedTuple):
 
 
 def made_like(train: Traces, settings: ShadowModelSettings, wanted: Wanted, seed: int) -> Traces:
-    """Make traces by a shadow model that pass the same test as the released traces, and at most as many.
+    """Make traces with a shadow model: they pass the test of the released traces, and are at most as many.
 
     Raises `InputError` if no trace passes.
     """

@@ -1,9 +1,10 @@
 """Densities of traces under a model learned from other traces, per event.
 
-"chain": one Markov chain for everybody, in each slot, smoothed towards the chain of all slots, and this towards the
-visits (nested Dirichlet priors). Linear in the number of events. "kernel": a mixture with one component for each model
-trace; each event strays from it with a small probability to a place visited in its slot (kernel of Aitchison and Aitken
-1976). The kernel knows whole traces and not only steps; work is the product of both numbers of traces.
+"chain": one Markov chain for all users, with a transition matrix for each slot. It is smoothed towards the chain of all
+slots, which is smoothed towards the visits (nested Dirichlet priors). Its cost is linear in the number of events.
+"kernel": a mixture with one component for each model trace; with a small probability, each event moves to a random
+place visited in its slot (kernel of Aitchison and Aitken 1976). The kernel compares whole traces, not only steps. Its
+cost is the product of both numbers of traces.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def windows_of(**trace_sets: Traces) -> list[Windows]:
 
 
 def joined(windows: Windows, others: Windows) -> Windows:
-    """Windows of two sets in one; users of both sets stay different users."""
+    """Join the windows of two sets; users of the two sets stay different users."""
     shift = {"window": windows.n_windows, "user": windows.user.max() + 1}
     columns = ("window", "phase", "place", "user")
     values = {name: (getattr(windows, name), getattr(others, name) + shift.get(name, 0)) for name in columns}
@@ -51,7 +52,7 @@ def joined(windows: Windows, others: Windows) -> Windows:
 def log_density_per_event(
     windows: Windows, model: Windows, density: Density = "chain", *, concentration: float = CONCENTRATION
 ) -> Float[np.ndarray, " user"]:
-    """Log-density of each user's windows under a model of other windows, over the user's number of events.
+    """Log-density of each user's windows under a model of other windows, per event of the user.
 
     Each user has at least one window. `concentration` is the weight of each prior of the chain, in events.
     """
@@ -60,7 +61,7 @@ def log_density_per_event(
 
 
 def _events(windows: Windows) -> pd.DataFrame:
-    """Slot, place and previous place of events; `is_step` if the previous place is of the instant before."""
+    """Slot, place and previous place of events; `is_step`: whether the previous event is one instant earlier."""
     place = windows.place.astype(np.int64)
     slot = windows.time_grid.slot_of_instant[windows.phase].astype(np.int64)
     columns = {"slot": slot, "previous": np.append(0, place[:-1]), "place": place, "is_step": windows.is_step()}
@@ -117,7 +118,7 @@ def _shares(
 
 
 def count_of(codes: Int[np.ndarray, " known"], wanted: Int[np.ndarray, " event"]) -> Int[np.ndarray, " event"]:
-    """Number of known codes that equal each wanted code."""
+    """How many of the known codes equal each wanted code."""
     codes = np.sort(codes)
     return np.searchsorted(codes, wanted, side="right") - np.searchsorted(codes, wanted)
 

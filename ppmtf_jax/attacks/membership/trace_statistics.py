@@ -1,7 +1,8 @@
 """Statistics that compare a user's traces with synthetic ones: one number for each user and each statistic.
 
-Synthesizers reveal users in different ways: through places per hour if populations are exact, through whole traces if
-some are copied. So the attacker uses several statistics, and learns from shadow models how much each of them tells.
+Synthesizers reveal users in different ways: through the places at each hour if populations are exact, or through whole
+traces if some are copied. So the attacker uses several statistics, and learns from shadow models how much each
+statistic reveals.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from ppmtf_jax.attacks.scoring import products_in_blocks
 from ppmtf_jax.data.windows import Windows
 
 REACH = 1
-"""Instants before and after over which visits are smoothed."""
+"""Number of instants before and after an instant whose visits are added to it."""
 PSEUDO_COUNT = 0.02
-"""Events added to each count, so that moves that no trace makes have a positive probability."""
+"""Events added to each count, so that moves that occur in no trace have a positive probability."""
 SMOOTH_CONCENTRATION = 100.0
-"""Concentration of a second chain. It tells how usual a user's traces are; the first tells which steps are absent."""
+"""Concentration of a second chain. It shows how usual a user's traces are; the first chain shows which steps are
+absent."""
 COMPARED_WINDOWS = 2**28
 """Maximum number of pairs of user windows and synthetic windows; above it, fewer synthetic windows are used."""
 
@@ -31,13 +33,13 @@ def statistics_of(users: Windows, made: Windows) -> Float[np.ndarray, "statistic
     """All statistics of each user's windows compared with synthetic windows, in the order of `STATISTICS`.
 
     Each user has at least one window. Both sets have the same places and grids with the same period. A statistic that
-    says nothing of a user, such as moves of a user who never moves, is 0 for any synthetic traces.
+    is undefined for a user, such as moves of a user who never moves, is 0 for any synthetic traces.
     """
     return np.stack([statistic(users, made) for statistic in STATISTICS.values()])
 
 
 def _visits(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Mean log-share of the user's places among synthetic places at the same and the neighbouring instants."""
+    """Mean log of the share of synthetic events at the user's places, at the same and neighbouring instants."""
     n_places, n_instants = len(users.places), users.time_grid.n_instants
     shifts = range(-REACH, REACH + 1)
     # Instants begin at REACH, so that the neighbours before the first have numbers of at least 0.
@@ -49,7 +51,7 @@ def _visits(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
 
 
 def _moves(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Mean log-share of the places that the user moves to, among synthetic next places of the same place."""
+    """Mean log of the share of synthetic steps from a place that go where the user moved from this place."""
     n_places = len(users.places)
     (place, following), steps = users.steps(), made.steps()
     known, asked = (each[0].astype(np.int64) * n_places + each[1] for each in (steps, (place, following)))
@@ -60,7 +62,7 @@ def _moves(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
 
 
 def _pairs(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Mean log-share of synthetic windows that visit two places, over all pairs of places in a user's window."""
+    """Mean log of the number of synthetic windows that visit both places of a pair, over a user's pairs."""
     at, at_made = (_places_of(each) for each in (users, made))
     both = sparse.csr_array(at_made.T @ at_made)
     both.setdiag(0)
@@ -74,7 +76,7 @@ def _pairs(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
 
 
 def _kernel(users: Windows, made: Windows) -> Float[np.ndarray, " user"]:
-    """Kernel density: how close whole synthetic windows come to the user's."""
+    """Kernel density: how similar whole synthetic windows are to the user's windows."""
     step = -(-made.n_windows * users.n_windows // COMPARED_WINDOWS)
     some = made if step == 1 else made.select(np.arange(made.n_windows) % step == 0)
     return log_density_per_event(users, some, "kernel")
@@ -88,7 +90,7 @@ STATISTICS: dict[str, Callable[[Windows, Windows], Float[np.ndarray, " user"]]] 
     "chain": partial(log_density_per_event, density="chain"),
     "smooth chain": partial(log_density_per_event, density="chain", concentration=SMOOTH_CONCENTRATION),
 }
-"""Functions from user windows and synthetic windows to a number for each user, by name."""
+"""Functions of user windows and synthetic windows that return a number for each user, by name."""
 
 
 def _mean_log_share(

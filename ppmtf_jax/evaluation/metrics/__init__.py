@@ -1,8 +1,8 @@
-"""Metrics of utility; every file registers its own.
+"""Metrics of utility; each file registers its metrics.
 
-A distribution of synthetic traces is compared with that of the test users, whom no synthesizer saw. `groups` alone
+Each metric compares synthetic traces with the traces of test users, whose data no synthesizer saw. Only `groups`
 compares with training users. population, transitions and visits are the published metrics (Murakami et al. 2021,
 section 4.3) with the conventions of the published evaluation: total variation is half the L1 distance, a slot without
-events counts as uniform, a place that nobody leaves as a place where everybody stays. The other files compare windows
-of one period.
+events counts as uniform, and a place that nobody leaves counts as a place where everybody stays. The other files
+compare windows of one period.
 """

@@ -1,16 +1,16 @@
 """Friends: how often, when and where they meet, and how many friends people have.
 
-Two users are seen together in time at an instant at which both have an event, and meet if both are at one place then.
-What is seen of two friends within one period is a window (see `data.windows`). Real people are seen at some instants
-only, synthetic ones at all of them. So synthetic pairs get, at each instant of the period, the weight of the pairs of
-test users seen then. For how often two friends meet, each window of synthetic friends is thinned to the instants of a
-window of two test friends, drawn at random with a fixed seed. One bias remains: people who check in where they meet are
-seen because they meet, while synthetic people are always seen.
+Two users are seen together at an instant if both have an event at this instant. They meet if both events are at the
+same place. The instants of one period at which two friends are seen together form a window (see `data.windows`). Real
+users are seen at some instants only, synthetic users at all instants. So at each instant of the period, synthetic pairs
+are weighted by the number of test pairs seen at this instant. For the number of meetings of two friends, each window of
+synthetic friends is thinned to the instants of a random window of test friends (fixed seed). One bias remains: real
+friends may be seen because they check in when they meet, while synthetic users are always seen.
 
-Splitting users cuts friendships: a friendship remains only where both users do. Each pair of friends, and each triple
-of users, is equally likely to remain, so statements about pairs and triples are not biased. But people have fewer
-friends, the fewer users there are. So numbers of friends are expected numbers among as many users as the smaller set
-has.
+A split of the users removes friendships: a friendship remains only if both users are in the same part. Every pair of
+friends, and every triple of users, is equally likely to remain, so estimates for pairs and triples are not biased. But
+in a smaller part, users have fewer friends. So the numbers of friends are expected numbers among as many users as the
+smaller set has.
 """
 
 from __future__ import annotations
@@ -47,18 +47,19 @@ WINDOWS = 3
 APART = -1
 """The place of two friends who do not meet."""
 MIN_COUNTED = 100
-"""Fewer meetings or friendships than this are known to no better than a tenth, one standard deviation."""
+"""A smaller number of meetings or friendships has a relative standard deviation above 10 %."""
 NO_FRIENDS = "no friendships in one of the sets"
 NEVER_SEEN = f"{NO_FRIENDS}, no two friends or no two strangers seen at the same time, or periods that differ"
-NEVER_MET = f"{NEVER_SEEN}, or none who meet"
+NEVER_MET = f"{NEVER_SEEN}, or no meetings"
 
 
 class Encounters(NamedTuple):
     """When pairs of users are seen at the same time, and where they meet.
 
-    A window of `friends` is a pair of friends in one period: `user` is the row of the pair in the friendship graph, an
-    event is an instant at which both are seen, its place is where they meet, or `APART`. `strangers_seen` and
-    `strangers_met` are numbers of pairs of users who are not friends, at each instant of a period.
+    A window of `friends` is a pair of friends in one period: `user` is the row of the pair in the friendship graph, the
+    events are the instants at which both are seen, and the place of an event is their meeting place, or `APART`.
+    `strangers_seen` and `strangers_met` count, for each instant of a period, the pairs of non-friends who are both
+    seen, and who meet.
     """
 
     friends: Windows
@@ -102,11 +103,11 @@ class Encounters(NamedTuple):
         return pair_counts(self.friends.phase[met], self.friends.place[met], shape).toarray()
 
     def meetings_per_window(self) -> np.ndarray:
-        """Meetings of two friends within a period in which both are seen at the same time, shape (windows,)."""
+        """Number of meetings of the two friends of each window, shape (windows,)."""
         return np.bincount(self.friends.window, self.friends.place != APART, self.friends.n_windows).astype(np.int64)
 
     def thinned(self, real: Encounters) -> Encounters:
-        """Each window of two friends, thinned to the instants of a random window of real friends."""
+        """Thin each window of two friends to the instants of a random window of real friends."""
         size = self.friends.n_windows
         drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(real.friends.n_windows, size=size)
         return self._replace(friends=self.friends.thinned(real.friends, drawn))
@@ -121,7 +122,7 @@ class _Meetings(NamedTuple):
 
     @classmethod
     def of(cls, encounters: Encounters, like: Encounters | None = None) -> _Meetings:
-        """Summary of encounters, weighted as if pairs were seen at each instant as often as in `like`."""
+        """Summarize encounters; with `like`, instants get weights as if pairs were seen as often as in `like`."""
         seen, strangers_seen = encounters.friends_seen(), encounters.strangers_seen
         weight = strangers_weight = np.ones(len(seen))
         if like is not None:
@@ -148,7 +149,7 @@ def _rates(friends: float, strangers: float) -> np.ndarray:
 
 
 def _categories(places: PlaceTable) -> np.ndarray:
-    """Number of each place's category, shape (places,); all the same where categories are not known."""
+    """Category number of each place, shape (places,); all 0 if categories are not known."""
     known = np.full(len(places), "") if places.category is None else places.category.astype(str)
     return np.unique(known, return_inverse=True)[1]
 
@@ -215,7 +216,7 @@ def _degree_variation(shares: np.ndarray, other: np.ndarray) -> float:
     return float(variation(*(np.pad(each, (0, length - len(each))) for each in (shares, other))))
 
 
-# Uniform traces, of people who are all as likely to be friends
+# Uniform traces: any two users are equally likely to be friends
 
 
 def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[float]:
@@ -244,18 +245,18 @@ def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
     return [_degree_variation(shares, degree_distribution(graph)), probability - clustering_coefficient(graph)]
 
 
-# How to read them
+# Caveats
 
 
 def _read_meetings(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_meetings = comparison.statistic(Encounters.of, comparison.test).meetings_per_window().sum()
-    few = Interpretation(caveat=f"Test friends meet {n_meetings} times only" if n_meetings < MIN_COUNTED else "")
+    few = Interpretation(caveat=f"Test friends meet only {n_meetings} times" if n_meetings < MIN_COUNTED else "")
     return [Interpretation() if each.name == "stranger_rate" else few for each in MEETINGS]
 
 
 def _read_graph(comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
     n_pairs = comparison.statistic(FriendGraph.of, comparison.test).n_pairs
-    few = f"There are {n_pairs} friendships among the test users only"
+    few = f"There are only {n_pairs} friendships among the test users"
     return [Interpretation(caveat=few if n_pairs < MIN_COUNTED else "")] * len(GRAPH)
 
 
@@ -265,37 +266,36 @@ MEETINGS = (
     difference_quantity(
         "friend_rate",
         "Friends meet",
-        "Share of the instants at which two friends are both seen that they are at one place: of synthetic friends, "
-        "minus that of test friends.",
+        "How often two friends are at the same place, as a share of the instants at which both are seen: synthetic "
+        "friends minus test friends.",
         "share of instants, -1 to 1",
         NEVER_SEEN,
     ),
     difference_quantity(
         "stranger_rate",
         "Strangers meet",
-        "The same share for two users who are not friends.",
+        "How often two strangers are at the same place when both are seen: synthetic users minus test users.",
         "share of instants, -1 to 1",
         NEVER_SEEN,
     ),
     difference_quantity(
         "friend_lift",
         "Friends over strangers",
-        "How many times as often friends meet as strangers do, in doublings: of synthetic users, minus that of test "
-        "users.",
+        "Log2 of the ratio between how often friends and how often strangers meet: synthetic users minus test users.",
         "doublings",
         NEVER_MET,
     ),
     variation_quantity(
         "meeting_slot_tv",
         "Meeting slots",
-        "Total variation between the slots in which synthetic and test friends meet.",
+        "Total variation between the distributions over slots of synthetic and of test friends' meetings.",
         NEVER_MET,
     ),
     variation_quantity(
         "pair_meetings_tv",
         "Meetings of a pair",
-        "Total variation between how often two synthetic and two test friends meet in one period, as far as they are "
-        "seen.",
+        "Total variation between the distributions of the number of meetings of two friends in one period, at instants "
+        "at which both are seen: synthetic and test friends.",
         NEVER_SEEN,
     ),
 )
@@ -303,7 +303,7 @@ PLACES = (
     variation_quantity(
         "meeting_category_tv",
         "Meeting places",
-        "Total variation between the categories of the places at which synthetic and test friends meet.",
+        "Total variation between the distributions over place categories of synthetic and of test friends' meetings.",
         NEVER_MET,
     ),
 )
@@ -311,14 +311,14 @@ GRAPH = (
     variation_quantity(
         "friends_tv",
         "Friends of a user",
-        "Total variation between the numbers of friends of synthetic and of test users, as expected among equally many "
-        "users.",
+        "Total variation between the distributions of the number of friends of synthetic and of test users, as "
+        "expected among equally many users.",
         NO_FRIENDS,
     ),
     difference_quantity(
         "clustering",
         "Clustering",
-        "How often two friends of a user are friends themselves: of synthetic users, minus that of test users.",
+        "How often two friends of a user are friends of each other: synthetic users minus test users.",
         "share of pairs, -1 to 1",
         f"{NO_FRIENDS}, or nobody with two friends",
     ),

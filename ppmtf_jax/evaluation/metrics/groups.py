@@ -1,10 +1,10 @@
-"""Group-TV: distance between the places and hours of the people of a neighbourhood and of traces made from them.
+"""Group-TV: total variation, over places and hours, between a neighbourhood's people and the traces made from them.
 
 A synthesizer that gives everybody the traces of an average person has the right population, but is useless for
 questions about a part of the town. So training users are grouped by the grid cell of their most visited place. Each
-group's distribution over cells and quarters of the period is compared with that of the traces made from its users.
-These traces are first thinned to the instants of windows of the same group, drawn at random with a fixed seed, because
-people check in at some hours more than at others and complete traces do not.
+group's distribution over cells and quarters of the period is compared with the distribution of the traces made from its
+users. First, each of these traces is thinned to the instants of a random window of the same group (fixed seed), because
+people check in more often at some hours than at others, while synthetic traces are complete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class GroupSettings(Settings, subject="groups"):
     Parameters
     ----------
     min_users : int
-        Training users that a group must have to count.
+        Smallest number of training users of a group.
     n_cells : int
         Number of cells of the grid on each side of the bounding box of the places.
     """
@@ -61,10 +61,10 @@ class GroupSettings(Settings, subject="groups"):
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Training users by the cell of their most visited place, and where and when they are.
+    """Training users, grouped by the cell of their most visited place, and their events by place and time.
 
-    `of_user` is the group of each user, -1 if the group is too small to count. `user_counts` has the events of each
-    user in each quarter of the period and cell, shape (users, quarters * cells).
+    `of_user` is the group of each user, -1 if the group is too small. `user_counts` has the number of events of each
+    user by quarter of the period and cell, shape (users, quarters * cells).
     """
 
     windows: Windows
@@ -75,7 +75,7 @@ class Groups:
 
     @classmethod
     def of(cls, train: Traces, settings: GroupSettings) -> Groups:
-        """The groups of training users that are large enough, by the cell of each one's most visited place."""
+        """Group training users by the cell of their most visited place, and keep the large enough groups."""
         home = train.places.grid_cell(settings.n_cells)[most_visited_place(train)]
         n_users = np.bincount(home, minlength=settings.n_cells**2)
         counts = n_users >= settings.min_users
@@ -86,14 +86,14 @@ class Groups:
 
     @cached_property
     def shares(self) -> sparse.csr_array:
-        """Where and when the users of each group are, shape (groups, quarters * cells)."""
+        """Distribution of each group's events over quarters and cells, shape (groups, quarters * cells)."""
         return self._shares_of(np.arange(len(self.of_user)))
 
     def variation(self, windows: Windows, group: np.ndarray, *, is_synthetic: bool) -> float:
-        """Distance between the users of a group and the traces made from them, averaged over the groups.
+        """Total variation between the users of a group and the traces made from them, averaged over the groups.
 
-        `group` is the group of each user of the windows, -1 for a user who does not count. Synthetic windows are first
-        thinned to the instants at which members of the group have events.
+        `group` is the group of each user of the windows, -1 for a user without a group. Each synthetic window is first
+        thinned to the instants of a random window of a member of the group.
         """
         if is_synthetic:
             of_window = self.of_user[self.windows.user]
@@ -107,15 +107,15 @@ class Groups:
         return weighted_mean(row_variation(row_shares(counts), self.shares), self.n_users)
 
     def floor(self) -> float:
-        """Distance between half of a group's users and all of them: the mean over some random halves.
+        """Total variation between a random half of a group's users and the whole group, averaged over some halves.
 
         A random half is about as far from the whole group as the whole group is from infinitely many people like its
-        members. So a synthesizer that knows everything of a group except who is in it gives this value.
+        members. So a synthesizer that knows the distribution behind a group, but not its members, gives this value.
         """
         rank, halves = np.arange(len(self.of_user)), []
         for number in range(N_HALVES):
             shuffled = numpy_stream(SEED, Stage.METRICS, HALVES, number).permutation(len(rank))
-            # In the order of the groups, shuffled within each. Users without a group come first and do not count.
+            # Sort by group, in random order within a group. Users without a group come first and do not count.
             shuffled = shuffled[np.argsort(self.of_user[shuffled], kind="stable")]
             group = self.of_user[shuffled]
             is_first_half = rank - np.searchsorted(group, group) < self.n_users[group] // 2
@@ -123,12 +123,12 @@ class Groups:
         return weighted_mean(np.mean(halves, axis=0), self.n_users)
 
     def alike(self) -> float:
-        """Distance between each group and all training users: the value if a synthesizer makes all alike."""
+        """Total variation between each group and all training users: the value if all synthetic users are alike."""
         everybody = np.asarray(self.user_counts.sum(axis=0)) / self.user_counts.sum()
         return weighted_mean(row_variation_from(everybody[self.shares.tocoo().coords[1]], self.shares), self.n_users)
 
     def uniform(self) -> float:
-        """Distance between each group and people at random places at the same hours."""
+        """Total variation between each group and people at random places at the same hours."""
         group, column = self.shares.tocoo().coords
         quarter, cell = np.divmod(column, self.n_cells**2)
         group_quarter = group * N_QUARTERS + quarter
@@ -138,7 +138,7 @@ class Groups:
         return weighted_mean(row_variation_from(at_quarter * in_cell[cell], self.shares), self.n_users)
 
     def _shares_of(self, users: np.ndarray) -> sparse.csr_array:
-        """Where and when some users of each group are, shape (groups, quarters * cells)."""
+        """Distribution over quarters and cells of some users of each group, shape (groups, quarters * cells)."""
         users = users[self.of_user[users] >= 0]
         shape = (len(self.n_users), len(self.of_user))
         members = sparse.csr_array((np.ones(len(users)), (self.of_user[users], users)), shape=shape)
@@ -155,7 +155,7 @@ def most_visited_place(traces: Traces) -> np.ndarray:
 
 
 def _counts(windows: Windows, row_of_user: np.ndarray, n_rows: int, n_cells: int) -> sparse.csr_array:
-    """Events in each quarter of the period and cell, shape (rows, quarters * cells), without users of row -1."""
+    """Events by row, quarter of the period and cell, shape (rows, quarters * cells), without users of row -1."""
     row = row_of_user[windows.user][windows.window]
     counted = row >= 0
     quarter = windows.phase[counted].astype(np.int64) * N_QUARTERS // windows.time_grid.n_instants
@@ -196,10 +196,10 @@ register_utility(
     variation_quantity(
         "group_tv",
         "Group-TV",
-        "Total variation between where and when the users of a group are and the traces made from them, "
-        "averaged over groups of at least {min_users} training users with the same most visited cell of a grid "
-        "of {n_cells} x {n_cells}.",
-        "no group with enough training users, traces of users who are not known, or periods of the grids that differ",
+        "Total variation, over cells and quarters of the period, between the users of a group and the traces made "
+        "from them, averaged over groups of at least {min_users} training users with the same most visited cell of a "
+        "grid of {n_cells} x {n_cells}.",
+        "no group with enough training users, synthetic users who are not known, or time grids with different periods",
         "near floor",
     ),
     measure=_measure,

@@ -1,4 +1,4 @@
-"""Places of one period: how many people see, and how they share their time among them."""
+"""Places that people visit in one period: their number, and the share of time at each of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ppmtf_jax.evaluation.metrics.windows import (
 )
 from ppmtf_jax.evaluation.registry import register_utility, variation_quantity
 
-COARSE_SHARES = f"Most test windows have {MIN_WINDOW_EVENTS} events, of which a place has one or all: it says little"
+COARSE_SHARES = f"Most test windows have only {MIN_WINDOW_EVENTS} events, so shares of events say little"
 
 
 def distinct_places(windows: Windows) -> np.ndarray:
@@ -34,7 +34,7 @@ def top_place_share(windows: Windows) -> np.ndarray:
 
 
 def window_shares(windows: Windows) -> sparse.csr_array:
-    """Number of windows, for each place and bin, whose share of events at the place is in the bin, shape (places, n).
+    """Histogram of each place over the windows' shares of events at the place: windows per bin, shape (places, n).
 
     Bins are (0, 1/n], ..., (1 - 1/n, 1], where n is the number of instants of a period. Shares of 0 do not count.
     """
@@ -45,11 +45,12 @@ def window_shares(windows: Windows) -> sparse.csr_array:
 
 
 def share_variation(windows: Windows, train: Windows, test: Windows) -> float:
-    """Total variation between the rows of `window_shares`, averaged over places; NaN where real sets share no place.
+    """Total variation between rows of `window_shares`, averaged over places; NaN if the real sets share no place.
 
-    The weight of a place is the number of windows that visit it, in `train` or in `test`, whichever has fewer. So a
-    place with a single window, or a place that only one real set knows, hardly counts; otherwise the metric would
-    measure nothing but chance on data with a few events a window. A place that `windows` never visit counts as 1.
+    The weight of a place is the number of windows that visit it: the smaller of the numbers in `train` and in `test`.
+    So a place with a single window hardly counts, and a place that only one real set visits does not count. Otherwise,
+    on data with few events per window, the metric would measure only chance. A place that `windows` never visit has the
+    total variation 1.
     """
     histogram, others, expected = (window_shares(each) for each in (windows, train, test))
     weight = np.minimum(others.sum(axis=1), expected.sum(axis=1))
@@ -71,7 +72,7 @@ register_utility(
     MetricInfo(
         "distinct_w1",
         "Distinct places",
-        "Wasserstein distance between how many different places synthetic and test users see in one period.",
+        "Wasserstein distance between the numbers of different places of synthetic and of test users in one period.",
         "places",
         undefined=NO_WINDOWS,
     ),
@@ -81,8 +82,8 @@ register_utility(
     MetricInfo(
         "top_place_w1",
         "Top place",
-        "Wasserstein distance between the shares of a period that synthetic and test users spend at their most "
-        "visited place.",
+        "Wasserstein distance between the shares of events of synthetic and of test users at their most visited place "
+        "of one period.",
         "share of events",
         undefined=NO_WINDOWS,
     ),
@@ -93,9 +94,9 @@ register_utility(
         "window_vf_tv",
         "Window VF-TV",
         "Total variation between the distributions of the share of a period's events at a place, averaged over "
-        "the places that training and test users visit, weighted by how many periods do.",
+        "the places that training and test users visit, weighted by the number of periods with a visit.",
         f"no place that windows of {MIN_WINDOW_EVENTS} events visit in both real sets, no such synthetic window, or "
-        "periods of their grids that differ",
+        "time grids with different periods",
     ),
     measure=_measure_shares,
     reading=_read_shares,

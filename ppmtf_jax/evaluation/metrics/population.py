@@ -23,7 +23,7 @@ class PopulationSettings(Settings, subject="TP-TV"):
     Parameters
     ----------
     n_top : int
-        Number of places that count for TP-TV-Top50.
+        Number of most visited places of each slot that count for TP-TV-Top (50: TP-TV-Top50).
     """
 
     n_top: Count = N_TOP
@@ -37,7 +37,7 @@ def population_by_slot(traces: Traces) -> np.ndarray:
 
 
 def tp_tv(traces: Traces, test: Traces) -> float:
-    """TP-TV of all trace numbers together: total variation between the populations, averaged over the slots.
+    """TP-TV with all trace numbers pooled: total variation between the populations, averaged over the slots.
 
     See Murakami et al. 2021, section 4.3. The sets have the same places and the same number of slots.
     """

@@ -14,16 +14,17 @@ from ppmtf_jax.evaluation.registry import difference_quantity, register_utility
 
 
 def share_of_stays(windows: Windows) -> float:
-    """Share of the steps that stay at their place; NaN where there is no step."""
+    """Share of the steps from a place to the same place; NaN if there is no step."""
     place, next_place = windows.steps()
     return float(np.mean(place == next_place)) if len(place) else math.nan
 
 
 def move_intervals_h(windows: Windows) -> np.ndarray:
-    """Hours that a person is seen at a place without a break, shape (intervals,).
+    """Length of each uninterrupted stay at a place in hours, shape (intervals,).
 
-    An interval lasts from one move to the next. The begin and the end of an unbroken stretch of a window count as
-    moves, otherwise people who hardly ever move would seem not to stay. An event without a neighbour does not count.
+    A stay lasts from one move to the next. The beginning and the end of a run of consecutive instants count as moves;
+    otherwise people who hardly ever move would have no stays. An event without an event one instant earlier or later
+    does not count.
     """
     step = windows.is_step()
     stays = step.copy()
@@ -42,7 +43,7 @@ register_utility(
     difference_quantity(
         "stay_difference",
         "Stay difference",
-        "Share of the synthetic steps that stay at their place, minus that of the test users.",
+        "Share of steps from a place to the same place: synthetic users minus test users.",
         "share of steps, -1 to 1",
         NO_STEPS,
     ),
@@ -53,8 +54,8 @@ register_utility(
     MetricInfo(
         "move_interval_w1_h",
         "Move interval, h",
-        "Wasserstein distance between how long synthetic and test users are at a place without a break, as far "
-        "as one period shows it.",
+        "Wasserstein distance between the lengths of synthetic and of test users' uninterrupted stays at a place "
+        "within one period.",
         "hours",
         undefined=NO_STEPS,
     ),

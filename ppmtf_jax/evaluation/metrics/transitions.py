@@ -1,4 +1,4 @@
-"""TM-EMD: distance between the places where people go next, in bins of latitude and of longitude."""
+"""TM-EMD: earth mover's distance between the next places of people, in bins of latitude and of longitude."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TransitionSettings(Settings, subject="bins of the transition matrix"):
     n_bins : int
         Number of equal bins of the box on each axis.
     box : (south, north, west, east), optional
-        Degrees; places outside belong to the outermost bins. The bounding box of the places where not given.
+        Degrees. Places outside fall into the outermost bins. By default, the bounding box of the places.
 
     Raises
     ------
@@ -42,27 +42,27 @@ class TransitionSettings(Settings, subject="bins of the transition matrix"):
     box: tuple[float, ...] | None = None
 
     def problems(self) -> list[Problem | str]:
-        """A box that is none."""
+        """A box with the wrong number of sides or without an area."""
         if self.box is None or (len(self.box) == 4 and self.box[0] < self.box[1] and self.box[2] < self.box[3]):
             return []
         return [Problem("a box (south, north, west, east) with south < north and west < east", repr(self.box))]
 
 
 def transition_counts(traces: Traces) -> sparse.csr_array:
-    """How often each place follows each at consecutive instants, over all users; shape (places, places)."""
+    """Number of steps from each place to each place at consecutive instants, of all users; shape (places, places)."""
     steps = traces.transitions()
     return pair_counts(steps.place, steps.next_place, (traces.n_places, traces.n_places))
 
 
 def transition_matrix(traces: Traces) -> sparse.csr_array:
-    """Transition counts with rows that sum to 1; the row of a place that nobody left is that of the identity."""
+    """Transition matrix with rows that sum to 1; a place that nobody leaves has the row of the identity matrix."""
     counts = transition_counts(traces)
     never_left = sparse.diags_array((counts.sum(axis=1) == 0).astype(np.float64))
     return (row_shares(counts) + never_left).tocsr()
 
 
 def _axes(places: PlaceTable, settings: TransitionSettings) -> _Axes:
-    """The bins of latitude and of longitude that each place is in: 0-1 matrices of shape (places, bins)."""
+    """Bin of latitude and bin of longitude of each place, as 0-1 matrices of shape (places, bins)."""
     south, north, west, east = settings.box or places.bounding_box()
 
     def indicator(value: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -98,13 +98,13 @@ def _from_test(onward: _Axes, axes: _Axes, comparison: Comparison) -> list[float
 
 
 def _reading(comparison: Comparison, settings: TransitionSettings) -> list[Interpretation]:
-    """The reference is the value of traces that never move, since sparse test traces reward these."""
+    """The reference is the value of traces that never move, because such traces score well on sparse test traces."""
     test = comparison.test
     axes = _axes(test.places, settings)
-    # Somebody who never moves goes from each place to the same place.
+    # The next place of a person who never moves is the same place.
     never_moving = _from_test(axes, axes, comparison)
     empty = 1 - len(np.unique(test.transitions().place)) / test.n_places
-    caveat = f"{empty:.0%} of the places have no test step and count as stayed at, so traces that stay score well there"
+    caveat = f"{empty:.0%} of the places have no test step, so all users stay there; traces that stay score well there"
     return [Interpretation({"never moving": value}, caveat if empty > LARGE_PART else "") for value in never_moving]
 
 
@@ -112,15 +112,15 @@ register_utility(
     MetricInfo(
         "tm_emd_y",
         "TM-EMD-Y",
-        "Earth mover's distance, in bins of latitude, between where the synthetic and the test users go next, "
-        "averaged over the places.",
+        "Earth mover's distance, in bins of latitude, between the distributions of the next place of synthetic and "
+        "of test users, averaged over the places.",
         "bins, north-south",
         undefined=NO_TEST_TRANSITIONS,
     ),
     MetricInfo(
         "tm_emd_x",
         "TM-EMD-X",
-        "The same in bins of longitude.",
+        "TM-EMD-Y in bins of longitude instead of latitude.",
         "bins, east-west",
         undefined=NO_TEST_TRANSITIONS,
     ),

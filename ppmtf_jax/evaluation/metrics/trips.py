@@ -1,4 +1,4 @@
-"""Moves within one period: how long they are, how widely people roam, and from where to where they go."""
+"""Moves within one period: their lengths, radius of gyration, flows between cells, and next places."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class JumpSettings(Settings, subject="jump lengths"):
     Parameters
     ----------
     bin_km : float
-        Width of the bins of lengths.
+        Width of a bin of lengths, in kilometres.
     """
 
     bin_km: Positive = BIN_KM
@@ -90,7 +90,7 @@ def radius_of_gyration_km(windows: Windows) -> np.ndarray:
 
 
 def step_counts(windows: Windows) -> sparse.csr_array:
-    """How often each place follows each at consecutive instants of a window, shape (places, places)."""
+    """Number of steps from each place to each place within the windows, shape (places, places)."""
     n_places = len(windows.places)
     return pair_counts(*windows.steps(), (n_places, n_places))
 
@@ -114,7 +114,7 @@ _measure_rows = distance_from_test(step_counts, _row_variation)
 
 
 def _uniform_flows(comparison: Comparison, settings: FlowSettings) -> list[float]:
-    """All ordered pairs of two places are equally frequent."""
+    """OD-TV if all ordered pairs of two different places are equally frequent."""
     test, n_cells = comparison.test, settings.n_cells
     flow, count = np.unique(cell_flows(real_windows(comparison, test), n_cells), return_counts=True)
     if not len(flow):
@@ -141,7 +141,8 @@ register_utility(
     variation_quantity(
         "jump_tv",
         "Jump-TV",
-        "Total variation between the lengths of the synthetic and of the test users' moves, in bins of {bin_km:g} km.",
+        "Total variation between the distributions of synthetic and of test users' move lengths, in bins of "
+        "{bin_km:g} km.",
         NO_MOVES,
     ),
     measure=distance_from_test(jump_length_bins, variation_of_samples),
@@ -152,8 +153,8 @@ register_utility(
     MetricInfo(
         "radius_w1_km",
         "Gyration, km",
-        "Wasserstein distance between the radii of gyration, how far from their centre synthetic and test "
-        "users are in one period.",
+        "Wasserstein distance between the radii of gyration of synthetic and of test users in one period: the root "
+        "mean square distance of their events from the centre of these events.",
         "km",
         undefined=NO_WINDOWS,
     ),
@@ -164,8 +165,8 @@ register_utility(
     variation_quantity(
         "od_tv",
         "OD-TV",
-        "Total variation between the flows of the synthetic and of the test users' moves, from cell to cell of "
-        "a grid of {n_cells} x {n_cells}.",
+        "Total variation between the distributions of synthetic and of test users' moves over pairs of cells, from and "
+        "to, of a grid of {n_cells} x {n_cells}.",
         NO_MOVES,
     ),
     measure=distance_from_test(cell_flows, variation_of_samples),
@@ -177,8 +178,8 @@ register_utility(
     variation_quantity(
         "row_tv",
         "Row-TV",
-        "Total variation between where the synthetic and the test users step from a place, averaged over the "
-        "test users' steps.",
+        "Total variation between the distributions of the next place of synthetic and of test users, for each place, "
+        "averaged over the test users' steps.",
         NO_STEPS,
     ),
     measure=_measure_rows,

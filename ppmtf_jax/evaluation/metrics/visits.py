@@ -1,4 +1,4 @@
-"""VF-TV: distance between the shares of their time that people spend at each place."""
+"""VF-TV: total variation between the distributions over users of the share of events at each place."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class VisitSettings(Settings, subject="VF-TV"):
     Parameters
     ----------
     n_bins : int, optional
-        Number of bins of a share; as many as a synthetic trace covers instants where not given.
+        Number of bins of a share. By default, the number of instants of a synthetic trace.
     """
 
     n_bins: Count | None = None
 
 
 def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
-    """Number of users, for each place and bin, whose share of events at the place is in the bin, shape (places, bins).
+    """Histogram of each place over the users' shares of events at the place: users per bin, shape (places, bins).
 
     Bins are (0, 1/n], (1/n, 2/n], ..., (1 - 1/n, 1). Users with fewer than 5 events, shares of 0, and shares of exactly
     1 do not count.
@@ -66,7 +66,7 @@ def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
 
 
 def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
-    """Every user is at every place equally often."""
+    """VF-TV if every user is at every place equally often."""
     n_places, n_bins = comparison.test.n_places, settings.n_bins or comparison.n_instants
     fractions = np.zeros((n_places, n_bins), np.int64)
     fractions[:, -(-n_bins // n_places) - 1] = 1
@@ -74,7 +74,7 @@ def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
 
 
 def _n_instants_covered(traces: Traces) -> np.ndarray:
-    """Instants from the first to the last event of each user with at least `MIN_USER_EVENTS` events."""
+    """Number of instants from the first to the last event of each user with at least `MIN_USER_EVENTS` events."""
     n_events = np.bincount(traces.user, minlength=traces.n_users)
     first = np.flatnonzero(np.diff(traces.user, prepend=-1))
     # A user's traces need not be in the order of time.
@@ -85,7 +85,7 @@ def _n_instants_covered(traces: Traces) -> np.ndarray:
 def _reading(comparison: Comparison, settings: VisitSettings) -> list[Interpretation]:
     covered = np.concatenate([_n_instants_covered(each) for each in (comparison.train, comparison.test)])
     longer = np.mean(covered > comparison.n_instants) if len(covered) else 0.0
-    caveat = f"{longer:.0%} of the real users have longer traces than synthetic ones, so their shares do not compare"
+    caveat = f"{longer:.0%} of the real users have longer traces than synthetic ones, so shares cannot be compared"
     return [Interpretation(caveat=caveat if longer > LARGE_PART else "")]
 
 
@@ -95,7 +95,7 @@ register_utility(
         "VF-TV",
         "Total variation between the distributions of the share of a user's events at a place, over users with "
         f"at least {MIN_USER_EVENTS} events, averaged over the places.",
-        f"no place that users with at least {MIN_USER_EVENTS} events visit among others in both real sets",
+        f"no place that is, in both real sets, one of several places of a user with at least {MIN_USER_EVENTS} events",
     ),
     measure=_measure,
     uniform=_uniform,

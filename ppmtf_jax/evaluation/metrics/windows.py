@@ -1,9 +1,9 @@
 """The windows that the metrics of one period compare.
 
 A window has the events of a user within one period, such as a day (see `data.windows`); windows with fewer than two
-events do not count. Real people have gaps, synthetic traces are complete. So each synthetic window is first thinned to
-the instants at which a window of the test users, drawn at random with a fixed seed, has events: then both sets have the
-same hours and the same gaps. A step is from one instant to the next within a window; a move is a step to another place.
+events do not count. Real traces have gaps, synthetic traces are complete. So each synthetic window is first thinned to
+the instants of a random window of the test users (fixed seed). Then both sets have the same hours and the same gaps. A
+step is from one instant to the next within a window; a move is a step to another place.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ppmtf_jax.streams import Stage, numpy_stream
 
 MIN_WINDOW_EVENTS = 2
 SEED = 0
-NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or periods of their grids that differ"
-NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or periods of their grids that differ"
-NO_MOVES = "no move in one of the sets, or periods of their grids that differ"
+NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"
+NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or time grids with different periods"
+NO_MOVES = "no move in one of the sets, or time grids with different periods"
 ONE_POINT = "All places are at one point: this says nothing"
 
 
@@ -62,7 +62,7 @@ def distance_from_test(
 
 
 def read_places(comparison: Comparison, settings: Any) -> list[Interpretation]:
-    """A caveat where all places are at one point, so that there is no distance."""
+    """A caveat if all places are at one point, because all distances are then 0."""
     is_point = not np.ptp(comparison.test.places.position_km(), axis=0).any()
     return [Interpretation(caveat=ONE_POINT if is_point else "")]
 

@@ -1,7 +1,7 @@
 """Pictures of trace sets and of their measured numbers: maps, matrices, flows, distributions, clusters, curves.
 
-Every function returns a `matplotlib.figure.Figure` that belongs to no window and to no pyplot state; save it with
-`save_figure`, or let `save_pictures` write them all. Functions named `draw_` fill given axes instead. This package
+Every function returns a `matplotlib.figure.Figure` that does not depend on windows or on pyplot. Save a figure with
+`save_figure`, or write all of them with `save_pictures`. Functions named `draw_` fill given axes instead. This package
 imports Matplotlib, which takes half a second: import it only where a picture is made.
 """
 

@@ -1,7 +1,7 @@
 """How well attacks tell traces or users apart: ROC curves, and areas under them.
 
-A name with a star at its end means all traces of a user together, as in Murakami et al., TIFS 2017: its line is dashed
-and has the colour of the name without the star.
+A star at the end of a name marks an attack on all traces of a user together, as in Murakami et al., TIFS 2017. Its line
+is dashed and has the colour of the name without the star.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_PERCENT = 0.01
 
 
 def roc_curves(curves: Mapping[str, Roc], *, title: str, logarithmic: bool = False) -> Figure:
-    """True against false positive rate, a line for each name, beside a guess: Fig. 10 of Murakami et al., TIFS 2017.
+    """ROC curves, a line for each name, and the line of a guess: Fig. 10 of Murakami et al., TIFS 2017.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def draw_roc(ax: Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]], *, l
     least = LEAST_PERCENT if logarithmic else 0.0
     for name, look in _looks(curves).items():
         false_rate, true_rate = (100 * np.asarray(rate) for rate in curves[name])
-        # Steps: between two thresholds there is none.
+        # Steps, because there is no threshold between two neighbouring points.
         ax.step(np.maximum(false_rate, least), true_rate, where="post", label=name, **look)
-    # A straight line, which is a curve where one axis is logarithmic.
+    # The diagonal needs many points, because it is curved if one axis is logarithmic.
     guess = np.append(0, np.geomspace(LEAST_PERCENT, 100))
     ax.plot(guess, guess, **GUESS)
     if logarithmic:
@@ -71,10 +71,10 @@ def draw_auc(
     label: str,
     errors: Mapping[str, np.ndarray] | None = None,
 ) -> Axes:
-    """Area under the curve against a number, such as that of deleted places, a line for each name: Figs. 11, 12, 17.
+    """Area under the ROC curve against, say, the number of deleted places, a line for each name: Figs. 11, 12, 17.
 
-    `along` is what changes, numbers or names of groups, and `label` describes it. `lines` are areas from 0 to 1, NaN if
-    unknown. `errors` are half the lengths of error bars, for some or all names.
+    `along` has the values of the horizontal axis, numbers or names of groups; `label` is the label of this axis.
+    `lines` are areas from 0 to 1, NaN if unknown. `errors` are half the lengths of error bars, for some or all names.
     """
     for name, look in _looks(lines).items():
         bars = (errors or {}).get(name)

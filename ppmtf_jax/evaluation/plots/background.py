@@ -22,7 +22,7 @@ COLOUR = "#9A9A9A"
 
 
 def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
-    """The lines of a GeoJSON file, such as roads, railways or a coast; polygons by their outlines, points left out.
+    """Read the lines of a GeoJSON file, such as roads or a coast; polygons become outlines, points are left out.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
     Raises
     ------
     InputError
-        The file is not there, is no GeoJSON, has other coordinates than degrees, or has no line.
+        The file does not exist, is not GeoJSON, has coordinates that are not degrees, or has no line.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def read_background(path: str | os.PathLike[str]) -> list[np.ndarray]:
 
 
 def draw_background(ax: Axes, lines: Lines, *, above: bool) -> None:
-    """Draw thin grey lines, within what the axes show; `above` the cells of a grid, which leave nothing free."""
+    """Draw thin grey lines within the limits of the axes; with `above`, over grid cells that would hide them."""
     if lines:
         segments = LineCollection([line[:, ::-1] for line in lines], colors=COLOUR, linewidths=0.4)
         segments.set_zorder(3 if above else 0.5)
@@ -69,7 +69,7 @@ def draw_background(ax: Axes, lines: Lines, *, above: bool) -> None:
 
 
 def _lines(content: dict[str, Any]) -> Iterator[Any]:
-    """Lists of positions."""
+    """The lines of a GeoJSON object, each a list of positions."""
     kind = content["type"]
     if kind == "FeatureCollection":
         for feature in content["features"]:

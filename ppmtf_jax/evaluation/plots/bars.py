@@ -1,4 +1,4 @@
-"""How good the synthetic traces are: a bar for each number of an evaluation."""
+"""Bar charts of the numbers of an evaluation."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ LABEL_LENGTH, LINE_LENGTH = 30, 145
 
 
 def utility_bars(evaluation: Evaluation) -> Figure:
-    """Each number of utility of an evaluation for the synthetic traces, beside the training data and uniform traces.
+    """Draw a panel for each utility number of an evaluation, with bars for synthetic, training and uniform traces.
 
-    Undefined numbers are marked as such. References on these data are dashed lines. Metrics that say little on these
-    data are pale and have a dagger; the reasons stand below. Counts, which are neither good nor bad, have no bars.
+    Undefined numbers are marked "n/a". References on these data are dashed lines. Metrics that say little on these data
+    are pale and have a dagger; the reasons are printed below. Counts, which are neither good nor bad, have no bars.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def utility_bars(evaluation: Evaluation) -> Figure:
 
 
 def privacy_bars(evaluation: Evaluation) -> Figure:
-    """The same for the numbers of privacy; above a line "alarms above" a number is poor."""
+    """Like `utility_bars`, for the privacy numbers; a number above the line "alarms above" is poor."""
     return _bars(evaluation, "privacy")
 
 
@@ -61,7 +61,7 @@ def _bars(evaluation: Evaluation, kind: str) -> Figure:
     series = dict(real[name] if name in real else (name, next(own)) for name in evaluation.columns)
     rows = [row for row in of_kind.rows() if row.quantity.better]
     draws: list[Draw] = [partial(_draw_panel, row=row, colours=list(series.values())) for row in rows]
-    # The width is the same for few numbers.
+    # Removed panels keep the width of the figure if there are few numbers.
     draws += [lambda ax: ax.remove()] * (N_COLUMNS - len(draws))
     handles = [Patch(color=colour, label=name) for name, colour in series.items()]
     legend = {"handles": handles, "ncols": len(handles), "title": f"{kind.capitalize()} of the synthetic traces"}

@@ -31,11 +31,11 @@ class Factors(Protocol):
 
 @styled
 def user_clusters(factors: Factors, synthetic: Traces, train: Traces, *, n_clusters: int = 3) -> Figure:
-    """The most distinct user clusters that the factors found, as Figs. 8 and 12 of Murakami et al. 2021.
+    """Draw the user clusters that differ most from all users, as Figs. 8 and 12 of Murakami et al. 2021.
 
     A column of the user factor is a cluster; its users are the 10 % with the largest values. A row for each cluster
     shows the places of these users in the training and the synthetic traces, and the columns of the place and of the
-    slot factor, normalized to a square sum of 1. Clusters come in the order of `cluster_strength`.
+    slot factor, normalized to a square sum of 1. Clusters are in descending order of `cluster_strength`.
 
     Parameters
     ----------
@@ -84,10 +84,10 @@ def user_clusters(factors: Factors, synthetic: Traces, train: Traces, *, n_clust
 
 
 def oriented_factors(user: Any, place: Any, slot: Any, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """User, place and slot factor; signs such that place and slot columns are mostly positive, unit square sums.
+    """The factors, with signs that make place and slot columns mostly positive; these columns have unit square sums.
 
-    The products user * place * slot do not change when two of the three change sign. Raises `InputError` if the shapes
-    of the factors do not fit `train`.
+    The signs of the products user * place * slot do not change if two of the three factors change sign. Raises
+    `InputError` if the shapes of the factors do not fit `train`.
     """
     user, place, slot = (np.asarray(part, np.float64) for part in (user, place, slot))
     expected = (train.n_users, train.n_places, train.time_grid.n_slots)

@@ -38,7 +38,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     SYNTHETIC: {"color": SYNTHETIC_COLOURS[0], "linestyle": "-", "linewidth": 1.8, "label": "synthetic"},
     UNIFORM: {"color": DIM, "linestyle": "-.", "linewidth": 1.0, "label": "random places"},
 }
-"""Lines of the trace sets of a report, which differ in dashes and widths as well as in colour."""
+"""Line styles of the trace sets of a report; they differ in dashes and widths as well as in colour."""
 
 
 def pass_rate_curves(curves: Mapping[str, np.ndarray]) -> Figure:
@@ -71,7 +71,7 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
     """Share of the moves of trace sets in each bin of lengths, a curve for each set.
 
     A move is a step to another place from one instant to the next; stays do not count. Jump-TV compares the same
-    shares, but of traces thinned to the hours at which people are seen.
+    shares, after synthetic traces are thinned to the instants at which people are seen.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
         middle_km = (np.arange(n_bins) + 0.5) * bin_km
         for name, bins, colour in coloured(length_bins):
             percent = 100 * np.bincount(bins, minlength=n_bins) / max(1, len(bins))
-            # A logarithmic axis has no 0: the curve breaks there.
+            # A logarithmic axis has no 0, so the curve has a gap at a bin without moves.
             drawn = np.where(percent > 0, percent, np.nan)
             ax.plot(middle_km, drawn, "o-", ms=3, lw=1.2, color=colour, label=name if len(bins) else f"{name}: no move")
         ax.set_yscale("log")
@@ -114,18 +114,18 @@ def jump_length_curves(sets: Mapping[str, Traces], *, bin_km: float = BIN_KM) ->
 
 
 def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] | None = None) -> Figure:
-    """Shares of their time that people spend at a kind of place: a panel for each category, a line for each set.
+    """Distributions of users' shares of events at a kind of place: a panel for each category, a line for each set.
 
     A line shows the share of users in each bin, among those who count for VF-TV: users with at least 5 events who are
-    at this kind of place and also elsewhere. A bin is as wide as one instant of a period of the first set's grid, 1/24
-    where that has 24. Places without categories are kinds of their own.
+    at this kind of place and also elsewhere. There are as many bins as one period of the first set's grid has instants,
+    such as 24. Without categories, each place is a kind of its own.
 
     Parameters
     ----------
     sets : mapping of names to Traces
         On the same places; the first set is the reference.
     kinds : tuple of str, optional
-        Categories; the four with the most events of the first set where not given.
+        Categories. By default, the four categories with the most events in the first set.
 
     Raises
     ------
@@ -174,8 +174,8 @@ def visit_fraction_panels(sets: Mapping[str, Traces], *, kinds: tuple[str, ...] 
 def trace_plots(trace: Mapping[str, np.ndarray]) -> Figure:
     """Chains of a sampler, sweep by sweep: a panel for each quantity, a line for each chain.
 
-    The second half of the sweeps, from which convergence is judged, has a grey ground. The panel is scaled to the
-    values after the first tenth of the sweeps, which would dwarf all others.
+    The second half of the sweeps has a grey background: convergence is judged from these sweeps. The vertical axis fits
+    the values after the first tenth of the sweeps, because the first values may be far from all others.
 
     Parameters
     ----------
@@ -223,8 +223,8 @@ def draw_cumulative(ax: Axes, samples: Mapping[str, np.ndarray], *, label: str) 
     last = max((np.quantile(each, 0.99) for each in finite.values() if len(each)), default=1.0)
     for name, values in finite.items():
         if len(values):
-            # At most 400 of the values: a line of a million points shows no more.
+            # At most 400 quantiles: a line with more points looks the same.
             quantile = np.linspace(0, 1, min(len(values), 400))
             at = np.quantile(values, quantile, method="inverted_cdf")
             ax.step(np.append(0, at), 100 * np.append(0, quantile), where="post", **LOOKS[name])
-    ax.set(xlim=(0, last if last > 0 else 1.0), ylim=(0, 101), xlabel=label, ylabel="share at most so large, percent")
+    ax.set(xlim=(0, last if last > 0 else 1.0), ylim=(0, 101), xlabel=label, ylabel="share up to this value, percent")

@@ -23,7 +23,7 @@ from ppmtf_jax.evaluation.plots.style import LINE_COLOURS, LOWER, check_sets, pa
 N_FLOWS = 30
 N_COLUMNS = 4
 WIDEST = 5.0
-"""Points, of the largest flow of a figure."""
+"""Width of the arrow of a figure's largest flow, in points."""
 
 
 class Flows(NamedTuple):
@@ -35,11 +35,12 @@ class Flows(NamedTuple):
 
 
 def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: int = N_FLOWS) -> Figure:
-    """From where to where people move: a panel for each trace set, with its largest flows as arrows, one scale.
+    """Draw the largest flows of moves as arrows on a map: a panel for each trace set, all with one scale.
 
     A flow is the moves from one cell of a grid to another; a move is a step to another place from one instant to the
     next. Arrows bend to the right of their direction, so that the two directions do not hide each other; their width is
-    the share of all moves. OD-TV compares the same shares, but of traces thinned to the hours at which people are seen.
+    the share of all moves. OD-TV compares the same shares, after synthetic traces are thinned to the instants at which
+    people are seen.
 
     Parameters
     ----------
@@ -48,7 +49,7 @@ def flow_maps(sets: Mapping[str, Traces], *, n_cells: int = N_CELLS, n_flows: in
     n_cells : int
         Number of cells on each side of the bounding box of the places.
     n_flows : int
-        Most flows that are drawn of each set.
+        Largest number of flows to draw for each set.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def flows_between_cells(traces: Traces, n_cells: int) -> Flows:
 
 
 def _draw_flows(ax: Axes, places: PlaceTable, flows: Flows, n_cells: int, scale: float) -> None:
-    """Arrows between the centres of the places of a cell; `scale` is points for a share of 1."""
+    """Draw arrows between the mean positions of cells' places; `scale` is the width in points of a share of 1."""
     map_frame(ax, places)
     longitude = places.unbroken_longitude()
     ax.scatter(longitude, places.latitude, s=4 * min(1.0, 100 / len(places)) ** 0.5, color="#C8C8C8", lw=0)

@@ -26,12 +26,12 @@ LEAST_PERCENT = 0.05
 
 
 def friend_panels(sets: Mapping[str, Traces]) -> Figure:
-    """When, where and how often friends meet, and how many friends people have: a panel each, a colour a trace set.
+    """Panels for when, where and how often friends meet, and how many friends people have; a colour for each trace set.
 
-    Meetings are counted as they stand in the sets. For people who are seen at some hours only, meetings at other hours
-    are missing; the metrics of `evaluation.metrics.friends` make up for that, this picture does not. The number of
-    meetings of two friends is for periods in which both are seen at the same time. Numbers of friends are expected
-    numbers among as many users as the smallest set has.
+    Meetings are counted as recorded. If people are seen at some hours only, their meetings at other hours are missing.
+    The metrics of `evaluation.metrics.friends` correct this, but this picture does not. The number of meetings of two
+    friends covers only periods in which both are seen at the same time. Numbers of friends are expected numbers among
+    as many users as the smallest set has.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def friend_panels(sets: Mapping[str, Traces]) -> Figure:
 
 
 def draw_meeting_hours(ax: Axes, shares: Distributions) -> None:
-    """At which hour of the day friends meet: a line of steps for each set, from shares of the meetings by hour."""
+    """Draw shares of friends' meetings by hour of the day: a line of steps for each set."""
     for name, each, colour in coloured(shares):
         ax.stairs(100 * each, np.arange(25), baseline=None, color=colour, lw=1.5, label=name)
     ax.set(xlim=(0, 24), xticks=np.arange(0, 25, 4), xlabel="hour of the day", ylabel="meetings, percent")
@@ -78,7 +78,7 @@ def draw_meeting_hours(ax: Axes, shares: Distributions) -> None:
 
 
 def draw_meeting_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]]) -> None:
-    """At what kind of place friends meet: bars for each category, the most frequent of the first set on top."""
+    """Draw shares of friends' meetings by category of place: bars, the first set's most frequent category on top."""
     first = next(iter(shares.values()))
     categories = sorted(first, key=lambda category: (-np.nan_to_num(first[category]), category))
     row, height = np.arange(len(categories)), 0.8 / len(shares)
@@ -93,14 +93,14 @@ def draw_meeting_categories(ax: Axes, shares: Mapping[str, Mapping[str, float]])
 
 
 def draw_pair_meetings(ax: Axes, shares: Distributions) -> None:
-    """Pairs of friends who meet at least 1, 2, ... times, from shares of the pairs who meet 0, 1, ... times."""
+    """Draw shares of pairs of friends who meet at least 1, 2, ... times, from shares who meet 0, 1, ... times."""
     _draw_at_least(ax, shares)
     ax.set(xlabel="meetings in one period, at least", ylabel="pairs of friends, percent", ylim=(0, 104))
     ax.set_title("How often two friends meet")
 
 
 def draw_friend_numbers(ax: Axes, shares: Distributions) -> None:
-    """Users who have at least 1, 2, ... friends, from shares of the users who have 0, 1, ... friends."""
+    """Draw the share of users with at least 1, 2, ... friends; `shares` are of users with 0, 1, ... friends."""
     _draw_at_least(ax, shares)
     ax.set(xlabel="friends, at least", ylabel="users, percent", yscale="log", ylim=(None, 110))
     ax.yaxis.set_major_formatter("{x:g}")

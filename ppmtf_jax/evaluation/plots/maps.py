@@ -35,7 +35,7 @@ def population_maps(
     slots: Sequence[int] | None = None,
     background: Lines = (),
 ) -> Figure:
-    """Where people are over the day: a column for each slot, a row for each trace set, one colour scale.
+    """Draw maps of the population over the day: a column for each slot, a row for each trace set, one colour scale.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def draw_map(
     scale: Normalize,
     background: Lines = (),
 ) -> Any:
-    """Values of places as coloured cells of a grid or, for other places, as dots that grow with the values."""
+    """Draw values of places as coloured grid cells or, if they fill no grid, as dots that grow with the value."""
     map_frame(ax, places)
     colours = colormaps[MAP_COLOURS].with_extremes(bad=NOTHING, under="white")
     grid = grid_of_places(places)
@@ -129,20 +129,20 @@ def draw_map(
 
 
 def share_scale(values: np.ndarray) -> Normalize:
-    """From 0 to the largest value; the square root keeps small shares visible beside the largest."""
+    """Colour scale from 0 to the largest value; the square root keeps small shares visible beside the largest share."""
     finite = values[np.isfinite(values)]
     largest = float(finite.max()) if len(finite) else 0.0
     return PowerNorm(0.5, 0.0, largest if largest > 0 else 1.0, clip=True)
 
 
 def round_ticks(top: float, gap: float) -> list[float]:
-    """Round values from 0 to near the top of a square-root scale, none nearer than `gap` of its length."""
+    """Round ticks from 0 to near the top of a square-root scale, at least `gap` of its length apart."""
     unit = 10.0 ** np.floor(np.log10(top))
     ticks = [np.floor(10 * top / unit) * unit / 10]
     for value in (step * unit * 10.0**-back for back in range(3) for step in (5, 2, 1)):
         if np.sqrt(ticks[-1] / top) - np.sqrt(value / top) >= gap <= np.sqrt(value / top):
             ticks.append(value)
-    # Without the last bits that powers of ten leave.
+    # Formatting removes the rounding errors of powers of ten.
     return [0.0, *(float(f"{tick:.6g}") for tick in reversed(ticks))]
 
 
@@ -180,7 +180,7 @@ def draw_scale_bar(ax: Axes, places: PlaceTable) -> None:
 
 
 def map_frame(ax: Axes, places: PlaceTable) -> None:
-    """Let axes show the bounding box of the places with a margin, north up, without ticks."""
+    """Set axes to the bounding box of the places with a margin, north up, without ticks."""
     south, north, west, east = places.bounding_box()
     shrink = np.cos(np.radians((south + north) / 2))
     margin = 0.06 * max(north - south, (east - west) * shrink, 1e-3)

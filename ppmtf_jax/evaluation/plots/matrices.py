@@ -26,8 +26,8 @@ MAX_NAMED_CATEGORIES = 15
 def transition_matrices(synthetic: Traces, train: Traces) -> Figure:
     """Pooled transition probabilities of the training and the synthetic traces, side by side, logarithmic colours.
 
-    Places are ordered by category, within it from west to east; where there are no or too many categories, from west
-    to east. More than `MAX_MATRIX_GROUPS` places are drawn as groups of neighbours in that order.
+    Places are ordered by category, and from west to east within a category. Without categories, or with too many, they
+    are ordered from west to east. More than `MAX_MATRIX_GROUPS` places are drawn as groups of neighbours in this order.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def transition_matrices(synthetic: Traces, train: Traces) -> Figure:
     figure = Figure(figsize=(9.6, 5.2 if groups.categories else 4.7), layout="compressed")
     axes = figure.subplots(1, 2, sharey=True)
     for ax, (name, matrix) in zip(axes, matrices.items(), strict=True):
-        # Zero is below the scale, not missing: missing (grey) is a row that is never visited.
+        # A probability of 0 is drawn below the scale. Only rows of places that nobody leaves are missing (grey).
         drawn = ax.imshow(np.where(matrix == 0, 1e-9, matrix), norm=scale, cmap=colours, interpolation="nearest")
         ax.set_title(name)
         ax.set_xlabel("to place")
@@ -59,7 +59,7 @@ def transition_matrices(synthetic: Traces, train: Traces) -> Figure:
 
 
 def group_transitions(traces: Traces, group_of_place: np.ndarray) -> np.ndarray:
-    """Probability of the group of the next place given that of the current one, pooled over users and instants.
+    """Transition probabilities between groups of places, pooled over users and instants.
 
     Rows sum to 1; NaN for a group that nobody leaves. Shape (groups, groups).
     """
@@ -82,7 +82,7 @@ class NeighbourGroups:
 def neighbour_groups(places: PlaceTable) -> NeighbourGroups:
     """Up to `MAX_MATRIX_GROUPS` groups of neighbours of one category, of nearly the same size."""
     category, names = _usable_categories(places)
-    # Rounded, so that a grid is ordered column by column in spite of the last bits.
+    # Rounding lets a grid be ordered column by column in spite of rounding errors in the coordinates.
     order = np.lexsort((places.latitude.round(6), places.longitude.round(6), category))
     n, n_groups = len(places), min(len(places), MAX_MATRIX_GROUPS)
     sizes = np.bincount(category, minlength=max(1, len(names)))
@@ -100,7 +100,7 @@ def neighbour_groups(places: PlaceTable) -> NeighbourGroups:
 
 
 def moved_apart(positions: np.ndarray, gap: float, last: float) -> np.ndarray:
-    """Increasing positions moved as little as needed to be `gap` apart, the last at most `last`."""
+    """Move increasing positions until they are at least `gap` apart and the last position is at most `last`."""
     moved = positions.astype(float)
     for i in range(1, len(moved)):
         moved[i] = max(moved[i], moved[i - 1] + gap)
@@ -111,7 +111,7 @@ def moved_apart(positions: np.ndarray, gap: float, last: float) -> np.ndarray:
 
 
 def _usable_categories(places: PlaceTable) -> tuple[np.ndarray, list[str]]:
-    """Number of the category of each place, in the order in which they appear; no names where they say nothing."""
+    """Category number of each place, by first appearance, and the names; no names for one or too many categories."""
     if places.category is not None:
         category, labels = pd.factorize(places.category.astype(str))
         if 2 <= len(labels) <= MAX_NAMED_CATEGORIES:

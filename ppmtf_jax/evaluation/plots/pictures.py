@@ -34,7 +34,7 @@ class PictureFormat:
 
 _PNG_TEXT = b"Software\0" + MAKER.encode()
 FORMATS = {
-    # A chunk of text is preceded by its length: so no longer name matches.
+    # The length of a text chunk precedes it, so a longer name does not match.
     ".png": PictureFormat({"Software": MAKER}, b"\x89PNG\r\n\x1a\n", len(_PNG_TEXT).to_bytes(4) + b"tEXt" + _PNG_TEXT),
     ".svg": PictureFormat({"Creator": MAKER, "Date": None}, b"<?xml", f"<dc:title>{MAKER}</dc:title>".encode()),
     ".pdf": PictureFormat(
@@ -52,9 +52,9 @@ def save_pictures(
     evaluation: Evaluation,
     factors: Factors | None = None,
 ) -> list[Path]:
-    """Write population.png, transitions.png, utility.png; privacy.png of attacks, clusters.png of factors if there are.
+    """Write population.png, transitions.png, utility.png; privacy.png if there are attacks, clusters.png with factors.
 
-    Each file appears complete or not at all; existing ones are replaced. The folder is made where it is missing.
+    Each file appears complete or not at all; existing ones are replaced. A missing folder is created.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
         The name ends in no known format, or the file cannot be written.
     """
     suffix = check_picture_name(path)
-    # Ids within an SVG are hashes of what they stand for and of this, else of something random.
+    # The salt of the hashes that are ids within an SVG; otherwise Matplotlib takes a random salt.
     with atomic_file(path) as partial, matplotlib.rc_context({"svg.hashsalt": MAKER}):
         figure.savefig(partial, dpi=DPI, format=suffix[1:], metadata=FORMATS[suffix].metadata)
 

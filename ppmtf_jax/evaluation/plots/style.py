@@ -58,10 +58,10 @@ def panels(
     legend: dict[str, Any] | None = None,
     title: str = "",
 ) -> Figure:
-    """A figure with a panel for each function of an axis, and one legend.
+    """A figure with a panel for each drawing function, and one legend.
 
-    Lengths are in inches: `size` of a panel, `room` beside and above the panels. `legend` is `UPPER` or `LOWER` with
-    more options of the legend; it shows what the axes label, each label once.
+    Lengths are in inches: `size` of a panel, `room` beside and above the panels. `legend` is `UPPER` or `LOWER`, with
+    more options if needed; the legend shows every label of the axes once.
     """
     n_columns = min(n_columns, len(draws))
     n_rows = -(-len(draws) // n_columns)

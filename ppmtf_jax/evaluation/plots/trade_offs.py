@@ -25,16 +25,16 @@ def trade_offs(
     published: Points | None = None,
     references: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Figure:
-    """Each number of utility against each of privacy: Fig. 7 of Murakami et al. 2021.
+    """Draw each utility number against each privacy number: Fig. 7 of Murakami et al. 2021.
 
     Parameters
     ----------
     points : mapping of str to a mapping of str to sequences of float
-        Values along a setting, by synthesizer and name of the quantity.
+        Values at several values of one setting, by synthesizer and name of the quantity.
     utility, privacy : sequences of MetricInfo
-        A row of panels for each of privacy, a column for each of utility.
+        The metrics: a row of panels for each privacy metric, a column for each utility metric.
     published : mapping, optional
-        As `points`, with the same names; drawn hollow and dashed, in the same colour.
+        Published values, as `points` and with the same names; drawn hollow and dotted, in the same colour.
     references : mapping of str to a mapping of str to float, optional
         Single values, such as those of the training data: a black mark each.
 
@@ -76,7 +76,7 @@ def _draw_lines(ax: Axes, private: str, useful: str, points: Points, published: 
 
 
 def _scale(name: str, *sets: Points) -> dict[str, Any]:
-    """Logarithmic where the largest value is fifty times the smallest that is positive, and none is negative."""
+    """A logarithmic axis if no value is negative and the largest is at least 50 times the smallest positive value."""
     values = np.concatenate([np.ravel(series[name]) for points in sets for series in points.values()])
     positive = values[np.isfinite(values) & (values > 0)]
     if (values < 0).any() or not len(positive) or positive.max() < 50 * positive.min():

@@ -63,7 +63,7 @@ class Picture(NamedTuple):
 
     @property
     def width_px(self) -> int:
-        """The width at which the text of the picture is as large as that of the page."""
+        """The width at which the text of the picture is as large as the text of the page."""
         return round(float(self.figure.get_size_inches()[0]) * PIXELS_PER_INCH)
 
 

@@ -1,7 +1,7 @@
-"""Numbers of utility on the way from real traces to random places, and the findings that follow from them.
+"""Gauges: utility numbers on the scale from real traces to random places, and the findings that follow from them.
 
-The rule is the same for all of them: a number is good where synthetic traces have gone at most a quarter of the way
-from Training to Uniform, fair up to half of it, poor beyond.
+The rule is the same for all numbers: a number is good if it lies at most a quarter of the way from Training to Uniform,
+fair if at most half of the way, and poor otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ppmtf_jax.evaluation.tables import references_text
 
 GOOD_UP_TO, FAIR_UP_TO = 0.25, 0.5
 LEAST_GAP = 0.02
-"""If Uniform is worse than Training by less than this share of itself, the way between them is too short."""
+"""If Uniform is worse than Training by less than this share of Uniform, the number says little."""
 FLOOR = "floor"
 """Name of a reference that no synthesizer can beat, which then replaces Training."""
 TOO_SHORT = "Random places score nearly as well as real traces here, so the number says little"

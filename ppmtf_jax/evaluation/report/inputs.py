@@ -30,7 +30,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 N_USERS = 1000
 SAMPLE_SEED = 0
 LEAST_VISITORS = 3
-"""A place is named, or shown on the map of a group, only if at least so many real people are there."""
+"""A place is named, or shown on the map of a group, only if at least this many real people visit it."""
 
 
 class Unavailable(Exception):
@@ -52,7 +52,7 @@ class ReportSettings(Settings, subject="report"):
     Parameters
     ----------
     n_users : int
-        At most so many training users, and so many others, are attacked; they are drawn at random.
+        Largest number of training users, and of other users, to attack; they are drawn at random.
     estimators : tuple of str, optional
         Estimators of users' transitions, see `reidentification_attacks`; all estimators by default.
     fast : bool
@@ -89,7 +89,7 @@ class ReportData:
     Parameters
     ----------
     train, test : Traces
-        Real traces of users who were, and were not, used.
+        Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
     synthetic : Traces
         The traces that the report is about; on the places of `train`.
     column : str
@@ -138,7 +138,7 @@ class ReportData:
 
     @cached_property
     def sets(self) -> dict[str, Traces]:
-        """The trace sets by name; uniform ones as in `evaluate`."""
+        """The trace sets by name; uniform traces are made as in `evaluate`."""
         uniform = uniform_places(self.synthetic)
         return {REAL: self.test, TRAINING: self.train, SYNTHETIC: self.synthetic, UNIFORM: uniform}
 
@@ -148,7 +148,7 @@ class ReportData:
         return Comparison(self.train, self.train, self.test, n_instants, pool_traces=True)
 
     def comparison(self, name: str) -> Comparison:
-        """A set beside the real ones, as in `evaluate`."""
+        """Compare a set with the real sets, as in `evaluate`."""
         return self._real.of(self.sets[name], pool_traces=name in (REAL, TRAINING))
 
     @cached_property
@@ -158,7 +158,7 @@ class ReportData:
         Raises
         ------
         Unavailable
-            Synthetic and real traces have other periods, or no period of a set has two events.
+            Synthetic and real traces have different periods, or no period of a set has two events.
         """
         grid = self.test.time_grid
         if not all(same_period(traces.time_grid, grid) for traces in (self.train, self.synthetic)):
@@ -173,8 +173,8 @@ class ReportData:
     def presence(self) -> dict[str, np.ndarray]:
         """Share of each set's events in each slot and place, shape (slots, places), at the hours of test users.
 
-        Synthetic traces are complete; real people are seen at some hours more than at others. So every slot gets the
-        weight of the test users' events in it.
+        Synthetic traces are complete; real people are seen at some hours more than at others. So every slot is weighted
+        by the test users' events in this slot.
         """
         hours = np.bincount(self.test.slot, minlength=self.test.time_grid.n_slots) / self.test.n_events
         found = {name: population_by_slot(self.sets[name]) for name in (REAL, TRAINING, SYNTHETIC)}
@@ -182,7 +182,7 @@ class ReportData:
         return {name: hours[:, None] * population for name, population in found.items()}
 
     def is_shown(self, traces: Traces) -> np.ndarray:
-        """Whether at least `LEAST_VISITORS` people of some real traces are at each place, shape (places,).
+        """Whether at least `LEAST_VISITORS` users of real traces visit each place, shape (places,).
 
         A place where only one or two people of a group go reveals what these people do.
         """

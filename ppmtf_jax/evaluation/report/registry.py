@@ -62,7 +62,7 @@ SECTIONS: Registry[SectionMaker] = Registry(
         "numbers",
     ),
 )
-"""Within a part, in this order; others come last."""
+"""The order of the sections within a part; other sections come last."""
 
 
 def section(
@@ -70,9 +70,9 @@ def section(
 ) -> Callable[[MakeBlocks], MakeBlocks]:
     """Register a function from `ReportData` to the blocks of a section.
 
-    The `Finding` objects among the blocks go to the summary. A section without one, but with gauges, gets a finding
-    from its least good gauge. If something is missing, the function raises `Unavailable`, or lets an `InputError`
-    through: then the section says what is missing, the answer to its question is not known, and the page goes on.
+    The `Finding` objects among the blocks go to the summary. A section with gauges but without a finding gets a finding
+    from its least good gauge. If something is missing, the function raises `Unavailable` or an `InputError`. Then the
+    section says what is missing, the status of its question is "not known", and the other sections are made as usual.
 
     Parameters
     ----------
@@ -132,7 +132,7 @@ def compose_section(maker: SectionMaker, data: ReportData) -> Section:
     except Unavailable as error:
         reason = str(error)
     except InputError as error:
-        # Examples and what was found may name users: only what was expected is told.
+        # Examples and found values may name users, so only the expected values are shown.
         needed = "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
         reason = f"It needs {needed}."
     except NumericalError:

@@ -18,7 +18,7 @@ from ppmtf_jax.runtime.files import has_mark
 MAKER = "ppmtf_jax report"
 TEMPLATE, STYLE_SHEET = "page.html.jinja", "style.css"
 MANY_MARKS = 300
-"""More marks in a picture are drawn as pixels, because each mark would be an element of the page."""
+"""A picture with more marks than this is drawn as pixels, because each mark would be an element of the page."""
 RASTER_DPI = 150
 # Whether `render` made the page in a file.
 is_report = partial(has_mark, mark=rb'(?s)\A.{0,2000}<meta name="generator" content="%b"' % MAKER.encode())

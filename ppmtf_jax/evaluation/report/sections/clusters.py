@@ -1,4 +1,4 @@
-"""Groups of similar people: whether the traces made from them are where and when they are (Figs. 8 and 12)."""
+"""Groups of similar people: whether traces made from a group have its places and hours (Figs. 8 and 12)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ppmtf_jax.trace_models.metropolis_hastings import MetropolisHastings
 
 N_CLUSTERS = 3
 LEAST_USERS = 5
-"""Fewer people are no group: their map would show what single people do."""
+"""Smaller clusters are not shown: their maps would show what single people do."""
 N_TOP_PLACES = 5
 
 
@@ -57,9 +57,9 @@ class Cluster(NamedTuple):
     "People who are alike",
     "Students are at other places and hours than nurses. Traces of an average person would have the right totals, but "
     "they would be useless for questions about one part of the town. The number is compared with the floor: the "
-    "distance between half of a group and all of it.",
+    "distance between half of a group and the whole group.",
     question="Are groups of people kept apart?",
-    if_poor="Do not ask these traces about a part of the people.",
+    if_poor="Do not use these traces for questions about a part of the people.",
 )
 def make(data: ReportData) -> list[Block]:
     """Group-TV, and the clusters that differ most from everybody."""
@@ -77,8 +77,8 @@ def make(data: ReportData) -> list[Block]:
         picture = Picture(
             _draw_factors(data, found, model.trace_model),
             "For each cluster a map of its column of the place factor, and bars of its column of the slot factor.",
-            "What the model itself knows of each cluster: where its people are (place factor) and when (slot factor), "
-            "normalized to a square sum of 1.",
+            "What the model has learned about each cluster: where its people are (place factor) and when (slot "
+            "factor), normalized to a square sum of 1.",
         )
         blocks.append(Details("The columns of the model's factors", (picture,)))
     return blocks
@@ -88,9 +88,9 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
     """The clusters of the model that differ most from everybody, and the reason if there is none."""
     model, train = data.model, data.train
     if model is None:
-        return [], "The model is not in the folder, so that its clusters cannot be shown."
+        return [], "The model is not in the folder, so its clusters cannot be shown."
     if not np.array_equal(model.user_ids, train.user_ids):
-        return [], "The model was learned from other users than these, so that its clusters cannot be shown."
+        return [], "The model was learned from other users, so its clusters cannot be shown."
     if isinstance(model.trace_model, MetropolisHastings):
         user, _, _ = _factors(model.trace_model, train)
         members = [top_users(column) for column in user.T]
@@ -100,7 +100,7 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
         members = [np.flatnonzero(cluster == number) for number in range(int(cluster.max()) + 1)]
         what = "a cluster of the model"
     else:
-        return [], f"{model.system} has no groups of people, so that there are no clusters to show."
+        return [], f"{model.system} has no groups of people, so there are no clusters to show."
     strength, found = cluster_strength(members, train), []
     for number in np.argsort(-strength, kind="stable").tolist():
         users = members[number]
@@ -109,11 +109,11 @@ def strongest_clusters(data: ReportData) -> tuple[list[Cluster], str]:
             title = f"Cluster {number + 1}: {len(users):,} people, {what}"
             parts = train.select_users(users), data.synthetic.select_users(own)
             found.append(Cluster(number, title, *parts, float(strength[number])))
-    return found, f"No cluster has {LEAST_USERS} people with synthetic traces: fewer are no group, but single people."
+    return found, f"No cluster has {LEAST_USERS} people with synthetic traces; fewer would be single people."
 
 
 def _factors(model: MetropolisHastings, train: Traces) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Factors of the visits, which in ITF differ from those of the transitions."""
+    """The factors of the visit tensor; in ITF they differ from the factors of the transition tensor."""
     return oriented_factors(model.visit_user, model.visit_place, model.slot, train)
 
 
@@ -131,9 +131,9 @@ def _blocks_of(data: ReportData, cluster: Cluster) -> list[Block]:
     picture = Picture(
         _draw_cluster(data, cluster, top),
         f"{cluster.title}: {maps}the share of the events at its five most visited places over the day.",
-        f"{cluster.title}. They are {percent(cluster.strength)} away from where everybody is. The maps, and the two "
-        "curves, should be alike: then the traces made from these people are where they are. Places where fewer than "
-        f"{LEAST_VISITORS} of these people go are left out.",
+        f"{cluster.title}. Their distribution over places differs by {percent(cluster.strength)} from that of all "
+        "people. The maps, and the two curves, should be alike: then the traces made from these people are at the "
+        f"right places. Places with fewer than {LEAST_VISITORS} of these people are left out.",
     )
     columns = [each[top] for each in (*shares.values(), population_of(data.train))]
     cells = ([percent(value, 1) for value in column.tolist()] for column in columns)

@@ -1,4 +1,4 @@
-"""Whether traces are copies: runs and periods that are also in the training data, and unicity."""
+"""Whether traces are copies: copied runs, nearest training traces, and unicity."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ QUESTION = "Are real traces copied?"
     question=QUESTION,
 )
 def make(data: ReportData) -> list[Block]:
-    """Copied runs and nearest traces beside those of held-out users, and unicity."""
+    """Copied runs and nearest training traces of synthetic and held-out traces, and unicity."""
     found = check_copies(data.synthetic, data.train, data.test, seed=SEED)
     runs = {SYNTHETIC: found.copied_run.synthetic.astype(float), REAL: found.copied_run.held_out.astype(float)}
     n_points = np.arange(1, len(found.unicity) + 1)
@@ -45,12 +45,13 @@ def make(data: ReportData) -> list[Block]:
         partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
         draw_unicity,
     ]
-    alt = "Curves of the lengths of copied runs, and of the share of people who are known by so many points."
+    alt = "Curves of the lengths of copied runs, and of the share of people identified by a number of known points."
     caption = (
-        "Left: how long a piece of a trace is also in a training trace. Traces of people whose data was not used share "
-        "such pieces too, by chance; the curve of synthetic traces should not lie to the right of theirs. Right: how "
-        "many people can be told from all others by so many known places and times. For real traces, this is why "
-        "leaving out names does not protect; for synthetic traces, it is neither good nor bad."
+        "Left: the length of the longest piece of a trace that is also in a training trace. Traces of people whose "
+        "data was not used share such pieces too, by chance; the curve of synthetic traces should not lie to the right "
+        "of their curve. Right: the share of people whom a number of known places and times tells from all others. For "
+        "real traces, this is why leaving out names does not protect people; for synthetic traces, it is neither good "
+        "nor bad."
     )
     figure = panels(draws, size=(3.4, 2.7), room=(0.0, 0.4), legend=LOWER)
     return [_finding(found), _table(found), Picture(figure, alt, caption), _unicity_table(found)]
@@ -70,8 +71,9 @@ def _table(found: CopyCheck) -> Table:
         each: HeldOutComparison = getattr(found, name)
         rows.append([title, f"{each.mean:.2f}", f"{each.held_out_mean:.2f}", percent(each.share_far, 1)])
     caption = (
-        "Mean of the synthetic traces and of people whose data was not used, and the share of the synthetic traces "
-        "above 95 % of these people (5 % by chance). At most 2,000 periods of each are measured, drawn at random"
+        "Means of the synthetic traces and of people whose data was not used (test users). Far above: share of the "
+        "synthetic traces above 95 % of the test users' traces (5 % by chance). At most 2,000 periods of each are "
+        "measured, drawn at random"
     )
     return Table(caption, ("What", "Synthetic", "Real, test users", "Far above"), rows)
 
@@ -83,6 +85,6 @@ def _unicity_table(found: CopyCheck) -> Table:
         ["Real, training users", *(percent(share) for share in found.training_unicity)],
     ]
     caption = (
-        f"Share of people who can be told from all others by so many known points, in crowds of {found.crowd:,} people"
+        f"Share of people whom this number of known points tells from all others, in crowds of {found.crowd:,} people"
     )
     return Table(caption, ("Traces", *points), rows)

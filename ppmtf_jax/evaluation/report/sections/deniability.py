@@ -16,13 +16,13 @@ from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, Privac
 MAX_PLOTTED_K = 200
 """The range of Fig. 16 of Murakami et al. 2021."""
 FAIR_SHARE, FEW = 0.75, 0.25
-TESTED, FAIR_SAMPLE = "Was every trace tested before it leaves?", "Are enough traces left after the test?"
+TESTED, FAIR_SAMPLE = "Was every trace tested before its release?", "Are enough traces left after the test?"
 TESTED_RULE = (
     "Suppose that somebody knows the model, sees one trace alone, and held all users equally probable beforehand. With "
     "k and eta, this person can be at most 1 / (1 + (k - 1) / e^eta) sure from whom the trace was made. Good: every "
     f"trace of this report passed the test, and this number is at most {percent(SURE.good)}. Fair: it is at most "
-    f"{percent(SURE.fair)}, or there is noise on k; then the k that 19 of 20 traces had to reach counts. Poor: it is "
-    "more, some traces did not pass, or there was no test."
+    f"{percent(SURE.fair)}, or there is noise on k; with noise, k is the number that 19 of 20 traces had to reach. "
+    "Poor: it is more, some traces did not pass, or there was no test."
 )
 SAMPLE_RULE = (
     f"Good: at least {percent(FAIR_SHARE)} of the traces passed; fair: at least {percent(FEW)}; poor: fewer. A trace "
@@ -34,10 +34,10 @@ SAMPLE_RULE = (
     "deniability",
     PRIVACY,
     "Could it have been somebody else?",
-    "Before a trace is released, a test asks whether other people could have led to it as well.",
+    "Before a trace is released, a test checks whether other people's data could also have led to it.",
 )
 def make(data: ReportData) -> list[Block]:
-    """Share of the traces that pass for each k, and whether those of the report did."""
+    """Share of the traces that pass for each k, and whether all traces of the report passed."""
     verdicts = data.verdicts
     if verdicts is None:
         answer = "No privacy test is known."
@@ -55,7 +55,7 @@ def make(data: ReportData) -> list[Block]:
     rows = [
         ["Traces tested", f"{len(verdicts.passed):,}"],
         ["passed", f"{int(verdicts.passed.sum()):,} ({percent(share, 1)})"],
-        ["People asked for each trace, beside the person it was made from", f"{verdicts.n_verifiers:,}"],
+        ["People checked for each trace, besides the person it was made from", f"{verdicts.n_verifiers:,}"],
     ]
     table = Table("Outcome of the test", ("What", "Number"), rows)
     findings = tested_finding(data, verdicts), _sample_finding(share, settings)
@@ -65,7 +65,7 @@ def make(data: ReportData) -> list[Block]:
 def _curve(verdicts: PlausibleDeniability) -> Picture:
     settings = verdicts.settings
     if settings.noise_epsilon is not None and not settings.count_all:
-        raise Unavailable("No curve: with noise on k, counting stopped at another k for each trace (see count_all).")
+        raise Unavailable("No curve: with noise, counting stopped at a different k for each trace (see count_all).")
     last = int(min(max(MAX_PLOTTED_K, settings.k), verdicts.counted_to))
     if last < 2:
         raise Unavailable("No curve: counting stopped at k = 1; more is known with count_all.")
@@ -77,8 +77,7 @@ def _curve(verdicts: PlausibleDeniability) -> Picture:
     return Picture(
         figure,
         alt,
-        "How many traces would pass if more, or fewer, people had to be plausible. The dashed line is the k of the "
-        f"test.{counted}",
+        f"The share of the traces that would pass with another k. The dashed line is the k of the test.{counted}",
     )
 
 
@@ -98,7 +97,7 @@ def tested_finding(data: ReportData, verdicts: PlausibleDeniability) -> Finding:
         f"{factor_text(settings)}. Nobody can be more than {percent(sure)} sure from whom it was made."
     )
     if settings.noise_epsilon is not None:
-        # The k that 19 of 20 traces that passed had to reach at least, with the noise.
+        # The number of people that 19 of 20 passed traces had to reach at least, with the noise on k.
         asked = np.maximum(verdicts.threshold[verdicts.passed], 1)
         least = int(np.quantile(asked, 0.05, method="lower")) if len(asked) else 1
         status = grade(SURE, sureness(least, settings.eta))
@@ -117,7 +116,7 @@ def factor_text(settings: PrivacyTestSettings) -> str:
 
 def _sample_finding(share: float, settings: PrivacyTestSettings) -> Finding:
     if settings.k == 1 and settings.noise_epsilon is None:
-        answer = "With k = 1 all traces pass; with a k that protects, few may pass."
+        answer = "With k = 1 all traces pass; with a larger k, few may pass."
         return Finding(FAIR_SAMPLE, Status.UNKNOWN, answer, SAMPLE_RULE)
     status = Status.GOOD if share >= FAIR_SHARE else Status.FAIR if share >= FEW else Status.POOR
     answer = f"{percent(share)} of the traces passed."

@@ -27,7 +27,7 @@ IF_POOR = "Do not release these traces: use a larger k, or a system that smooths
     question=QUESTION,
 )
 def make(data: ReportData) -> list[Block]:
-    """Every estimator against the traces, the strongest first."""
+    """Attack the traces with every estimator, and list the strongest attack first."""
     if not data.has_known_users:
         answer = "Nobody knows whose these traces are, so no guess can be checked."
         return [Finding(QUESTION, Status.UNKNOWN, answer, rule(IDENTITY_LIMITS)), Text((answer,))]
@@ -51,7 +51,7 @@ def make(data: ReportData) -> list[Block]:
     if math.isfinite(known):
         notes.append(
             f"The attack of the PPMTF paper, on all {data.n_synthetic:,} traces, names the right one of "
-            f"{data.train.n_users:,} people for {percent(known, 1)} of them (a guess: "
+            f"{data.train.n_users:,} people for {percent(known, 1)} of the traces (a guess: "
             f"{percent(1 / data.train.n_users, 2)})."
         )
     return [_finding(attacks, known, data), _table(attacks), _curves(attacks), *([Text(tuple(notes))] if notes else [])]
@@ -80,9 +80,9 @@ def _table(attacks: list[Reidentified]) -> Table:
     first = attacks[0].each
     caption = (
         f"Attacks by somebody who knows all traces of {first.n_targets:,} people. Right person: how often the attacker "
-        f"names the right one of them (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a person's own "
-        "trace looks more like hers than another trace does (a guess: 0.5). Found: share of a person's own traces that "
-        "are found with few false alarms"
+        f"names the right one of them (a guess: {percent(1 / first.n_targets, 2)}). AUC: how often a trace made from "
+        "a person scores higher for this person than another trace (a guess: 0.5). Found: share of a person's own "
+        "traces that are found with few false alarms"
     )
     return Table(
         caption, ("Attack", "Traces", "Right person", "AUC", "95 %", "Found at 1 %", "at 0.1 %"), rows, n_words=2
@@ -97,7 +97,8 @@ def _curves(attacks: list[Reidentified]) -> Picture:
     figure = roc_curves(curves, title="Re-identification", logarithmic=True)
     alt = "Curves of the share of own traces found against the share of false alarms, for each attack, beside a guess."
     caption = (
-        "How many traces an attacker links to the right person (up) against how many false alarms this raises (right). "
-        "Near the dotted curve, the attacker is no better than a guess. A star: all traces of a person together."
+        "Vertical: the share of traces that an attacker links to the right person. Horizontal: the share of false "
+        "alarms. Near the dotted curve, the attacker is no better than a guess. A star marks attacks on all traces of "
+        "a person together."
     )
     return Picture(figure, alt, caption)

@@ -1,4 +1,4 @@
-"""What was synthesized from what, with which settings, and whether the seed was drawn."""
+"""What the synthetic traces were made from, with which settings, and whether the seed was drawn."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = {None: "not said", True: "chosen by somebody", False: "drawn from the op
 @section(
     "made",
     MADE,
-    "From what, and how",
+    "Data and settings",
     "A synthesizer learns from real traces how people move, and then invents traces of people who do not exist.",
 )
 def make(data: ReportData) -> list[Block]:
@@ -32,7 +32,7 @@ def make(data: ReportData) -> list[Block]:
         kind = SYNTHESIZERS[model.system].settings
         blocks.append(_settings_table(f"Settings of {model.system}", model.settings, kind))
         if model.summary():
-            caption = "What the synthesizer says of itself"
+            caption = "What the synthesizer reports about itself"
             blocks.append(Details(caption, (Table(caption, ("Sentence",), [[each] for each in model.summary()]),)))
     if verdicts is not None:
         blocks.append(_settings_table("Settings of the privacy test", asdict(verdicts.settings), PrivacyTestSettings))
@@ -47,10 +47,10 @@ def _facts(data: ReportData) -> list[list[str]]:
     days = " to ".join(dict.fromkeys(str(grid.time_of(instant).date()) for instant in (0, grid.n_instants - 1)))
     facts = {
         "Real data": source or "not said",
-        "People": f"{train.n_users:,} whose traces were used; {test.n_users:,} others, to compare with",
+        "People": f"{train.n_users:,} whose traces were used; {test.n_users:,} others, for comparison",
         "Events": f"{train.n_events:,} used; {test.n_events:,} of the others",
         "Places": f"{train.n_places:,}" + ("" if data.has_map else ", without usable coordinates"),
-        "Time": f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} times are told apart",
+        "Time": f"{days} ({grid.time_zone}), in steps of {_span(grid.step_s)}; {grid.n_slots:,} time slots",
         "Synthesizer": "not said" if model is None else f"{model.system}: {SYNTHESIZERS[model.system].title}",
         "Synthetic traces": _synthetic_in_words(data),
         "One trace covers": f"{period.n_instants:,} instants, {_span(period.n_instants * period.step_s)}",
@@ -67,14 +67,14 @@ def _synthetic_in_words(data: ReportData) -> str:
     made = f"{data.n_synthetic:,}, made from {people}"
     if not data.is_release:
         return f"{made}. None of them is a release: do not hand them out"
-    total = "" if data.verdicts is None else f" of {len(data.verdicts.passed):,} traces that were made"
-    return f"{made}: what was released{total}"
+    total = "" if data.verdicts is None else f" out of {len(data.verdicts.passed):,} traces"
+    return f"{made}. They were released{total}"
 
 
 def _test_in_words(settings: PrivacyTestSettings) -> str:
     asked = "all training users" if settings.n_verifiers is None else f"{settings.n_verifiers:,} random training users"
     noise = "" if settings.noise_epsilon is None else f", noise with epsilon {settings.noise_epsilon:g} on k"
-    return f"k = {settings.k}, eta = {settings.eta:g}, asked were {asked}{noise}"
+    return f"k = {settings.k}, eta = {settings.eta:g}, verifiers: {asked}{noise}"
 
 
 def _span(seconds: int) -> str:

@@ -29,7 +29,7 @@ IF_POOR = "Release these traces only if it is no secret whose data was used."
     PRIVACY,
     "Who was in the data?",
     "It can be a secret that somebody's data was used at all, for example the data of patients of a clinic. The test "
-    "above does not protect this secret. So somebody who knows real traces of many people attacks it here.",
+    "above does not protect this secret. So it is attacked here, by an attacker who knows real traces of many people.",
     question=QUESTION,
 )
 def make(data: ReportData) -> list[Block]:
@@ -45,7 +45,7 @@ def make(data: ReportData) -> list[Block]:
     if data.shadow_scores is not None:
         found[SHADOWS] = data.shadow_scores
     if not found:
-        raise Unavailable("No attack on membership suits these data: each needs several people in both sets who move.")
+        raise Unavailable("No attack on membership suits these data: each needs several people who move in both sets.")
     found = dict(sorted(found.items(), key=lambda each: -each[1].roc.auc))
     summaries = {title: scores.summary(seed=SEED) for title, scores in found.items()}
     missing = [title for title in ATTACKS.values() if title not in found]
@@ -59,8 +59,8 @@ def _shadows_note(data: ReportData) -> str:
     if data.shadow_scores is not None:
         return (
             f"{SHADOWS}: the attacker learns models like this one from random halves of the people, and compares "
-            "traces made with and without a person's data to the person's own traces. Then the attacker decides which "
-            "of the two these traces are like."
+            "traces made with and without a person's data to the person's own traces. Then the attacker decides "
+            "whether the synthetic traces look as if they were made with or without the person's data."
         )
     why = "to save time (--fast)" if data.settings.fast else "because it is not known how to learn them"
     return f"{SHADOWS}, the strongest attack, were left out {why}. More may leak than is shown here."
@@ -90,7 +90,7 @@ def _table(summaries: dict[str, MembershipSummary]) -> Table:
     caption = (
         f"Up to {n_members:,} training users and {n_others:,} others. "
         "AUC: how often a training user scores higher than another user (a guess: 0.5). Advantage: greatest difference "
-        "between the shares of true and of false alarms, and what it is by chance. Found: share of the training users "
+        "between the shares of true and of false alarms, and its value by chance. Found: share of the training users "
         "found with few false alarms, and its 95 % interval (-: too few others to know)"
     )
     headings = ("Attack", "AUC", "95 %", "Advantage", "by chance", "Found at 1 %", "at 0.1 %")
@@ -102,7 +102,7 @@ def _curves(found: dict[str, MembershipScores]) -> Picture:
     figure = roc_curves(curves, title="Membership inference", logarithmic=True)
     alt = "Curves of the share of training users found against the share of false alarms, for each attack."
     caption = (
-        "How many training users an attacker finds (up) against how many others are accused wrongly (right). The left "
-        "side matters most: it shows people who are found with hardly a false alarm."
+        "Vertical: the share of training users whom an attacker finds. Horizontal: the share of other users who are "
+        "accused wrongly. The left side matters most: it shows people who are found with hardly any false alarms."
     )
     return Picture(figure, alt, caption)

@@ -31,18 +31,18 @@ RANK = MetricInfo(
     "places",
     UTILITY,
     "The most visited places",
-    "Often people only ask for a ranking of places by visits.",
+    "Many questions need only a ranking of places by visits.",
     question="Are the most visited places the same?",
     if_poor="Do not rank places by these traces.",
 )
 def make(data: ReportData) -> list[Block]:
     """The rank correlation of visits, and the most visited places with their ranks."""
     share = {name: presence.sum(axis=0) for name, presence in data.presence.items()}
-    # Ranks over all places would mislead: rarely visited places are in the data because some users, training or test,
-    # visit them, so where few training users are, many test users must be.
+    # Ranks over all places would mislead: a rarely visited place is in the data only because training or test users
+    # visit it, so a rare place with few visits of one set tends to have more visits of the other set.
     top = np.argsort(-share[REAL], kind="stable")[:N_TOP]
     synthetic, training = (rank_correlation(share[name][top], share[REAL][top]) for name in (SYNTHETIC, TRAINING))
-    # Places that are all visited equally often have no order.
+    # The number of Uniform is 0, because equally often visited places have no order.
     gauges = Gauges((gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits"),))
     return [gauges, _table(data, share)]
 

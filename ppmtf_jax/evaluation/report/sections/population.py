@@ -17,7 +17,7 @@ from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import SYNTHETIC, TRAINING, UNIFORM
 
 QUESTION = "Are people at the right places at the right hours?"
-IF_POOR = "Do not ask these traces about single places and hours."
+IF_POOR = "Do not use these traces for questions about single places and hours."
 N_LABELS = 8
 FEW = 0.5
 """Synthetic events are called few below this share of the training events."""
@@ -28,7 +28,7 @@ SEED = 0
     "population",
     UTILITY,
     "Where people are, hour by hour",
-    "People who plan shops, buses or cell towers ask how many people are where at which time.",
+    "People who plan shops, buses or cell towers need to know how many people are at each place at each time.",
     question=QUESTION,
     if_poor=IF_POOR,
 )
@@ -68,7 +68,7 @@ def distance_by_slot(data: ReportData, name: str) -> np.ndarray:
 
 
 def _few_events(data: ReportData) -> str:
-    """The TP-TV of real traces with as few events, since few events are by chance far from many; "" if not few."""
+    """A sentence with the TP-TV of equally few real events, which differ from many by chance; "" if not few."""
     train, n_events = data.train, data.synthetic.n_events // max(data.comparison(SYNTHETIC).n_parts, 1)
     if n_events > FEW * train.n_events:
         return ""
@@ -77,8 +77,8 @@ def _few_events(data: ReportData) -> str:
     n_users = int(np.searchsorted(np.cumsum(n_of_user), n_events)) + 1
     distance = tp_tv(train.select_users(shuffled[:n_users]), data.test)
     return (
-        f"There are few synthetic events ({n_events:,}), and few events differ by chance from many: {n_users:,} random "
-        f"training users, with as many events, have a TP-TV of {distance:.2f}."
+        f"There are few synthetic events ({n_events:,}), and few events differ from many by chance: {n_users:,} random "
+        f"training users, with as many events, also have a TP-TV of {distance:.2f}."
     )
 
 

@@ -21,7 +21,7 @@ SEED = 0
 SMALLEST_SIDE, LARGEST_SIDE = 0.1, 0.5
 """Side of the box, as a share of that of the box around all places."""
 SANITY_BOUND = 0.01
-"""Least divisor of a relative error, as a share of all events, so that tiny answers do not outweigh all others."""
+"""Smallest divisor of a relative error, as a share of all events, so that tiny answers do not outweigh all others."""
 ERROR = MetricInfo(
     "range_query_error",
     "Range-query error",
@@ -47,7 +47,7 @@ class Queries(NamedTuple):
     "Counts in a part of town",
     "How many people are in this district between these hours? This is asked for many random districts and hours.",
     question="Are counts in a part of town right?",
-    if_poor="Do not count people in districts by these traces.",
+    if_poor="Do not use these traces to count people in districts.",
 )
 def make(data: ReportData) -> list[Block]:
     """The mean error of random queries, and true against synthetic answers."""
@@ -70,7 +70,7 @@ def make(data: ReportData) -> list[Block]:
         ax.set(xlim=(0, None), ylim=(0, None))
 
     figure = panels([draw], size=(4.4, 3.6), room=(0.0, 0.4), legend=LOWER | {"ncols": 2})
-    alt = "A dot for each question: its true answer against that from synthetic traces."
+    alt = "A dot for each question: the true answer and the answer from synthetic traces."
     caption = (
         "A dot for each question. On the line, the answer is the true one. Real training users do not give exactly the "
         "true answers either, because they are other people."
@@ -79,7 +79,7 @@ def make(data: ReportData) -> list[Block]:
 
 
 def random_queries(position_km: np.ndarray, n_slots: int, n_queries: int = N_QUERIES) -> Queries:
-    """Boxes around random places, with sides of a tenth to a half of the town's, and random ranges of hours."""
+    """Random ranges of hours, and boxes around random places, with a tenth to a half of the town's width and height."""
     rng = np.random.default_rng(SEED)
     centre = position_km[rng.integers(len(position_km), size=n_queries)]
     half = np.ptp(position_km, axis=0) * rng.uniform(SMALLEST_SIDE, LARGEST_SIDE, (n_queries, 2)) / 2

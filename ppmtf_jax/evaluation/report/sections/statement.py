@@ -29,7 +29,7 @@ NO_RELEASE = (
 @section(
     "statement",
     GUARANTEE,
-    "What the release promises, and what not",
+    "What the release promises, and what it does not promise",
     "The release contains the same statement as PRIVACY.txt and privacy.json.",
 )
 def make(data: ReportData) -> list[Block]:

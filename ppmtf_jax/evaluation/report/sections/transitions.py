@@ -11,8 +11,8 @@ from ppmtf_jax.evaluation.report.registry import UTILITY, section
 TITLES = {
     "od_tv": "Flows between parts of the town",
     "row_tv": "Where people go next from a place",
-    "tm_emd_y": "How far off next places are, north-south",
-    "tm_emd_x": "How far off next places are, east-west",
+    "tm_emd_y": "Next places, north-south",
+    "tm_emd_x": "Next places, east-west",
     "stay_difference": "How often people stay",
 }
 
@@ -21,7 +21,7 @@ TITLES = {
     "transitions",
     UTILITY,
     "From where to where people go",
-    "Roads, bus lines and epidemics follow the steps of people: which place comes after which.",
+    "Traffic and epidemics depend on the moves of people: which place they visit after which.",
     question="Do people move between the right places?",
     if_poor="Do not study routes, or what spreads along them, with these traces.",
 )
@@ -39,6 +39,6 @@ def make(data: ReportData) -> list[Block]:
     matrices = Picture(
         transition_matrices(data.synthetic, data.train),
         "Two matrices of the probability to go from one place to another, of training and of synthetic traces.",
-        "Colours on a logarithmic scale. The dark diagonal shows people who stay where they are.",
+        "The colours have a logarithmic scale. The dark diagonal shows people who stay at a place.",
     )
     return [gauges, flows, Details("From each place to each other one, as matrices", (matrices,))]

@@ -1,4 +1,4 @@
-"""How far people go and how many places they see, and how they share their time among places."""
+"""How far people go, how many places they visit, and how they share their time among places."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ TITLES_OF_SHARES = {
     "trips",
     UTILITY,
     "How far people go",
-    "Trips should have the right length, and people should roam as widely and see as many places in one period, such "
-    "as a day. A trip is a move from one place to another from one instant to the next. Synthetic traces are looked at "
-    "only at hours at which real people were seen.",
-    question="Do people go as far, and see as many places?",
+    "Trips should have the right length, and people should roam as widely and visit as many places in one period, such "
+    "as a day, as real people. A trip is a move from one place to another from one instant to the next. Synthetic "
+    "traces are measured only at hours at which real people were seen.",
+    question="Do people go as far, and visit as many places, as real people?",
     if_poor="Do not study distances, or how people spend a day, with these traces.",
 )
 def make(data: ReportData) -> list[Block]:
-    """Distances between the distributions of what people do, and these distributions."""
+    """Gauges of lengths, stays and numbers of places, and their cumulative distributions."""
     titles = TITLES if data.has_map else {name: TITLES[name] for name in WITHOUT_MAP}
     return [gauges_of(data, titles), *if_available(lambda: _distributions(data))]
 
@@ -65,8 +65,8 @@ def _distributions(data: ReportData) -> list[Block]:
             draws, size=(3.4, 2.7), n_columns=3, room=(0.0, 0.4), legend=LOWER | ({} if data.has_map else {"ncols": 2})
         ),
         f"Cumulative curves of {', '.join(samples)}, for real, synthetic and random traces.",
-        "Each curve shows the share of people or trips up to each size. The solid curve, of synthetic traces, should "
-        "lie on the dotted one, of real people.",
+        "Each curve shows the share of people or trips up to each value. The solid curve (synthetic traces) should lie "
+        "on the dotted curve (real people).",
     )
     names = {REAL: "Real, test users", TRAINING: "Real, training users", SYNTHETIC: "Synthetic", UNIFORM: "Random"}
     rows = [
@@ -85,10 +85,10 @@ def _distributions(data: ReportData) -> list[Block]:
     "At an office the same people spend most of their day; many people pass through a station. The way in which "
     "visitors share their time tells what kind of place it is.",
     question="Do places keep their regulars and their passers-by?",
-    if_poor="Do not tell kinds of places by their visitors in these traces.",
+    if_poor="Do not infer the kind of a place from its visitors in these traces.",
 )
 def make_shares(data: ReportData) -> list[Block]:
-    """How far the shares of people's time are off, and those of their most visited places."""
+    """Gauges of the shares of time at places, and curves of the share at the most visited place."""
     return [gauges_of(data, TITLES_OF_SHARES), *if_available(lambda: [_top_places(data)])]
 
 
@@ -99,5 +99,5 @@ def _top_places(data: ReportData) -> Picture:
         panels([draw], size=(5.4, 2.8), room=(0.0, 0.4), legend=LOWER | {"ncols": 2}),
         "Cumulative curves of the share of a period at the most visited place, for real and synthetic traces.",
         "The share of a period, such as a day, that people spend at their most visited place. If a curve rises further "
-        "left, its people are more restless. The solid curve should lie on the dotted one.",
+        "left, its people move more. The solid curve (synthetic traces) should lie on the dotted curve (real people).",
     )
