@@ -66,6 +66,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Spare the collector everything, since pytest calls it five times before it ends."""
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Name bytes by their argument: an archive holds the time of its making, and all workers must name tests alike."""
     del config

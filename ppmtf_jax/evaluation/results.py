@@ -16,7 +16,7 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.runtime.lineage import Lineage
 
 REAL, TRAINING, SYNTHETIC, UNIFORM = "real", "training", "synthetic", "uniform"
-"""Trace sets of a comparison; "real" are the test users, whom no synthesizer saw."""
+"""Trace sets of a comparison; "real" are the test users, whose data no synthesizer saw."""
 RESERVED = (TRAINING, UNIFORM, "train", "test")
 """Names that no column of synthetic traces may have."""
 JSON_KIND = "evaluation"
@@ -123,12 +123,15 @@ class Evaluation:
 
     def rows(self) -> list[Row]:
         """Each metric with its numbers, in the order of `columns`."""
+        by_metric: dict[str, list[dict[Any, Any]]] = {}
+        for record in self.table.to_dict("records"):
+            by_metric.setdefault(record["metric"], []).append(record)
         found = []
-        for name, rows in self.table.groupby("metric", sort=False):
-            first = rows.iloc[0]
-            reading = Interpretation(first["references"], first["caveat"], float(first["alarm"]))
-            quantity = MetricInfo(str(name), **first[list(INFO_COLUMNS)])
-            found.append(Row(quantity, first["kind"], rows["value"].tolist(), reading))
+        for name, records in by_metric.items():
+            first = records[0]
+            reading = Interpretation(first["references"], first["caveat"], first["alarm"])
+            quantity = MetricInfo(name, **{column: first[column] for column in INFO_COLUMNS})
+            found.append(Row(quantity, first["kind"], [record["value"] for record in records], reading))
         return found
 
     def caveats(self) -> dict[str, list[str]]:
