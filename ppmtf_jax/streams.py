@@ -158,12 +158,17 @@ class UserStreams:
 
 
 def _as_text(user_id: object) -> str:
-    """A user id as text; equal numbers have equal texts."""
+    """A user id as text; equal numbers have equal texts, different whole numbers have different texts."""
+    text = str(user_id)
     try:
-        number = float(str(user_id))
+        # Whole numbers stay exact: as floats, those beyond 2^53 would be rounded, and two users could share a stream.
+        return str(int(text))
     except ValueError:
-        return str(user_id)
-    # Whole numbers beyond 2^53 are rounded too, so different ids may have the same text.
+        pass
+    try:
+        number = float(text)
+    except ValueError:
+        return text
     return str(int(number)) if number.is_integer() else repr(number)
 
 

@@ -74,10 +74,13 @@ def test_a_users_numbers_do_not_depend_on_the_others(monkeypatch):
     np.testing.assert_array_equal(numbers(0, Stage.ZERO_VISITS, many)[:4], whole)
 
 
-def test_whole_numbers_beyond_those_of_floats_have_one_stream():
-    """A column of floats rounds them."""
-    large = np.array([2**53 + 1])
-    np.testing.assert_array_equal(numbers(0, Stage.SPLIT, large), numbers(0, Stage.SPLIT, large.astype(float)))
+def test_whole_numbers_beyond_those_of_floats_have_streams_of_their_own():
+    """As floats, both would be 2^53."""
+    large = np.array([2**53, 2**53 + 1])
+    drawn = numbers(0, Stage.SPLIT, large)
+    assert len(np.unique(drawn)) == drawn.size
+    np.testing.assert_array_equal(numbers(0, Stage.SPLIT, large.astype(str)), drawn)
+    np.testing.assert_array_equal(numbers(0, Stage.SPLIT, large[:1].astype(float)), drawn[:1])
 
 
 def test_a_seed_is_not_shown():
