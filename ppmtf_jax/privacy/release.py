@@ -252,9 +252,12 @@ def check_same_traces(synthetic: Traces, verdicts: PlausibleDeniability) -> None
             way_out = "Test these traces, and give the verdicts of that test"
             raise InputError("verdicts", [Problem(expected, found, way_out=way_out)])
 
-    drawn = "none" if synthetic.origin is None else synthetic.origin.draw
-    found = f"those of other traces (draw {verdicts.origin.draw}, not {drawn})"
-    check(synthetic.origin == verdicts.origin, "the verdicts of these traces", found)
+    made, tested_origin = synthetic.origin, verdicts.origin
+    found = "those of traces of another model"
+    if made is None or made.model == tested_origin.model:
+        drawn = "none" if made is None else made.draw
+        found = f"those of other traces (draw {tested_origin.draw}, not {drawn})"
+    check(made == tested_origin, "the verdicts of these traces", found)
     user, trace = synthetic.trace_table()
     tested = verdicts.table
     is_same = len(user) == len(tested) and (

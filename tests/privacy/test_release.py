@@ -441,6 +441,9 @@ def test_verdicts_of_other_traces_are_refused(model, synthetic, verdicts):
     again = synthesize(model, traces_per_user=PER_USER)
     with pytest.raises(InputError, match="the verdicts of these traces; found those of other traces"):
         make_release(again, verdicts)
+    of_another_model = replace(synthetic, origin=synthetic.origin._replace(model="another"))
+    with pytest.raises(InputError, match="the verdicts of these traces; found those of traces of another model"):
+        make_release(of_another_model, verdicts)
     fewer = synthetic.select_traces(np.arange(USERS * PER_USER) % 2 == 0)
     with pytest.raises(InputError, match=f"{USERS * PER_USER} verdicts for {USERS * PER_USER // 2} traces"):
         make_release(fewer, verdicts)
