@@ -63,7 +63,7 @@ train, test = traces.split_users(0.5, seed=0)
 for name, each in {"training": train, "test": test}.items():
     rates = colocation_rates(each, FriendGraph.of(each))
     print(f"{name}: {each.n_users} users, {len(each.friendships)} friendships. Of the times at which both are seen,")
-    print(f"  two friends are at one place in {rates.friends:.1%}, two strangers in {rates.strangers:.1%}.")
+    print(f"  two friends are at the same place in {rates.friends:.1%}, two strangers in {rates.strangers:.1%}.")
 
 # %% [markdown]
 # Friends meet many times as often as strangers. The pictures show, for both halves, when, where and how often friends
@@ -139,12 +139,12 @@ friend_panels({"training": train} | {name: each.traces for name, each in made.it
 #
 # ## 4. In numbers
 #
-# `evaluate` compares the synthetic people with the test half. *Friends meet* says how much more often synthetic friends
-# meet than real friends. *Friends over strangers* says, in doublings, how many times as often friends meet as
-# strangers, minus the same for real people. *Clustering* says how much more often two friends of a user are friends
-# themselves than among real people. For these three, 0 is right. The other rows are total variations: 0 is right, and 1
-# means that nothing agrees. *Uniform* puts people at random places at every hour, and any two of them are equally
-# likely to be friends.
+# `evaluate` compares the synthetic people with the test half. Four rows are differences, synthetic people minus real
+# people. *Friends meet* and *Strangers meet*: how often two friends, or two strangers, are at the same place when both
+# are seen. *Friends over strangers*: log2 of the ratio between how often friends and how often strangers meet.
+# *Clustering*: how often two friends of a user are friends of each other. For these four, 0 is right. The other rows
+# about friends are total variations: 0 is right, and 1 means that nothing agrees. *Uniform* puts people at random
+# places at every hour, and any two of them are equally likely to be friends.
 
 # %%
 FRIEND_ROWS = ["friend_rate", "stranger_rate", "friend_lift", "meeting_slot_tv", "meeting_category_tv"]

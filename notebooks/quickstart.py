@@ -2,8 +2,8 @@
 # # Synthetic location traces in ten minutes
 #
 # Many people leave location traces: check-ins, GPS fixes. The companies and researchers that hold them often may not
-# share them. This notebook learns how a city moves, makes synthetic traces, tests them for privacy, measures what they
-# are worth, and ends with a folder that could be handed to anyone. The city is simulated, so there is nothing to
+# share them. This notebook learns how a city moves, makes synthetic traces, tests them for privacy, measures their
+# utility, and ends with a folder that could be handed to anyone. The city is simulated, so there is nothing to
 # download.
 
 # %%
@@ -153,8 +153,8 @@ utility_bars(evaluation)
 population_maps(released, train, test)
 
 # %% [markdown]
-# And do they move in the same way? A row is the place where a step begins, a column the place where it ends. On the
-# diagonal are the steps that stay at their place.
+# And do they move in the same way? A row is the place where a step begins, a column the place where it ends. The
+# diagonal shows the steps from a place to the same place.
 
 # %%
 transition_matrices(passed, train)

@@ -51,8 +51,8 @@ print(file.read_text("latin-1")[:200])
 # %% [markdown]
 # ## 2. Read it
 #
-# You must give only the time zone: no file says which clocks its times follow. The report says how each column was
-# understood, and what became of the rows. Read it once; if a column was understood wrongly, name the right one with
+# You must give only the time zone: no file says in which time zone its times are. The report says how each column was
+# understood, and how many rows were left out. Read it once; if a column was understood wrongly, name the right one with
 # `columns=`. Places with fewer than five users are left out, because every event there reveals something about these
 # few users.
 
@@ -67,7 +67,7 @@ print(report)
 # ## 3. When something is wrong
 #
 # The reader guesses nothing, and drops nothing without telling you. An invalid time, an impossible latitude, a user
-# without a name: the error lists all problems at once and shows the rows as they stand in the file.
+# without a name: the error lists all problems at once and shows the rows as they are in the file.
 # `drop_bad_rows=True` leaves such rows out, and the report says so.
 
 # %%
@@ -122,7 +122,7 @@ population_maps({"synthetic": synthetic}, train, test)
 # %% [markdown]
 # ## 6. What may surprise
 #
-# * A synthetic trace is one abstract day: it has a place for each hour, however rarely the real users checked in, and
+# * A synthetic trace is one abstract day: it has a place for each hour, even if the real users checked in rarely, and
 #   the day has no particular date. Compare shares, not numbers of events.
 # * Times without an offset are read as local times of the zone that you name. `times_in="UTC"` says that they are UTC.
 # * A few large places give better traces than many places that nobody visits twice: `--check` says if there are too

@@ -38,17 +38,17 @@ THINNING_STREAM, WINDOWS_STREAM = 1, 2
 TABLE_POINTS = 4
 TEST_USERS, NEAR_TEST_USERS, CHANCE = "test users", "near test users", "at most 0.05"
 SATURATED = "Training windows contain whole test windows: no window can be closer, so this number cannot alarm"
-NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or periods of their grids that differ"
+NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"
 
 
 @dataclass(frozen=True, eq=False)
 class HeldOutComparison:
     """One number for each synthetic window and for each held-out window.
 
-    They are of `n_users` users, the smaller number of both sets. `share_far` is the share of the synthetic windows
-    above the 95 % quantile of the held-out ones: at most about 0.05 by chance. `held_out_share_far` is that share of
-    the held-out windows: 0.05, or less if many have the same number. The comparison is saturated if no window can be
-    above 95 % of the held-out windows, copied or not.
+    `n_users` is the number of users in the set with fewer users. `share_far` is the share of the synthetic windows
+    above the 95 % quantile of the held-out windows: at most about 0.05 by chance. `held_out_share_far` is the share of
+    the held-out windows above their own 95 % quantile: 0.05, or less if there are ties. The comparison is saturated if
+    no window, copied or not, can be above 95 % of the held-out windows.
     """
 
     synthetic: Num[np.ndarray, " window"]

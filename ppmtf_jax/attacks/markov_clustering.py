@@ -25,10 +25,10 @@ MAX_ITERATIONS = 1000
 def markov_clusters(weights: Sparse, inflation: float = 2.0) -> Int[np.ndarray, " node"]:
     """Partition the nodes of an undirected graph, given by its symmetric matrix of weights, by Markov clustering.
 
-    A node's loop weighs as much as its heaviest edge, or 1 if it has none; given loops do not count. Nodes that end in
-    the same attractors are one cluster. A node that ends in several systems of attractors belongs to the first.
-    Clusters are numbered by their first nodes. A larger `inflation`, above 1, gives smaller clusters. Raises
-    `InputError` if the walk does not converge.
+    The loop of a node gets the weight of its heaviest edge, or 1 if it has no edge; loops in `weights` are ignored.
+    Nodes whose walks end in the same attractors form one cluster. If a node's walk ends in several systems of
+    attractors, it belongs to the first one. Clusters are numbered in the order of their first nodes. A larger
+    `inflation`, above 1, gives smaller clusters. Raises `InputError` if the walk does not converge.
     """
     weights = sparse.csc_array(weights, dtype=np.float64)
     edges = weights - sparse.diags_array(weights.diagonal())

@@ -60,7 +60,7 @@ def worst_deletions(
         of[known].astype(np.int64) for of in (traces.trace_of_event(), traces.place, traces.instant)
     )
     of_event = target[traces.user[known]]
-    # The events 1, 2, ... before each event, and their distance in instants; 0 if they are not linked.
+    # Events 1, 2, ... events earlier in the same trace, and the gap in instants; 0 if they are not linked.
     back = np.arange(len(trace))[:, None] - np.arange(1, n_deleted + 2)
     previous = np.maximum(back, 0)
     gap = instant[:, None] - instant[previous]

@@ -116,7 +116,7 @@ def start_fit(
 ) -> tuple[SparseTransitions, Factors]:
     """Count transitions and draw the factors from which a fit starts.
 
-    Raises `InputError` if the memory is too small for `n_fits` fits at the same time.
+    Raises `InputError` if memory is too small for `n_fits` simultaneous fits.
     """
     transitions = SparseTransitions.of_steps(steps, len(user_ids), n_places)
     n_rows = len(transitions.row_user) + len(transitions.user) + len(user_ids) + 4 * n_places

@@ -48,7 +48,7 @@ class Roc:
 def roc_by_weights(positive: np.ndarray, negative: np.ndarray) -> Callable[[Float[np.ndarray, " score"]], Roc]:
     """Return a function from weights of the scores, positives first, to the curve.
 
-    For bootstraps: the scores are sorted once, while scikit-learn sorts them in each resample. The rates are NaN if all
+    This makes bootstraps fast: the scores are sorted once, not in each resample. The rates are NaN if all
     positives or all negatives have weight 0. Raises `InputError` if there are no positives or no negatives, or a score
     is not a finite number.
     """

@@ -27,9 +27,9 @@ PRODUCTS_AT_A_TIME = 2**23
 
 @dataclass(frozen=True, eq=False)
 class AttackedTraces:
-    """How often each attacked trace makes each transition; `user` is the index of the user it was made from.
+    """How often each transition occurs in each attacked trace; `user` is the index of the trace's user.
 
-    The columns of `counts` are `pairs`: those transitions that some trace makes.
+    The columns of `counts` are `pairs`: all transitions that occur in some trace.
     """
 
     user: Int[np.ndarray, " trace"]

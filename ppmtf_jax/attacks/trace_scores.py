@@ -37,11 +37,11 @@ BYTES_OF_ENTRY = 2 * 5 * 8
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """The scored parts of traces: first places, and each event with the one before it.
+    """The scored parts of traces: first places, and steps from one event to the next.
 
-    `first` are the distinct first places. `steps` has an array for each gap in instants, from 1 on: place and next
-    place of the distinct steps with this gap. `counts` says how often each trace has each step, and then each first
-    place.
+    `first` holds the distinct first places. `steps` has an array for each gap of 1, 2, ... instants: place and next
+    place of the distinct steps with this gap. `counts` is the number of times that each trace has each step (first
+    columns) and each first place (last columns).
     """
 
     first: Int[np.ndarray, " first"]

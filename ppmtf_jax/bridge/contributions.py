@@ -37,18 +37,19 @@ RULES = (
     f"events at a place count only if at least {PLACE_USERS} users have events there. Stays at a place, steps away "
     f"from it and moves from it to another place count only if at least {STEP_USERS} users made them. Both limits hold "
     f"over all times and again in each stretch of {STRETCH_S // 3600} hours. Only users who did exactly this are "
-    f"counted. Of what u such users did, the model uses the part (u-n)/u, where n is {PLACE_USERS - 1} or more for "
-    f"events and {STEP_USERS - 1} for the others. There is one exception: when the model learns how far people go, "
-    f"steps away from a place count from {PLACE_USERS} users on",
-    "so, when one user is added, no such count (over all times, in a whole stretch, at a time of the day or over a "
-    "range of distances) grows by more than twice what the most active of the other users has in it, whatever the "
-    "added user did",
+    "counted. If u users did it, the model multiplies their count by (u-n)/u, where n is "
+    f"{PLACE_USERS - 1} or more for events, and {STEP_USERS - 1} for stays, steps away and moves. There is one "
+    "exception: when the model learns how far people go, steps away from a place count if at least "
+    f"{PLACE_USERS} users made them",
+    "so, if one user is added to the data, each of these counts (over all times, in a whole stretch, at a time of the "
+    "day or over a range of distances) grows by at most twice the number that the most active of the other users has "
+    "in this count. This holds whatever the data of the added user are",
 )
 """The rules in words, each without its first capital letter and its last full stop."""
 NO_RULE = (
     "who is in which cluster, which settings were chosen, where the ranges of distances end, when somebody was at a "
     "place within a stretch of time in which others were there too, and that a cluster has few users at a place. The "
-    "rules for the model do not cover these: they bound what one user weighs among all users, and they are not "
+    "rules for the model do not cover these: they bound the weight of one user among all users, and they are not "
     "differential privacy"
 )
 """What the rules do not cover."""

@@ -173,7 +173,8 @@ class Movement:
         """Shrink the moves of a slot towards the moves of all slots, and the moves of all slots towards gravity.
 
         D(b | a) = (N(a, b) + t_d g(b | a)) / (N(a) + t_d), M_s(b | a) = (N_s(a, b) + t_s D(b | a)) / (N_s(a) + t_s),
-        with N the seen moves, N_s those smoothed over slots, t_d and t_s the masses.
+        where N counts the observed moves, N_s is N smoothed over slots, and t_d and t_s are `gravity_mass` and
+        `slot_mass`.
         """
         kernel, seen = slot_kernel(counts.time_grid, smoothing.slot_bandwidth), counts.seen
         in_slot, from_overall = kernel @ seen.count, seen.from_place(seen.overall[None])[0]

@@ -113,10 +113,10 @@ class FriendlyGroup(TyperGroup):
     """Every group of commands of this program."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Do a command; what a user can cause ends in a message and an exit code, not in a traceback."""
+        """Run a command; an error that a user can cause ends with a message and an exit code, not with a traceback."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                # Characters that the encoding of the terminal lacks, as in names of files, are shown as their codes.
+                # Let the terminal print any file name: a character that its encoding lacks is printed as a code.
                 stream.reconfigure(errors="backslashreplace")
         try:
             result = super().invoke(ctx)
@@ -145,7 +145,7 @@ class FriendlyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def explained(self, ctx: Any, error: Exception) -> str | None:
-        """What to say of an error that a user can cause; None for a fault of this program."""
+        """The message of an error that a user can cause; None for a fault of this program."""
         if isinstance(error, PpmtfError):
             return str(error)
         # At EPIPE the reader stopped, as in `ppmtf ... | head`: typer ends quietly.
@@ -154,7 +154,7 @@ class FriendlyGroup(TyperGroup):
             return f"{where}. Check permissions and free space; finished work is kept."
         if isinstance(error, RuntimeError) and "Gloo" in str(error):
             return f"another process ended before the work was done; read its messages. ({error})"
-        # JAX has an error of its own for a lack of memory.
+        # JAX raises an error of its own if memory is short.
         if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "RESOURCE_EXHAUSTED" in str(error)):
             way_out = "Take fewer users or places, a lower rank, or zeros=weighted; finished work is kept"
             return f"there is not enough memory ({error}). {way_out}."

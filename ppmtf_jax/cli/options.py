@@ -162,7 +162,7 @@ def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
     """The parameter of a command that becomes the field's option, or argument."""
     required = field.default is MISSING and field.default_factory is MISSING
     kind, optional = _kind_of(hint), type(None) in types_of(hint)
-    # The first sentence, because help is read at a glance.
+    # Only the first sentence, because help should be short.
     help_text = text.split(". ")[0].rstrip(".") + "." if text else ""
     keyword = inspect.Parameter.KEYWORD_ONLY
     if kind is Path and required:
@@ -180,7 +180,7 @@ def _parameter(field: Field[Any], hint: Any, text: str) -> inspect.Parameter:
 
 
 def _kind_of(hint: Any) -> Any:
-    """The type that a hint allows; of several the least exact."""
+    """The type that a hint allows: float if it is one of several, otherwise the first."""
     kinds = [kind for kind in types_of(hint) if kind is not type(None)]
     return float if float in kinds else kinds[0]
 

@@ -76,8 +76,8 @@ class Colocations:
     def counts(self, period: int | None = None) -> sparse.csr_array:
         """Number of co-locations at each instant and place: matrix Q, sparse, shape (instants, places).
 
-        With a period, added up over all periods, shape (period, places): a user who changes Q by some number, in L1,
-        changes these sums by no more.
+        With a period, counts are summed over all periods, shape (period, places). The L1 sensitivity of the sums to a
+        user's data is not larger than that of Q.
         """
         period = period or self.n_instants
         ones, cell = np.ones(len(self), np.int64), (self.instant % period, self.place)

@@ -116,7 +116,7 @@ class NoSettings(Settings):
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """A trace set to measure, and the real sets to compare it with; keeps the results for each set."""
+    """A trace set to measure, and the real sets to compare it with; caches the statistics of each set."""
 
     traces: Traces  # the measured set
     # `train`, `test`: real traces of users who were, and were not, used to make the synthetic ones.

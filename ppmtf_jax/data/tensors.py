@@ -111,10 +111,11 @@ def sample_zeros(
     A user with fewer than `n_zeros` zero cells gets all of them. The cells depend on the seed, the stage, the user's id
     and her own cells only.
 
-    `n_zeros` (shape (users,)): for every user, or for each. `hidden` (shape (cells, 3)): user, place, other of cells
-    that must not be drawn either. Returns the columns user, place and other, sorted, each cell once.
+    `n_zeros`: one number for all users, or one for each user, shape (users,). `hidden`: user, place and other of
+    further cells that must not be drawn, shape (cells, 3). Returns user, place and other of the drawn cells, sorted,
+    each cell once, shape (drawn cells, 3).
     """
-    if hidden is not None:  # these cells count once if they did not count before
+    if hidden is not None:  # as if they were positive
         user, place, other = np.concatenate([counts.cell_index, hidden]).T
         counts = _count(user, place, other, counts.shape, counts.user_ids)
     n_users, _, n_others = counts.shape

@@ -160,7 +160,7 @@ def read_checkins(
         table, unknown = _with_stations(table, stations)
         skipped = [*skipped, *unknown]
     written, times_in, name = _with_date(table, names, notes), settings.times_in, names.get("time", "")
-    # The name of a column of times without an offset may say that they are UTC.
+    # The name of a column may say that its times without an offset are in UTC.
     may_be_utc = re.search("utc|gmt", name, re.IGNORECASE) and not is_numeric_dtype(written.dtype)
     if times_in is None and may_be_utc and not parse_times(written.dropna().iloc[:1], "UTC", times_in="UTC").problems:
         times_in, notes = "UTC", [*notes, f"times of column {name!r} are taken as UTC, as its name says"]
@@ -180,7 +180,7 @@ def read_checkins(
         )
         expected, found = f"times of day, for instants {resolution_s} s apart", "dates alone, or midnight everywhere"
         problems.append(Problem(expected, found, len(table), way_out=way_out))
-    # GPS time looks like counts since 1970, ten years too early.
+    # GPS time looks like counts since 1970 that are ten years too small.
     if times.is_count and settings.time_format is None and re.search("gps", name, re.IGNORECASE):
         gps, unix = (Setting("time_format", word) for word in ("gps", "unix"))
         way_out = Message("Tell which it is: ", gps, " counts from 6 January 1980, ", unix, " from 1970")

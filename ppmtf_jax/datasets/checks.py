@@ -71,7 +71,7 @@ def _clocks_and_sun(
     """
     far = ~_is_by_the_sun(longitude, offset_h)
     n_far = int(far.sum())
-    city = _cities().get(time_zone)  # None where it is not known, as of UTC
+    city = _cities().get(time_zone)  # None if it is not known, as for UTC
     middle = float(np.median(latitude)), float(np.median(longitude))
     north, east = np.abs(latitude).max(), np.abs(longitude).max()
     if max(north, east) > 0 and north <= np.pi / 2 and east <= np.pi:
@@ -96,7 +96,7 @@ def _clocks_and_sun(
     if not n_far:
         return None
     what = f"{n_far:,} of {len(far):,} check-ins are where the sun is over {MAX_SUN_H} h off the clocks of {time_zone}"
-    return f"{what}: in other zones, whose nights are other slots"
+    return f"{what}: they are in other time zones, where night falls in other slots"
 
 
 def _scattered_places(

@@ -103,7 +103,7 @@ def code_checkins(
 
 
 def _coded(table: pd.DataFrame, name: str, problems: list[Problem]) -> tuple[np.ndarray, np.ndarray]:
-    """Codes and values of a column of ids; adds a problem where ids are of several types, which have no order."""
+    """Codes and values of a column of ids; adds a problem if the ids have several types, which have no order."""
     nothing = np.full(len(table), -1, np.int32), np.zeros(0, object)
     if name not in table:
         return nothing

@@ -17,7 +17,7 @@ MIN_EVENTS_PER_USER = 5
 
 
 class DataCheck:
-    """What an import would give, training and test users together; `print` it.
+    """Summary of what an import would give, training and test users together; `print` it.
 
     `events_of_hour` has the events in each hour of the day, `n_visited` counts places with an event, `n_transitions`
     pairs of events at consecutive instants of one trace, `n_in_traces` events that follow another one in their trace.

@@ -169,7 +169,7 @@ class Discretization(Settings, subject="discretization"):
         begins = run_begins(group[first])
         if self.max_gap_s is not None:
             begins[1:] |= np.diff(kept["utc_s"]) > self.max_gap_s
-        # The longest step that divides a day and the slots, and at which most check-ins have an instant of their own.
+        # The longest step that divides a day and the slots, and gives most check-ins their own instant.
         step_for_most_s, n_most = None, MOST * len(first)
         if len(kept) < n_most:
             shorter = (step_s for step_s in SHORTER_STEPS_S if step_s < self.step_s and self.step_s % step_s == 0)

@@ -288,9 +288,9 @@ def _parse(content: bytes, n_lines: int) -> tuple[np.ndarray, ...] | None:
 
 
 def _parse_with_damage(content: bytes) -> tuple[tuple[np.ndarray, ...], pd.Series]:
-    """As `_parse` of lines that may be anything, with a latitude that is not a number where a line is no fix.
+    """Like `_parse`, for lines of any kind; also returns the lines.
 
-    Also gives the lines themselves.
+    The latitude of a line that is not a fix is NaN.
     """
     line = pd.Series(content.decode("latin-1").split("\n")[:-1], dtype=object).str.strip()
     whole = (line.str.count(",") == len(FIELDS) - 1).to_numpy(bool)

@@ -247,7 +247,7 @@ def read_lbsn2vec_table(
     what = "left out" if settings.verified_only else "kept"
     notes = [
         f"{(~located).sum():,} check-ins left out: their venues have no coordinates",
-        f"{(located & ~verified).sum():,} check-ins {what} whose week is a guess, their hour of it is not",
+        f"{(located & ~verified).sum():,} check-ins {what}: their week is a guess, but their hour of the week is known",
     ]
     if not keep.any():
         raise InputError(subject, [Problem("at least one check-in that is kept", "none, " + "; ".join(notes))])

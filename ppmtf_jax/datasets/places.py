@@ -57,7 +57,7 @@ class GridPlaces(Settings, subject="grid of places"):
         problems: list[Problem | str] = []
         if not -90 <= self.south < self.north <= 90:
             problems.append(Problem("-90 <= south < north <= 90 degrees", f"south {self.south}, north {self.north}"))
-        # Of a box across the 180th meridian, west and east are mixed up where it would span most of the globe.
+        # A box across the 180th meridian that spans most of the globe has west and east mixed up.
         is_wide = self.west < self.east or (self.west > self.east and self._east() - self.west < 180)
         if not (abs(self.west) <= 180 and abs(self.east) <= 180 and is_wide):
             expected = "-180 <= west < east <= 180 degrees, or west above east for a box across the 180th meridian"

@@ -448,7 +448,7 @@ def _read_text(text: TextFile, wanted: _Wanted) -> _Part:
             arrays[name] = arrays[name].cast(pa.float64())
         except pa.ArrowInvalid:
             values = arrays[name].to_pandas().astype("str")
-            # Values stay texts if some are no numbers, so that the check of coordinates lists these.
+            # If some values are not numbers, all stay texts, so that the check of coordinates lists the wrong ones.
             if values.dropna().str.fullmatch(DECIMAL_COMMA).all():
                 arrays[name] = pa.chunked_array([pa.array(values.str.replace(",", "."))]).cast(pa.float64())
                 commas.append(name)

@@ -134,7 +134,7 @@ def parse(
 ) -> tuple[pa.Table, np.ndarray | pd.RangeIndex, list[arrow_csv.InvalidRow]]:
     """Read the columns at some positions k as f"f{k}", the rows beginning after some lines.
 
-    Returns the table, the number of each row, and the rows that have another number of fields than the first line.
+    Returns the table, the number of each row, and the rows that do not have as many fields as the first line.
     """
     invalid: list[arrow_csv.InvalidRow] = []
 
@@ -168,9 +168,9 @@ def _parse_once(
     skip: Callable[[arrow_csv.InvalidRow], str] | None = None,
     newlines_in_values: bool = False,
 ) -> tuple[pa.Table, int]:
-    """The table and the lines of the file; rows of another length are given to `skip`, or are an error without it.
+    """The table and the number of lines; rows with too many or few fields go to `skip`, or are an error without it.
 
-    With `skip`, one thread does all: only then the numbers of invalid rows are known.
+    With `skip`, only one thread reads, because the numbers of invalid rows are known only then.
     """
     columns = {f"f{k}": kind for k, kind in types.items()}
     with opened(text.path) as stream:

@@ -134,7 +134,7 @@ def read_time_texts(column: pd.Series, shapes: Shapes, day_first: bool | None = 
 
 
 def _match(shape: bytes) -> re.Match[bytes] | None:
-    """What the parts of a shape mean; None where it is not that of a time."""
+    """What the parts of a shape mean; None if it is not the shape of a time."""
     for pattern in _WHOLE if len(shape) <= 80 else ():
         match = pattern.fullmatch(shape)
         if match is None:
@@ -150,7 +150,7 @@ def _match(shape: bytes) -> re.Match[bytes] | None:
 def _is_day_first(
     column: pd.Series, shapes: Shapes, matches: Mapping[int, re.Match[bytes]]
 ) -> tuple[bool, list[Problem]]:
-    """Whether the day comes before the month in dates such as 13/4/2012; a problem where the column does not tell.
+    """Whether the day comes before the month in dates such as 13/4/2012; a problem if the column does not tell.
 
     Texts that are no date in either order are not counted.
     """

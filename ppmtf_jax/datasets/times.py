@@ -90,7 +90,7 @@ def parse_times(
         notes += change_notes
     if not problems and (not naive.any() or time_zone not in (None, clock)):
         local = local_times(pd.DatetimeIndex(utc), time_zone or "UTC")
-    # Several different times that are all at midnight were dates, which were stored as times.
+    # If several different times are all at midnight, dates were stored as times.
     seconds = wall[known].astype(np.int64)
     at_midnight = bool(len(seconds)) and not (seconds % DAY_S).any() and bool(seconds.min() < seconds.max())
     unparsed = row_problems(column, ~known, "times that can be parsed", way_out=written.way_out)
@@ -128,7 +128,7 @@ def _from_counts(number: np.ndarray, is_gps: bool) -> Written:
     """Read counts since 1970, in the unit that puts most of them between 1980 and 2100; or seconds of GPS time."""
     units = {"seconds": 1} if is_gps else EPOCH_UNITS
     if is_gps:
-        # GPS time counts from 6 January 1980, leap seconds too.
+        # GPS time counts seconds from 6 January 1980, including leap seconds.
         leaps = np.array(LEAP_SECONDS.split(), "datetime64[s]").astype(np.int64) - GPS_EPOCH_S
         leaps += np.arange(1, len(leaps) + 1)
         number = number + GPS_EPOCH_S - np.searchsorted(leaps, number, side="right")

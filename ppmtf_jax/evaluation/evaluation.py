@@ -110,7 +110,7 @@ def uniform_places(traces: Traces) -> Traces:
 
 
 class _Task(NamedTuple):
-    """Measurements of a column, all of the traces of each trace number (`by_number`) or all of the whole set."""
+    """Measurements of a column: those made for each trace number (`by_number`), or those made for the whole set."""
 
     column: str
     comparison: Comparison
@@ -122,7 +122,7 @@ class _Task(NamedTuple):
         return self.comparison.n_parts if self.by_number else 1
 
     def measured(self, advance: Callable[[int], None]) -> dict[str, float]:
-        """The numbers by name; those of trace numbers are averaged."""
+        """The numbers by name; numbers of single trace numbers are averaged."""
         found: list[dict[str, float]] = []
         for part in self.comparison.parts() if self.by_number else (self.comparison,):
             numbers = [each.by_name(each.measurement.measure, part) for each in self.measurements]

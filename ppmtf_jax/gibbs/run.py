@@ -160,7 +160,7 @@ def run_gibbs(
                 _write_checkpoint(checkpoints.path, history, fingerprint)
     kept = list(history.kept.values())
     draws = {name: np.stack([draw[name] for draw in kept], axis=1) for name in (kept[0] if kept else {})}
-    # Of several devices' equal copies one is enough for whatever comes next.
+    # All devices have equal copies; keep one.
     state = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), history.state)
     return GibbsResult(state, draws, np.array(list(history.kept), np.int64), history.trace())
 

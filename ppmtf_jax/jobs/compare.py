@@ -263,7 +263,7 @@ def _compare(
     progress: bool,
     say: Callable[[str], None],
 ) -> Compared:
-    """Compare; `file_of` a candidate and a seed is where their finished cell is kept, if anywhere."""
+    """Compare; `file_of(candidate, seed)` is the file of their finished cell, or None."""
     chosen = _distinct(candidates)
     # Check the data before hours of work.
     check_comparable(train=train, test=test)

@@ -134,7 +134,7 @@ def input_paths(settings: Any) -> dict[str, Path]:
 
 @contextmanager
 def _collecting(problems: list[Problem | str], name: str) -> Iterator[None]:
-    """Where the block refuses an input, its problems are added under `name`."""
+    """If the block raises an `InputError`, its problems are added with the prefix `name`."""
     try:
         yield
     except InputError as error:

@@ -102,7 +102,7 @@ class _Job:
     def run(self) -> JobResult:
         config, private, data = self.config, self.private, self.private / "data"
         self._clear_leftovers()
-        # The content of input files in place of their names, which depend on the current folder.
+        # Digests of input files in place of file names, which depend on the current folder.
         content = {name: content_digest(path) for name, path in input_paths(config.importing).items()}
         importing = config.source, replace(config.importing, **content)
         self._do("import", lambda: self._import(data), importing, [], [data])
@@ -165,7 +165,7 @@ class _Job:
     ) -> None:
         """Do a step unless it is done, and say what its action returns.
 
-        The step depends on its settings and on the steps `after`, and so on all steps before them.
+        The step depends on its settings, on the steps `after` and, through them, on all earlier steps.
         """
         before = [self.fingerprints[step] for step in after]
         fingerprint = digest_of(name, version("ppmtf_jax"), repr(tuple(self.seed)), repr(settings), *before)

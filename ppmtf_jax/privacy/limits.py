@@ -34,7 +34,7 @@ TINY = 1e-3
 
 
 class Status(Enum):
-    """How good something is, with a printed word and symbol, so that no colour is needed to tell the statuses apart."""
+    """Status of a result, with a printed word and symbol, so that statuses differ not only by colour."""
 
     GOOD = ("Good", "✓")
     FAIR = ("Fair", "~")

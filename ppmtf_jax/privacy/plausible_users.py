@@ -79,8 +79,9 @@ def count_plausible_users(
     asked = np.zeros(len(users), np.int64)
     size = max(1, EVENTS_TESTED_TOGETHER // places.shape[1])
     groups = np.split(np.arange(len(users)), np.arange(size, len(users), size))
-    # Nothing of the size traces x classes is stored: for each block of classes, the log-probabilities of all distinct
-    # steps of the remaining traces are computed, added up along each trace, and counted if they lie in the trace's bin.
+    # No array of size traces x classes is stored. For each block of classes, the log-probabilities of all distinct
+    # steps of the remaining traces are computed and summed along each trace. The verifiers of a class count if this
+    # sum lies in the trace's bin.
     with progress_bar("testing plausible deniability", len(groups) * len(user), show=progress) as advance:
         for group in groups:
             active, collected = group[count[group] < stop_at[group]], None

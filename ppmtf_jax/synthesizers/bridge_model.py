@@ -70,7 +70,7 @@ class ClusterBridge(ScoredTraceModel):
     tried: Int[Array, " number"] = stored(lambda n: StoredArray(("numbers",), "int", 1))
     gain: Float[Array, " number"] = stored(lambda n: StoredArray(("numbers",)))
     marginal_error: Float[Array, ""] = stored(lambda n: StoredArray((), low=0))
-    longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of moves seen from one place
+    longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of observed moves from one place
 
     @classmethod
     def of(

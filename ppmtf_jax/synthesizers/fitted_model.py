@@ -107,7 +107,7 @@ class FittedModel:
     def __repr__(self) -> str:
         """A summary of a few lines that reveals nothing about a single user; its cost does not grow with the users."""
         grid, claims = self.time_grid.summary(), Claims()
-        with suppress(InputError):  # show the rest of the model all the same
+        with suppress(InputError):  # show the rest of the model anyway
             claims = self.claims()
         parts = {
             "settings": ", ".join(f"{name}={value!r}" for name, value in self.settings.items()) or "none",

@@ -107,7 +107,7 @@ def complete(
         keys = _keys(key, jnp.asarray(np.stack([users, trace, period], axis=1)))
 
     places, impossible_at = np.full_like(known, ABSENT), np.full(len(users), ABSENT, np.int32)
-    # A last period that the grid cuts off is completed up to the grid's end.
+    # If the grid cuts off the last period, it is completed up to the end of the grid.
     within = instant < grid.n_instants
     n_instants = within.sum(axis=1)
     for length in np.unique(n_instants).tolist():

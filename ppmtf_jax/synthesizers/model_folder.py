@@ -36,7 +36,7 @@ WAY_OUT = "Fit the model again"
 def write_model(fields: Mapping[str, Any], folder: PathLike, *, overwrite: bool = False, inputs: Paths = ()) -> None:
     """Write the fields of a `FittedModel` to a model folder, see `FittedModel.save`."""
     system, per_place = fields["system"], fields["users_per_place"]
-    # The module that registers the synthesizer: one outside of the package, or the package.
+    # Name of the module that registers the synthesizer: a module outside the package, or the package.
     kinds = [type(fields["trace_model"]), *([SYNTHESIZERS[system].settings] if system in SYNTHESIZERS else [])]
     outside = [kind.__module__ for kind in reversed(kinds) if kind.__module__.partition(".")[0] != PACKAGE]
     about = {"format": MODEL_FORMAT, "system": system, "module": next(iter(outside), PACKAGE)}
@@ -82,9 +82,9 @@ def _refusal(file: Path, expected: str, found: str, way_out: str = WAY_OUT) -> I
 
 
 def _read_about(file: Path) -> dict[str, Any]:
-    """What is stored of a model beside its tables, of a synthesizer that is registered.
+    """What is stored of a model beside its tables; refuses a synthesizer that is not registered.
 
-    The module that registers an unknown synthesizer is not imported here, since it could run any code.
+    The module that registers an unknown synthesizer is not imported here, since a module can run any code.
     """
     try:
         about = json.loads(file.read_text(encoding="utf-8"))

@@ -62,7 +62,7 @@ SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers
 
 
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
-    """Refuse a fitted model of another class than registered, or of a class that JAX or a model folder cannot hold."""
+    """Refuse a fitted model whose class is not the registered class, or that JAX or a model folder cannot hold."""
     subject, expected = f"synthesizer {synthesizer.name!r}", synthesizer.model
     if not isinstance(trace_model, expected):
         found = type(trace_model).__name__

@@ -69,8 +69,8 @@ def fit(
     progress : bool
         Show a progress bar on a terminal.
     checkpoints : Checkpoints, optional
-        Where a long fit writes its state, and resumes from. Give the seed too: a fit with another seed is another fit.
-        `jobs.steps.fit_resumably` keeps a drawn seed.
+        File to which a long fit writes its state and from which it resumes. Give the seed too, because a fit with
+        another seed cannot resume. `jobs.steps.fit_resumably` stores a random seed for you.
     **named_settings
         Settings by name, in place of `settings`.
 

@@ -47,7 +47,7 @@ class UserTables(NamedTuple):
 class MetropolisHastings(ScoredTraceModel):
     """Metropolis-Hastings chains of all users from the factors of both tensors."""
 
-    # `user`, `place`, `next_place`: factors of the transitions. Factors may be negative, since only counts are floored.
+    # `user`, `place`, `next_place`: factors of the transitions. Factors may be negative; only counts have a floor.
     user: Float[Array, "user rank"] = stored(lambda _: _factor("users", "rank"))
     place: Float[Array, "place rank"] = stored(lambda _: _factor("places", "rank"))
     next_place: Float[Array, "place rank"] = stored(lambda _: _factor("places", "rank"))

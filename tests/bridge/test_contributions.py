@@ -238,7 +238,7 @@ def test_how_often_a_place_is_left_tells_of_distances_from_two_users_on(n_users,
     table = place_table(N_PLACES)
     fit_gravity(steps, np.full((24, N_PLACES), 1 / N_PLACES), space_of(table))
     assert (left[1] > 0) == counts
-    assert "when the model learns how far people go, steps away from a place count from 2 users on" in RULES[1]
+    assert "the model learns how far people go, steps away from a place count if at least 2 users made them" in RULES[1]
 
 
 def all_steps(steps: Transitions, *_) -> np.ndarray:

@@ -345,8 +345,8 @@ def test_rows_of_other_zones_are_told():
     rows = [(1, f"2024-01-01T{hour:02d}:00", "a", 139.0) for hour in range(8)] + [(1, "2024-01-01T09:00", "b", -74.0)]
     _, report = run(checkins(rows, "user time place longitude"), every_place(MostVisited(2)))
     assert report.notes == (
-        "1 of 9 check-ins are where the sun is over 4 h off the clocks of Asia/Tokyo: in other zones, whose nights are "
-        "other slots",
+        "1 of 9 check-ins are where the sun is over 4 h off the clocks of Asia/Tokyo: they are in other time zones, "
+        "where night falls in other slots",
     )
 
 

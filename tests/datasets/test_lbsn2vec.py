@@ -169,10 +169,10 @@ def test_weeks_make_dates():
     assert (report.n_rows, report.n_same_instant, report.n_transitions) == (6, 1, 1)
     assert report.notes == (
         "1 check-ins left out: their venues have no coordinates",
-        "1 check-ins kept whose week is a guess, their hour of it is not",
+        "1 check-ins kept: their week is a guess, but their hour of the week is known",
         # Made up: somewhere else.
-        "5 of 5 check-ins are where the sun is over 4 h off the clocks of America/New_York: in other zones, whose "
-        "nights are other slots",
+        "5 of 5 check-ins are where the sun is over 4 h off the clocks of America/New_York: they are in other "
+        "time zones, where night falls in other slots",
         "1 of 3 friendship rows left out: a user has no event",
     )
     assert traces.places.category.tolist() == ["Bar", "6"]
@@ -183,7 +183,7 @@ def test_guessed_weeks_are_left_out_on_request():
     traces, report = read_lbsn2vec_table(CHECKINS, verified_only=True)
     assert traces.user_ids.tolist() == [1, 2]
     assert traces.friendships is None
-    assert "1 check-ins left out whose week is a guess, their hour of it is not" in report.notes
+    assert "1 check-ins left out: their week is a guess, but their hour of the week is known" in report.notes
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def test_one_place() -> None:
 @pytest.mark.parametrize("name", ["jump_tv", "od_tv", "radius_w1_km"])
 def test_places_at_one_point_are_told(name: str) -> None:
     point = replace(TEST, places=PlaceTable(np.arange(4), np.full(4, 35.1), np.full(4, 139.3)))
-    assert reading(name, point, point).caveat == "All places are at one point: this says nothing"
+    assert reading(name, point, point).caveat == "All places are at one point, so this number says nothing"
     assert reading(name, TEST, TEST) == Interpretation()
     assert measured(point, point)[name] == 0
 

@@ -800,7 +800,7 @@ def test_seeds_are_told_but_not_shown(material):
 def test_other_hours_cannot_be_compared(material):
     grid = minutes(material.synthetic.time_grid.n_instants)
     other = replace(material, synthetic=replace(material.synthetic, time_grid=grid))
-    with pytest.raises(Unavailable, match="other hours"):
+    with pytest.raises(Unavailable, match="different periods"):
         _ = other.windows
 
 

@@ -114,7 +114,7 @@ class Encounters(NamedTuple):
 
 
 class _Meetings(NamedTuple):
-    """What is compared: the rates of friends and of strangers, their ratio, and meetings by slot and by place."""
+    """Rates of meetings of friends and of strangers, their ratio, and meetings of friends by slot and by place."""
 
     rates: np.ndarray
     by_slot: np.ndarray
@@ -139,12 +139,12 @@ class _Meetings(NamedTuple):
         )
 
     def distances(self, test: _Meetings) -> list[float]:
-        """Differences of the rates from those of the test users, and the total variation of slots."""
+        """Rates minus those of the test users, and the total variation between the slots of meetings."""
         return [*(self.rates - test.rates).tolist(), variation_of_counts(self.by_slot, test.by_slot)]
 
 
 def _rates(friends: float, strangers: float) -> np.ndarray:
-    """How often friends and strangers meet, and how many times as often friends do, in doublings."""
+    """Rates of meetings of friends and of strangers, and the log2 of their ratio."""
     return np.array([friends, strangers, math.log2(friends / strangers) if min(friends, strangers) > 0 else math.nan])
 
 

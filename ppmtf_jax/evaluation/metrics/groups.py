@@ -40,7 +40,7 @@ N_HALVES = 10
 SEED = 0
 # Random-stream numbers; windows.py uses the stream without a number.
 WINDOWS, HALVES = 1, 2
-NO_GROUP = "No group has as many training users as are asked for"
+NO_GROUP = "No group has enough training users"
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Groups:
             by_group = np.argsort(of_window, kind="stable")
             wanted = group[windows.user]
             first, after = (np.searchsorted(of_window[by_group], wanted, side=side) for side in ("left", "right"))
-            # For group -1, any window will do.
+            # For group -1, any window is drawn; it is not counted.
             drawn = numpy_stream(SEED, Stage.METRICS, WINDOWS).integers(first, np.maximum(after, first + 1))
             windows = windows.thinned(self.windows, by_group[drawn])
         counts = _counts(windows, group, len(self.n_users), self.n_cells)

@@ -96,16 +96,16 @@ def step_counts(windows: Windows) -> sparse.csr_array:
 
 
 def cell_flows(windows: Windows, n_cells: int) -> np.ndarray:
-    """Cell of each move times the number of cells, plus the next cell, which may be the same, shape (moves,)."""
+    """Number of the pair (cell, next cell) of each move: cell * number of cells + next cell, shape (moves,)."""
     cell = windows.places.grid_cell(n_cells)
     place, next_place = moves(windows)
     return cell[place] * n_cells**2 + cell[next_place]
 
 
 def _row_variation(counts: sparse.csr_array, expected: sparse.csr_array) -> float:
-    """Total variation between the next places from a place, averaged over the expected steps; NaN where there is none.
+    """Total variation between the distributions of the next place, averaged over the expected steps.
 
-    A place that nobody leaves counts as 1.
+    A place without a step in `counts` has the total variation 1. NaN if there is no expected step.
     """
     return weighted_mean(row_variation(row_shares(counts), row_shares(expected)), expected.sum(axis=1))
 

@@ -46,7 +46,7 @@ def visit_fractions(traces: Traces, n_bins: int) -> np.ndarray:
 
 
 def _from_real(released: np.ndarray, comparison: Comparison) -> list[float]:
-    """Mean over the places that have a histogram in both real sets.
+    """VF-TV: mean over the places that have a histogram in both real sets.
 
     A place without a synthetic histogram counts as if all users were in the lowest bin (Murakami et al. 2021, 4.3).
     """

@@ -25,7 +25,7 @@ SEED = 0
 NO_WINDOWS = f"no window of {MIN_WINDOW_EVENTS} events in one of the sets, or time grids with different periods"
 NO_STEPS = "no two events at consecutive instants of a window in one of the sets, or time grids with different periods"
 NO_MOVES = "no move in one of the sets, or time grids with different periods"
-ONE_POINT = "All places are at one point: this says nothing"
+ONE_POINT = "All places are at one point, so this number says nothing"
 
 
 def real_windows(comparison: Comparison, traces: Traces) -> Windows:
@@ -34,7 +34,7 @@ def real_windows(comparison: Comparison, traces: Traces) -> Windows:
 
 
 def compared_windows(comparison: Comparison) -> Windows:
-    """The windows to compare with the test users, synthetic ones thinned; raises `Undefined` where there are none."""
+    """The windows to compare with the test users' windows, thinned if synthetic; raises `Undefined` if none exist."""
     traces, grid = comparison.traces, comparison.test.time_grid
     test = real_windows(comparison, comparison.test)
     same_periods = all(same_period(each.time_grid, grid) for each in (traces, comparison.train))

@@ -73,7 +73,7 @@ def _bars(evaluation: Evaluation, kind: str) -> Figure:
 
 
 def _draw_panel(ax: Axes, row: Row, colours: Sequence[str]) -> None:
-    """A bar with its number for each value, "n/a" for an undefined one, and dashed lines at the references."""
+    """Draw a bar and its number for each value, "n/a" for an undefined value, and dashed lines at the references."""
     quantity, references, pale = row.quantity, row.reading.held_against(), bool(row.reading.caveat)
     finite = [value for value in row.values if np.isfinite(value)]
     shown = [0.0, *finite, *references.values()]

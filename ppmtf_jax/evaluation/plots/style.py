@@ -40,7 +40,7 @@ STYLE = {
     "text.parse_math": False,
 }
 styled = rc_context(STYLE)
-"""Decorator that lets a function draw in `STYLE`."""
+"""Decorator: the function draws in `STYLE`."""
 UPPER: dict[str, Any] = {"loc": "outside upper center"}
 LOWER: dict[str, Any] = {"loc": "outside lower center"}
 """Legend of a figure above or below its panels."""

@@ -70,9 +70,10 @@ class Picture(NamedTuple):
 class Gauge(NamedTuple):
     """A number between that of real traces (Training) and that of random places (Uniform).
 
-    `numbers` are as printed: "Training", "Synthetic" and "Uniform". If no synthesizer can be better than a floor, this
-    "Floor" stands in place of Training. `position` is the synthetic number's share of the way from the first (0) to the
-    last (1), below 0 if it is better than both. It is None if the number says little; `caveat` gives the reason.
+    `numbers` are as printed: "Training", "Synthetic" and "Uniform". If no synthesizer can be better than a
+    reference "Floor", the floor replaces Training. `position` is the position of the synthetic number on the scale from
+    the first (0) to the last (1), below 0 if it is better than both. It is None if the number says little; `caveat`
+    gives the reason.
     """
 
     title: str

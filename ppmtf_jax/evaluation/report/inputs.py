@@ -162,7 +162,7 @@ class ReportData:
         """
         grid = self.test.time_grid
         if not all(same_period(traces.time_grid, grid) for traces in (self.train, self.synthetic)):
-            raise Unavailable("Synthetic and real traces have other hours of the day, and cannot be compared.")
+            raise Unavailable("Synthetic and real time grids have different periods, so the traces cannot be compared.")
         try:
             return {name: compared_windows(self.comparison(name)) for name in self.sets}
         except Undefined:

@@ -66,7 +66,7 @@ def make(data: ReportData) -> list[Block]:
     gauges = gauges_of(data, {"group_tv": "Where and when the people of each neighbourhood are"})
     blocks: list[Block] = [gauges] if gauges.items else []
     if not data.has_known_users:
-        return [*blocks, Text(("No clusters: nobody knows from whom each trace was made.",))]
+        return [*blocks, Text(("No clusters: it is not known from whom each trace was made.",))]
     found, reason = strongest_clusters(data)
     if not found:
         return [*blocks, Text((reason,))]
@@ -128,11 +128,12 @@ def _blocks_of(data: ReportData, cluster: Cluster) -> list[Block]:
     most = np.argsort(-shares[TRAINING], kind="stable")
     top = most[shown[most]][:N_TOP_PLACES]
     maps = "maps of the training and the synthetic events, and " if data.has_map else ""
+    alike = "The two maps should be alike, and so should the two curves" if maps else "The two curves should be alike"
     picture = Picture(
         _draw_cluster(data, cluster, top),
         f"{cluster.title}: {maps}the share of the events at its five most visited places over the day.",
         f"{cluster.title}. Their distribution over places differs by {percent(cluster.strength)} from that of all "
-        "people. The maps, and the two curves, should be alike: then the traces made from these people are at the "
+        f"people. {alike}: then the traces made from these people are at the "
         f"right places. Places with fewer than {LEAST_VISITORS} of these people are left out.",
     )
     columns = [each[top] for each in (*shares.values(), population_of(data.train))]

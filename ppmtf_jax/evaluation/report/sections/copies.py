@@ -39,7 +39,7 @@ def make(data: ReportData) -> list[Block]:
 
     def draw_unicity(ax: Axes) -> None:
         draw_lines(ax, n_points, {TRAINING: 100 * found.training_unicity, SYNTHETIC: 100 * found.unicity}, marker="o")
-        ax.set(ylim=(0, 101), xlabel="known points", ylabel="people known by them, percent", xticks=n_points)
+        ax.set(ylim=(0, 101), xlabel="known points", ylabel="people identified, percent", xticks=n_points)
 
     draws = [
         partial(draw_cumulative, samples=runs, label="longest run shared with a training trace, events"),
