@@ -42,9 +42,9 @@ class BridgeSettings(Settings):
     Parameters
     ----------
     min_cluster_users : int
-        Least number of users in a cluster, for all of whom a trace is equally probable. Larger protects better. The
-        default is twice the k of the privacy test, since half of the users are verifiers. At least so many training
-        users are needed.
+        Minimum number of users in a cluster, and so of training users. A trace is equally probable for all users of a
+        cluster, so a larger minimum protects better. The default is twice the k of the privacy test, since half of the
+        users are verifiers.
     n_clusters : int, optional
         Number of clusters at the start; clusters with too few users are dissolved. By default it is chosen by held-out
         likelihood.

@@ -303,7 +303,7 @@ def test_without_a_key_nobody_is_found(job, tmp_path):
     found = load_report_data(without(job, tmp_path, "private/key"), QUICK)
     assert not found.users_known
     for name in ("identity", "clusters"):
-        assert "obody knows" in words(made(name, found))
+        assert "not known from whom" in words(made(name, found))
     [light] = made("identity", found).findings
     assert light.status is Status.UNKNOWN
     assert made("membership", found).findings
@@ -399,6 +399,9 @@ def test_without_coordinates_there_are_no_maps_but_all_else(nowhere):
         render(Report("T", "S", [content]))
     assert "this needs a map" in words(made("range-queries", nowhere))
     assert [block for block in made("transitions", nowhere).blocks if isinstance(block, Picture)] == []
+    captions = [block.caption for block in made("clusters", nowhere).blocks if isinstance(block, Picture)]
+    assert captions
+    assert not any("maps" in caption for caption in captions)
 
 
 def test_places_without_any_coordinate(material):
