@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from scipy import sparse
-from scipy.stats import hypergeom
 
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph, sorted_distinct
@@ -150,7 +150,7 @@ def degrees_in_part(graph: FriendGraph, n_users: int) -> np.ndarray:
     shares = degree_distribution(graph)
     degree = np.flatnonzero(shares)
     kept = np.arange(min(len(shares), n_users))
-    return hypergeom.pmf(kept[:, None], graph.n_users - 1, degree, n_users - 1) @ shares[degree]
+    return scipy.stats.hypergeom.pmf(kept[:, None], graph.n_users - 1, degree, n_users - 1) @ shares[degree]
 
 
 def clustering_coefficient(graph: FriendGraph) -> float:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from scipy import sparse
-from scipy.stats import wasserstein_distance
 
 
 def counts_to_shares(counts: np.ndarray) -> np.ndarray:
@@ -46,7 +46,7 @@ def earth_movers_distance(distribution: np.ndarray, other: np.ndarray) -> float:
 
 def wasserstein(sample: np.ndarray, other: np.ndarray) -> float:
     """Wasserstein-1 distance between the distributions of two samples, in their unit; NaN where one is empty."""
-    return float(wasserstein_distance(sample, other)) if len(sample) and len(other) else math.nan
+    return float(scipy.stats.wasserstein_distance(sample, other)) if len(sample) and len(other) else math.nan
 
 
 def pair_counts(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sparse.csr_array:

@@ -9,8 +9,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 from jaxtyping import Float
-from scipy.stats import binom
 
 from ppmtf_jax.attacks.roc import Roc, bootstrap_interval, roc_by_weights
 from ppmtf_jax.privacy.limits import MEMBERSHIP_LIMITS, TAIL, Judgement, people_of_both, share_interval
@@ -129,7 +129,7 @@ class MembershipScores:
         """
         n_others, rate_at = len(self.other_ids), self.roc.true_positive_rate_at
         found = rate_at(false_positive_rate)
-        fewest, most = binom.ppf([TAIL, 1 - TAIL], n_others, false_positive_rate)
+        fewest, most = scipy.stats.binom.ppf([TAIL, 1 - TAIL], n_others, false_positive_rate)
         by_threshold = rate_at((fewest - 1) / n_others) if fewest else 0.0, rate_at(most / n_others)
         of_members = share_interval(found, len(self.member_ids))
         low, high = (math.hypot(found - a, found - b) for a, b in zip(by_threshold, of_members, strict=True))

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from scipy.stats import binom
+import scipy  # loads `scipy.stats`, which takes half a second, when it is first used
 
 from ppmtf_jax.colocation.counts import find_colocations
 from ppmtf_jax.colocation.friend_graph import FriendGraph
@@ -227,7 +227,9 @@ def _uniform_meetings(comparison: Comparison, settings: NoSettings) -> list[floa
     by_slot = np.bincount(encounters.friends.time_grid.slot_of_instant, encounters.friends_seen())
     everywhere = _Meetings(_rates(chance, chance), by_slot, np.ones(len(places)))
     n_seen, n_windows = np.unique(encounters.friends.events_per_window(), return_counts=True)
-    probability = binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
+    probability = (
+        scipy.stats.binom.pmf(np.arange(n_seen.max() + 1)[:, None], n_seen, chance) @ n_windows / n_windows.sum()
+    )
     met = np.bincount(encounters.meetings_per_window(), minlength=len(probability))
     return [*everywhere.distances(_Meetings.of(encounters)), variation_of_counts(probability, met)]
 
@@ -241,7 +243,7 @@ def _uniform_places(comparison: Comparison, settings: NoSettings) -> list[float]
 def _uniform_graph(comparison: Comparison, settings: NoSettings) -> list[float]:
     graph = comparison.statistic(FriendGraph.of, comparison.test)
     probability = friendship_probability(graph)
-    shares = binom.pmf(np.arange(graph.n_users), graph.n_users - 1, probability)
+    shares = scipy.stats.binom.pmf(np.arange(graph.n_users), graph.n_users - 1, probability)
     return [_degree_variation(shares, degree_distribution(graph)), probability - clustering_coefficient(graph)]
 
 
