@@ -44,7 +44,7 @@ def privacy_statement(
     """
     test, claims = verdicts.settings, verdicts.claims
     synthesizer = SYNTHESIZERS[verdicts.system]
-    numbers = "Every trace has its own number, also if several traces were made from one user."
+    numbers = "Every trace has a number of its own, also if several traces were made from one user."
     if together:
         numbers = "Traces made from one user share a number."
     return {
