@@ -25,7 +25,7 @@ from tests.trace_models.examples import (
 )
 
 EVERY_TRACE = np.array(list(itertools.product(range(PLACES), repeat=INSTANTS)))
-N_DRAWS = 10_000
+N_DRAWS = 6000
 
 
 def joint(model: ScoredTraceModel, user: int) -> np.ndarray:
