@@ -121,7 +121,7 @@ def test_nobodys_only_transition_is_held_out(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_users_with_few_transitions_can_be_cross_validated() -> None:
     rows = [(0, 0, 0, 0), (0, 0, 1, 1), (0, 0, 2, 0), (1, 0, 0, 4), (1, 0, 1, 5), (2, 0, 0, 9)]
-    scores = cross_validate_beta(to_traces(rows, PLACES, GRID), GroupSparseSettings(rank=2), betas=(0.01,))
+    scores = cross_validate_beta(to_traces(rows, PLACES, GRID), GroupSparseSettings(rank=2, n_sweeps=5), betas=(0.01,))
     # One user has two transitions, so there are two folds; the others' are never held out.
     assert scores.auc.shape == (1, 2)
     assert np.isfinite(scores.auc).all()

@@ -36,10 +36,10 @@ def test_scores_of_one_kind_or_without_a_value_are_refused() -> None:
 
 
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
-    # 95 % of 200 intervals: 190, and 5 standard errors are 15; a bootstrap of 60 users is itself 1 % short.
+    # 95 % of 100 intervals: 95, and 5 standard errors are 11; a bootstrap of 60 users is itself 1 % short.
     covered = 0
-    for seed in range(200):
+    for seed in range(100):
         values = np.random.default_rng(seed).normal(size=60)
         low, high = bootstrap_interval(lambda weight, x=values: float(np.average(x, weights=weight)), 60, seed=seed)
         covered += low < 0 < high
-    assert 173 <= covered <= 200
+    assert 83 <= covered <= 100

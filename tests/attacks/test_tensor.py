@@ -24,7 +24,8 @@ def test_predictions_are_sums_of_three_products() -> None:
     rng = np.random.default_rng(0)
     factors = Factors(*(jnp.asarray(rng.uniform(size=(n, 2)), jnp.float32) for n in (4, 4, 3, 4, 3, 4)))
     counts = FactorizedCounts(factors, np.zeros(1))
-    predicted = counts.of_users(np.array([2, 0]))
+    predicted = np.asarray(counts.of_users(np.array([2, 0])))
+    factors = Factors(*map(np.asarray, factors))
     for row, n in enumerate((2, 0)):
         for i in range(4):
             for j in range(4):
@@ -63,7 +64,7 @@ def test_of_a_user_without_transitions_the_common_moves_are_predicted(estimator:
     with_lost = to_traces([*moves, (5, 0, 0, 0), (5, 0, 2, 1)], places_in_line(4), minutes(10))
     counts = factorized(with_lost, estimator, **SMALL[estimator])
     factors, lost = counts.factors, np.asarray(counts.of_users(np.array([5])))[0]
-    assert lost == pytest.approx(np.asarray(factors.place_a @ factors.next_place_a.T), abs=1e-5)
+    assert lost == pytest.approx(np.asarray(factors.place_a) @ np.asarray(factors.next_place_a).T, abs=1e-5)
 
 
 def test_another_seed_is_another_start() -> None:

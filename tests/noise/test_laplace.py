@@ -160,7 +160,7 @@ def test_low_bits_do_not_tell_the_true_answer(outputs_for_0_and_1, name):
     """
     region, mark = LOW_BITS[name]
     for sampler, both in outputs_for_0_and_1.items():
-        outputs = [noisy[region(noisy)][:1000] for noisy in both]
+        outputs = [noisy[region(noisy)][:600] for noisy in both]
         assert min(map(len, outputs)) > 500
         assert told_apart(outputs, mark(np.concatenate(outputs))) == (sampler == "NumPy's")
 

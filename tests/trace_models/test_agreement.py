@@ -124,7 +124,7 @@ def disagreement(kind: type, floor: float, mix: float, factors: dict[str, np.nda
 SIZES = strategies.floats(-3, 6).map(lambda exponent: 10**exponent)
 
 
-@hypothesis.settings(max_examples=40)
+@hypothesis.settings(max_examples=24)
 @hypothesis.given(strategies.sampled_from(FLOORS_AND_MIXES), strategies.integers(0, 1000), SIZES, SIZES)
 def test_steps_are_scored_as_they_are_drawn(floor_and_mix, seed, scale, visit_scale):
     """Reconstructed counts from 1e-9 to 1e18, some of them at the floor."""

@@ -25,7 +25,7 @@ from tests.trace_models.examples import (
 )
 
 EVERY_TRACE = np.array(list(itertools.product(range(PLACES), repeat=INSTANTS)))
-N_DRAWS = 10_000
+N_DRAWS = 6000
 
 
 def joint(model: ScoredTraceModel, user: int) -> np.ndarray:
@@ -61,8 +61,7 @@ def chains_of(kind: str) -> ScoredTraceModel:
 
 
 @pytest.mark.usefixtures("float64")
-@pytest.mark.parametrize("kind", ["factors", "classes", "each"])
-@pytest.mark.parametrize("traces_at_a_time", [7, 1024])
+@pytest.mark.parametrize(("kind", "traces_at_a_time"), [("factors", 7), ("classes", 7), ("classes", 1024), ("each", 7)])
 def test_no_completion_is_more_probable(kind, traces_at_a_time, monkeypatch):
     monkeypatch.setattr(completion, "TRACES_AT_A_TIME", traces_at_a_time)
     model, known = in_double(chains_of(kind)), gaps_everywhere()
@@ -71,7 +70,8 @@ def test_no_completion_is_more_probable(kind, traces_at_a_time, monkeypatch):
     assert (impossible_at == -1).all()
     assert ((known == -1) | (known == places)).all()
     ours = np.exp(step_log_probabilities(model, users, places).sum(axis=1))
-    best = [joint(model, user)[agrees(row)].max() for user, row in zip(users.tolist(), known, strict=True)]
+    of_user = {user: joint(model, user) for user in set(users.tolist())}
+    best = [of_user[user][agrees(row)].max() for user, row in zip(users.tolist(), known, strict=True)]
     np.testing.assert_allclose(ours, best, rtol=1e-10)
 
 
@@ -85,25 +85,28 @@ def draws(model: ScoredTraceModel, user: int, known: np.ndarray) -> np.ndarray:
 GAPS = [np.array(row) for row in ([-1, 2, -1, -1], [1, -1, -1, 4], [-1, -1, -1, -1], [-1, -1, 3, 0])]
 
 
+def disagreements(model: ScoredTraceModel, gaps: list[np.ndarray]) -> list[float]:
+    """Pearson's statistic of random completions of each pattern of gaps, in units of its quantile."""
+    every, found = joint(model, 5), []
+    for known in gaps:
+        probability = np.where(agrees(known), every, 0)
+        found.append(chi_square_ratio(draws(model, 5, known), probability / probability.sum(), FALSE_ALARM))
+    return found
+
+
 @pytest.mark.parametrize("kind", ["factors", "classes", "each"])
-@pytest.mark.parametrize("known", GAPS, ids=str)
-def test_random_completions_have_the_distribution_of_all_that_agree(kind, known):
-    model = chains_of(kind)
-    probability = np.where(agrees(known), joint(model, 5), 0)
-    assert chi_square_ratio(draws(model, 5, known), probability / probability.sum(), FALSE_ALARM) < 1
+def test_random_completions_have_the_distribution_of_all_that_agree(kind):
+    assert max(disagreements(chains_of(kind), GAPS)) < 1
 
 
-@pytest.mark.parametrize("known", GAPS[:2], ids=str)
-def test_sampling_that_forgets_what_comes_later_is_found(known, monkeypatch):
-    model = chains_of("each")
-    probability = np.where(agrees(known), joint(model, 5), 0)
+def test_sampling_that_forgets_what_comes_later_is_found(monkeypatch):
     # Places are filtered, but not weighed by the step to the place after them.
     monkeypatch.setattr(completion, "_steps_into", lambda *_: jnp.zeros(PLACES))
     completion._complete_rows.clear_cache()
-    drawn = draws(model, 5, known)
+    found = disagreements(chains_of("each"), GAPS[:2])
     monkeypatch.undo()
     completion._complete_rows.clear_cache()
-    assert chi_square_ratio(drawn, probability / probability.sum(), FALSE_ALARM) > 1
+    assert min(found) > 1
 
 
 def certain(moves: list[tuple[int, int]], n_places: int, n_users: int = 1) -> ChainOfEach:
@@ -124,8 +127,9 @@ def test_what_is_impossible_is_said_and_not_made_up():
     """Round in a circle of three: 0, 1, 2, 0, ...; nothing else can be."""
     circle = certain([(0, 1), (1, 2), (2, 0)], 3)
     known = np.array([[0, -1, -1, 0], [0, -1, 1, -1], [0, 0, 0, 0], [-1, -1, -1, 2], [2, -1, 1, 1]])
-    for places, impossible_at in both_ways(circle, known, 3):
-        assert impossible_at.tolist() == [-1, 2, 1, -1, 3]
+    # As many traces of as many instants and places as in the next two tests, for one program.
+    for places, impossible_at in both_ways(circle, np.tile(known, (4, 1)), 3):
+        assert impossible_at.tolist() == [-1, 2, 1, -1, 3] * 4
         assert places[[0, 3]].tolist() == [[0, 1, 2, 0], [2, 0, 1, 2]]
         assert (places[impossible_at >= 0] == -1).all()
 
@@ -133,14 +137,11 @@ def test_what_is_impossible_is_said_and_not_made_up():
 def test_a_place_that_is_a_dead_end_is_avoided_beforehand():
     """0 goes to 1 or 2, and 1 goes nowhere: who is at 0 and seen two instants later was at 2."""
     fork = certain([(0, 1), (0, 2), (2, 0)], 3)
-    for places, _ in both_ways(fork, np.tile([0, -1, -1], (20, 1)), 3):
+    for places, _ in both_ways(fork, np.tile([0, -1, -1, -1], (20, 1)), 3):
         assert (places[:, 1] == 2).all()
 
 
 def test_small_and_whole_cases():
-    for places, impossible_at in both_ways(chains_of("each"), np.array([[3, 1, 4, 1], [0, 0, 0, 0]]), PLACES):
-        assert places.tolist() == [[3, 1, 4, 1], [0, 0, 0, 0]]
-        assert (impossible_at == -1).all()
     one_place = certain([(0, 0)], 1)
     for known in ([[-1]], [[0]], [[-1, 0, -1]]):
         for places, _ in both_ways(one_place, np.array(known), 1):
@@ -155,7 +156,10 @@ def test_small_and_whole_cases():
 def test_a_trace_is_completed_the_same_whatever_the_others():
     model, known = chains_of("classes"), np.repeat(gaps_everywhere(), 5, axis=0)
     users, keys = np.arange(len(known)) % USERS, jax.random.split(jax.random.key(1), len(known))
-    places = sample_places(keys, model, users, known, PLACES).places
+    places, impossible_at = sample_places(keys, model, users, known, PLACES)
+    # Without a gap, with some, and with nothing known.
+    assert (impossible_at == -1).all()
+    assert np.where(known == -1, places, known).tolist() == places.tolist()
     some = np.random.default_rng(0).permutation(len(known))[:7]
     alone = sample_places(keys[some], model, users[some], known[some], PLACES).places
     np.testing.assert_array_equal(alone, places[some])
@@ -167,7 +171,7 @@ def test_long_traces_keep_their_digits():
     model = ChainOfEach(jnp.full((2, 1), 0.5), jnp.asarray(np.tile(0.5 + slightly, (2, 1))[..., None]))
     known = np.full((1, 10_000), -1)
     known[0, -1] = 0
-    (best, _), _ = both_ways(model, known, 2)
+    best, _ = most_probable_places(model, np.zeros(1, int), known, 2)
     assert best[0, 1:-1].all()
 
 
@@ -175,10 +179,10 @@ def test_what_is_too_improbable_for_a_number_is_possible():
     """From 0 to 1 and from 1 to 2 with 1e-30 each: 1e-60 is 0 in single precision, but there is no other way."""
     step = np.eye(3)
     step[[0, 1], [1, 2]] = 1e-30
-    model = ChainOfEach(jnp.full((3, 1), 1 / 3), jnp.asarray(step[..., None]))
-    for places, impossible_at in both_ways(model, np.tile([0, -1, 2], (20, 1)), 3):
+    model = ChainOfEach(jnp.asarray(np.full((3, 1), 1 / 3)), jnp.asarray(step[..., None]))
+    for places, impossible_at in both_ways(model, np.tile([0, -1, 2, 2], (20, 1)), 3):
         assert (impossible_at == -1).all()
-        assert (places == [0, 1, 2]).all()
+        assert (places == [0, 1, 2, 2]).all()
 
 
 @pytest.mark.parametrize("wrong", [-2, 6])

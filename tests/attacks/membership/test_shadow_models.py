@@ -152,9 +152,10 @@ def test_shadow_models_are_tested_like_the_released_traces() -> None:
 
 def test_where_no_trace_passes_it_is_said() -> None:
     train, _ = real(20, 20)
-    settings = ShadowModelSettings("sgd", {"n_copied": 9}, {"k": 20, "eta": 1e-3}, n_shadows=6)
+    # Nowhere all 20 users begin.
+    settings = ShadowModelSettings("sgd", {"n_copied": 1}, {"k": 20, "eta": 1.0}, n_shadows=6)
     with pytest.raises(InputError, match="some of whose traces pass; found none"):
-        made_like(train, settings, Wanted(20, 1), 0)
+        made_like(train, settings, Wanted(1, 1), 0)
 
 
 # Going on
