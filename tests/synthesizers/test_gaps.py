@@ -59,19 +59,19 @@ def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model
     assert (first.place != other.place).any()
     alone = complete(model, train.select_users(np.array([2])), how="random", seed=0)
     assert rows(alone) == {row for row in rows(first) if row[0] == train.user_ids[2]}
-    same_gaps = to_traces([(0, trace, day * PERIOD, 0) for trace in range(10) for day in range(3)], PLACES, GRID)
+    # As many periods as above, for the program that is compiled already.
+    same_gaps = to_traces([(0, n // 3, n % 3 * PERIOD, 0) for n in range(len(train.periods().first))], PLACES, GRID)
     drawn = complete(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
     assert len(set(map(tuple, drawn.tolist()))) > 10
 
 
 def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(model):
     """What would come after the end has no say: the most probable three events, not the first three of four."""
-    last_day = to_traces([(0, 0, 12, 1)], PLACES, GRID)
-    whole = complete(model, last_day)
-    assert whole.instant.tolist() == [12, 13, 14]
+    whole = complete(model, to_traces([(0, 0, 0, 0), (0, 0, 12, 1)], PLACES, GRID))
+    assert whole.instant.tolist() == [0, 1, 2, 3, 12, 13, 14]
     every = np.array([(1, second, third) for second in range(5) for third in range(5)])
     log_likelihood = step_log_probabilities(model.trace_model, np.zeros(len(every), int), every).sum(axis=1)
-    assert whole.place.tolist() == every[log_likelihood.argmax()].tolist()
+    assert whole.place[4:].tolist() == every[log_likelihood.argmax()].tolist()
 
 
 def test_completed_traces_are_real_ones_of_no_model(train, model):
