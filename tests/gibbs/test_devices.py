@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,15 +23,16 @@ if n_processes > 1:
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(f"127.0.0.1:{port}", n_processes, process)
 
-from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.gibbs import cells
 from ppmtf_jax.gibbs.kernel import SHARED, Coupling, GibbsSettings, rows_of_factors
 from ppmtf_jax.gibbs.run import run_gibbs
-from ppmtf_jax.data.tensors import count_tensors
+from ppmtf_jax.data.tensors import CountTensors
 from ppmtf_jax.gibbs.quantities import Quantity
+from tests.tensors import sparse
 
 cells.rows_at_a_time = lambda: 2  # several parts
-counts = count_tensors(toy_city(n_users=20, n_places=10, n_days=2, seed=0).traces, seed=0)
+rng = np.random.default_rng(0)
+counts = CountTensors(*(sparse(rng.poisson(0.3, (20, 10, n_others))) for n_others in (10, 12)))
 settings, coupling = GibbsSettings(rank=2), Coupling(tuple(each for each in SHARED.tensors if each[0] in tensors))
 observed = {name: cells.observe(counts, zeros, 20, seed=0)[name] for name in tensors}
 found = {}
@@ -65,6 +67,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=os.environ | {"XLA_FLAGS": flags},
+            cwd=Path(__file__).resolve().parents[2],
         )
         for number in range(n_processes)
     ]
