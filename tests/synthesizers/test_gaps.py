@@ -66,7 +66,8 @@ def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model
     n_whole = int((train.instant[train.periods().first] < 3 * PERIOD).sum())
     same_gaps = to_traces([(0, n // 3, n % 3 * PERIOD, 0) for n in range(n_whole)], PLACES, GRID)
     drawn = complete(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
-    assert len(set(map(tuple, drawn.tolist()))) > 10
+    # More than there are traces: periods of a trace differ too.
+    assert len(set(map(tuple, drawn.tolist()))) > -(-n_whole // 3)
 
 
 def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(train, model):
