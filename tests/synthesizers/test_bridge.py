@@ -208,12 +208,9 @@ def test_odd_data_give_a_model_whose_numbers_are_right(name):
     model = fit(train, "bridge", min_cluster_users=1, n_clusters=None if name == "no steps" else 2, seed=0)
     for array_name, array in model.trace_model.to_arrays().items():
         assert np.isfinite(array).all(), array_name
-    # To sample is a program for each: where shapes are odd, or moves are counted. Every place is possible anyway.
-    places = np.random.default_rng(0).integers(train.n_places, size=(train.n_users, model.time_grid.n_instants))
-    if name.startswith("one ") or name == "no moves":
-        synthetic = synthesize(model, seed=0)
-        assert synthetic.n_events == places.size
-        places = synthetic.place.reshape(places.shape)
+    synthetic = synthesize(model, seed=0)
+    assert synthetic.n_events == train.n_users * model.time_grid.n_instants
+    places = synthetic.place.reshape(train.n_users, -1)
     assert np.isfinite(step_log_probabilities(model.trace_model, np.arange(train.n_users), places)).all()
     if name == "no moves":
         _, _, place, following = synthetic.transitions()
