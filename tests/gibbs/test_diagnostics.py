@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -148,13 +149,13 @@ class Seen(NamedTuple):
     kept: list[dict[str, np.ndarray]]
 
 
-@pytest.fixture
-def seen(monkeypatch) -> Seen:
-    """A stand-in for the sampler draws anything: the sampler takes long to compile."""
+@pytest.fixture(scope="module")
+def sampled() -> Iterator[Seen]:
+    """A stand-in for the sampler, which takes long to compile: its draws depend on the key alone."""
     got = Seen({}, [], [])
-    rng = np.random.default_rng(0)
 
     def sampler(key, cells, n_rows, coupling, settings, *, n_sweeps, kept_of=run.factors_of_draw, **_):
+        rng = np.random.default_rng(np.asarray(jax.random.key_data(key)))
         got.cells.update(cells)
         chain = [
             {name: jnp.asarray(rng.random((1, n, settings.rank))) for name, n in n_rows.items()}
@@ -167,8 +168,16 @@ def seen(monkeypatch) -> Seen:
         trace = {quantity: rng.random((1, n_sweeps)) for quantity in run.watched(coupling)}
         return run.GibbsResult(None, draws, np.arange(n_sweeps), trace)
 
-    monkeypatch.setattr(diagnostics, "run_gibbs", sampler)
-    return got
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diagnostics, "run_gibbs", sampler)
+        yield got
+
+
+@pytest.fixture
+def seen(sampled) -> Seen:
+    for part in sampled:
+        part.clear()
+    return sampled
 
 
 def test_cells_are_predicted_while_the_chains_run_and_no_draw_is_kept(counts, seen):
@@ -271,7 +280,7 @@ def diagnosis_of(counts: CountTensors, n_chains: int) -> Diagnosis:
 
 
 @pytest.fixture(scope="module")
-def diagnosis(counts) -> Diagnosis:
+def diagnosis(counts, sampled) -> Diagnosis:
     return diagnosis_of(counts, 2)
 
 

@@ -57,21 +57,28 @@ def test_random_completions_are_reproducible_and_each_is_of_its_own(train, model
     first, again, other = (complete(model, train, how="random", seed=seed) for seed in (0, 0, 1))
     np.testing.assert_array_equal(first.place, again.place)
     assert (first.place != other.place).any()
-    alone = complete(model, train.select_users(np.array([2])), how="random", seed=0)
-    assert rows(alone) == {row for row in rows(first) if row[0] == train.user_ids[2]}
-    same_gaps = to_traces([(0, trace, day * PERIOD, 0) for trace in range(10) for day in range(3)], PLACES, GRID)
+    # As many periods, for the program that is compiled already: those of two users are traces of two others.
+    frame, is_moved = train.to_frame(), train.user < 2
+    moved = frame.assign(user=frame["user"] + 4 * is_moved, trace=frame["trace"] + 2 * is_moved)
+    among_others = complete(model, Traces.from_frame(moved, PLACES, GRID), how="random", seed=0)
+    own, same = ({row for row in rows(each) if row[0] in (2, 3)} for each in (first, among_others))
+    assert own == same
+    n_whole = int((train.instant[train.periods().first] < 3 * PERIOD).sum())
+    same_gaps = to_traces([(0, n // 3, n % 3 * PERIOD, 0) for n in range(n_whole)], PLACES, GRID)
     drawn = complete(model, same_gaps, how="random", seed=0).place.reshape(-1, PERIOD)
-    assert len(set(map(tuple, drawn.tolist()))) > 10
+    # More than there are traces: periods of a trace differ too.
+    assert len(set(map(tuple, drawn.tolist()))) > -(-n_whole // 3)
 
 
-def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(model):
+def test_a_grid_that_ends_within_a_period_is_completed_as_far_as_it_goes(train, model):
     """What would come after the end has no say: the most probable three events, not the first three of four."""
-    last_day = to_traces([(0, 0, 12, 1)], PLACES, GRID)
-    whole = complete(model, last_day)
-    assert whole.instant.tolist() == [12, 13, 14]
+    # As many traces as of the training users, for the program that is compiled already.
+    n_traces = int((train.instant[train.periods().first] >= 12).sum())
+    whole = complete(model, to_traces([(0, trace, 12, 1) for trace in range(n_traces)], PLACES, GRID))
+    assert whole.instant.tolist() == [12, 13, 14] * n_traces
     every = np.array([(1, second, third) for second in range(5) for third in range(5)])
     log_likelihood = step_log_probabilities(model.trace_model, np.zeros(len(every), int), every).sum(axis=1)
-    assert whole.place.tolist() == every[log_likelihood.argmax()].tolist()
+    assert whole.place.tolist() == every[log_likelihood.argmax()].tolist() * n_traces
 
 
 def test_completed_traces_are_real_ones_of_no_model(train, model):

@@ -69,8 +69,12 @@ def test_what_was_not_recorded_is_told():
 
 
 def test_completed_traces_have_nothing_carried_on():
-    train = random_traces(0, range(5), PLACES, DAYS, keep=0.6)
-    whole = complete(fit(train, "uniform"), train, how="random", seed=0)
+    some = random_traces(0, range(5), PLACES, DAYS, keep=0.2)
+    user, trace, place = some.user_ids[some.user], some.trace, some.place
+    day, day_of_event = some.instant // PERIOD * PERIOD, np.arange(PERIOD)
+    rows = {(u, t, d + i): p for u, t, d, p in zip(user, trace, day, place, strict=True) for i in day_of_event}
+    assert len(rows) < 5 * DAYS.n_instants, "days without events"
+    whole = to_traces([(*when, p) for when, p in rows.items()], PLACES, DAYS)
     assert len(fit(whole, "training").summary()) == 1
 
 
