@@ -152,7 +152,7 @@ def test_examples_of_the_help_work_one_after_the_other(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
     Path("job.toml").write_text(
-        '[import]\nsource = "toy-city"\nn_users = 40\nn_places = 8\n[fit]\nsystem = "uniform"\n'
+        '[import]\nsource = "toy-city"\nn_users = 40\nn_places = 12\nn_days = 1\n[fit]\nsystem = "uniform"\n'
         "[release]\nmin_users_per_place = 1\n[evaluate]\nattacks = false\n"
     )
     changed = {"import toy-city": "--users 40 --places 12 --days 1 --out city", "fit": "--system uniform"}
@@ -502,7 +502,7 @@ def test_names_of_files_need_not_be_in_the_encoding_of_the_locale(tmp_path):
 def test_run_shows_both_sides_of_the_test(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plots, "save_pictures", lambda folder, **_: (folder / "x.png").touch())
-    job = '[import]\nsource = "toy-city"\nn_users = 40\nn_places = 8\n[fit]\nsystem = "uniform"\n'
+    job = '[import]\nsource = "toy-city"\nn_users = 40\nn_places = 12\nn_days = 1\n[fit]\nsystem = "uniform"\n'
     job += "[release]\nmin_users_per_place = 1\n[evaluate]\nattacks = false\n[test]\nk = {}\n"
     Path("job.toml").write_text(job.format(2))
     text = works("run", "job.toml")

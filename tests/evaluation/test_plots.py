@@ -488,7 +488,9 @@ def test_attacks_have_a_picture_of_their_own() -> None:
 
 
 def curve() -> Figure:
-    return plots.pass_rate_curves({"dense": np.array([1.0, 0.75])})
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([1.0, 0.75], clip_on=True, label="dense")
+    return figure
 
 
 @pytest.mark.parametrize("suffix", ["svg", "pdf", "PNG"])
@@ -532,7 +534,10 @@ def test_chains_are_drawn_under_their_titles() -> None:
         np.testing.assert_array_equal([line.get_ydata() for line in ax.lines], sign * chains)
 
 
-def test_nothing_is_written_when_a_picture_cannot_be_drawn(city: ToyCity, halves, tmp_path: Path) -> None:
+def test_nothing_is_written_when_a_picture_cannot_be_drawn(
+    city: ToyCity, halves, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).touch())
     train, test = halves
     arguments = {"synthetic": train, "train": train, "test": test, "evaluation": EVALUATION}
     with pytest.raises(InputError):
