@@ -51,5 +51,6 @@ def run_small_job(folder: Path, **tables: Any) -> Path:
         patch.setattr(plots, "save_pictures", no_pictures)
         # A report does not depend on how well the smoothing is chosen, which took a third of the time of the job.
         patch.setattr(tuning, "N_FOLDS", 2)
+        patch.setattr(tuning, "N_SWEEPS", 2)
         run(config)
     return folder / "job"

@@ -622,7 +622,6 @@ def test_clusters_of_factors_are_the_strongest_users_of_a_column(factorized):
     pictures = [block for block in content.blocks if isinstance(block, Picture)]
     assert len(pictures) == 2
     assert isinstance(content.blocks[-1], Details)
-    render(Report("T", "S", [content]))
 
 
 def test_a_cluster_of_few_people_is_not_shown(material):

@@ -272,9 +272,9 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
 @pytest.mark.parametrize(
     ("change", "kept"),
     [
-        (("n_users = 40", "n_users = 42"), []),
+        (("n_days = 1", "n_days = 2"), []),
         (("seed = 0", "seed = 1"), []),
-        (('"uniform"', '"sgd"'), STEPS[:1]),
+        (('"uniform"', '"sgd"\nn_copied = 1'), STEPS[:1]),
         (("[test]", "[synthesize]\ntraces_per_user = 2\n[test]"), STEPS[:2]),
         (("k = 2", "k = 3"), STEPS[:3]),
         (("[evaluate]", "[release]\nkeep_users_together = true\n[evaluate]"), STEPS[:4]),
