@@ -7,6 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.commands import refused, works
 
@@ -51,6 +52,7 @@ def put(name: str, out: Path, fresh: Path) -> list[object]:
 def test_only_its_owner_may_read_what_a_command_writes(made, tmp_path, monkeypatch, name):
     """By a mask that lets others do everything: who keeps them out does not rely on it."""
     monkeypatch.chdir(made)
+    monkeypatch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).touch())
     old = os.umask(0)
     try:
         works(*put(name, tmp_path / "out", tmp_path / "fresh"))

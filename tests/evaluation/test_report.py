@@ -8,6 +8,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -17,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from ppmtf_jax.attacks import roc
 from ppmtf_jax.attacks.membership.scores import MembershipScores
@@ -81,10 +83,18 @@ def material(job) -> ReportData:
     return load_report_data(job, QUICK)
 
 
+@contextmanager
+def without_layout() -> Iterator[pytest.MonkeyPatch]:
+    """Pictures are drawn as they are: to move their panels apart takes as long as to draw them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ConstrainedLayoutEngine, "execute", lambda *_: None)
+        yield patch
+
+
 @pytest.fixture(scope="module")
 def written(job, material) -> tuple[Path, Report]:
     """The page of the material, so that what both need is computed once."""
-    with pytest.MonkeyPatch.context() as patch:
+    with without_layout() as patch:
         patch.setattr(jobs_report, "load_report_data", lambda *_, **__: material)
         return report_run(job, settings=QUICK)
 
@@ -220,9 +230,15 @@ def test_the_page_says_who_may_see_it_and_only_its_owner_can(written, page):
     assert Elements(page[page.index("<body>") :]).text.strip().startswith("Private.")
 
 
-def test_the_same_content_gives_the_same_page(material):
-    pages = [render(Report("T", "S", [made("range-queries", material)])) for _ in range(2)]
-    assert pages[0] == pages[1]
+def test_the_same_content_gives_the_same_page(material, written, page):
+    [first] = (section for section in written[1].sections if section.name == "range-queries")
+    again = made("range-queries", material)
+    assert words(again) == words(first)
+    with without_layout():
+        [drawn] = re.findall("<svg.*?</svg>", render(Report("T", "S", [again])), flags=re.DOTALL)
+    # Only the numbers of the pictures differ, which follow from what else is on the page.
+    pictures = re.findall("<svg.*?</svg>", page, flags=re.DOTALL)
+    assert drawn in [re.sub(r"picture\d+-", "picture1-", each) for each in pictures]
 
 
 def test_ids_of_users_are_text_and_not_tags():
@@ -396,7 +412,8 @@ def test_without_coordinates_there_are_no_maps_but_all_else(nowhere):
     for name in ("population", "transitions", "trips", "clusters", "places", "visit-fractions"):
         content = made(name, nowhere)
         assert any(isinstance(block, Gauges) for block in content.blocks), name
-        render(Report("T", "S", [content]))
+        if name in ("trips", "places"):  # all distances are 0
+            render(Report("T", "S", [content]))
     assert "this needs a map" in words(made("range-queries", nowhere))
     assert [block for block in made("transitions", nowhere).blocks if isinstance(block, Picture)] == []
     captions = [block.caption for block in made("clusters", nowhere).blocks if isinstance(block, Picture)]
@@ -619,7 +636,6 @@ def test_clusters_of_factors_are_the_strongest_users_of_a_column(factorized):
     pictures = [block for block in content.blocks if isinstance(block, Picture)]
     assert len(pictures) == 2
     assert isinstance(content.blocks[-1], Details)
-    render(Report("T", "S", [content]))
 
 
 def test_a_cluster_of_few_people_is_not_shown(material):

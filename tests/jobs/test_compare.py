@@ -84,7 +84,7 @@ def test_where_all_pass_passed_are_all(found):
 
 
 def test_where_none_pass_there_are_no_numbers_of_passed(sets):
-    strict = CompareSettings(n_seeds=1, k=30, attacks=False)
+    strict = CompareSettings(n_seeds=1, traces_per_user=2, k=30, attacks=False)
     nobody = compare(*sets, ["uniform"], strict)
     assert nobody.mean("passed").value("share_passed", "uniform") == 0
     assert np.isnan(nobody.mean("passed").value("tp_tv", "uniform"))
@@ -101,10 +101,10 @@ def test_the_table_has_a_row_for_each_number(found):
 
 
 def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
-    first = compare_systems(*folders, tmp_path / "out", SYSTEMS, CompareSettings(1, k=3, attacks=False))
+    first = compare_systems(*folders, tmp_path / "out", SYSTEMS, CompareSettings(1, 2, k=5, attacks=False))
     assert measured == [("sgd n_copied=1", 0), ("uniform", 0)]
     measured.clear()
-    more = compare_systems(*folders, tmp_path / "out", [*SYSTEMS, "sgd"], CompareSettings(2, k=3, attacks=False))
+    more = compare_systems(*folders, tmp_path / "out", [*SYSTEMS, "sgd"], CompareSettings(2, 2, k=5, attacks=False))
     assert measured == [("sgd n_copied=1", 1), ("uniform", 1), ("sgd", 0), ("sgd", 1)]
     same = more.table[more.table["seed"] == 0].merge(first.table, on=["candidate", "seed", "traces", "metric"])
     assert (same["value_x"] == same["value_y"]).all()
@@ -116,9 +116,9 @@ def test_finished_cells_are_not_measured_again(folders, tmp_path, measured):
 
 
 def test_what_a_cell_depends_on_makes_another(folders, sets, tmp_path, measured):
-    settings = CompareSettings(1, k=3, attacks=False)
+    settings = CompareSettings(1, 2, k=5, attacks=False)
     compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
-    compare_systems(*folders, tmp_path / "out", ["uniform"], CompareSettings(1, k=4, attacks=False))
+    compare_systems(*folders, tmp_path / "out", ["uniform"], CompareSettings(1, 2, k=4, attacks=False))
     other = tmp_path / "other"
     sets[0].select_users(np.arange(10)).save(other)
     compare_systems(other, folders[1], tmp_path / "out", ["uniform"], settings)
@@ -126,7 +126,7 @@ def test_what_a_cell_depends_on_makes_another(folders, sets, tmp_path, measured)
 
 
 def test_a_damaged_cell_is_measured_again_and_leftovers_vanish(folders, tmp_path, measured):
-    settings = CompareSettings(1, k=3, attacks=False)
+    settings = CompareSettings(1, 2, k=5, attacks=False)
     compare_systems(*folders, tmp_path / "out", ["uniform"], settings)
     (cell,) = (tmp_path / "out" / "cells").glob("*.json")
     cell.write_text(cell.read_text()[:50])
@@ -141,7 +141,7 @@ def test_a_damaged_cell_is_measured_again_and_leftovers_vanish(folders, tmp_path
 
 
 def test_a_stop_keeps_what_was_finished(folders, tmp_path, monkeypatch, measured):
-    settings = CompareSettings(1, k=3, attacks=False)
+    settings = CompareSettings(1, 2, k=5, attacks=False)
     kept = module.fit
 
     def stopped(train, system, *arguments, **options):
@@ -166,7 +166,7 @@ def test_one_that_does_not_suit_the_data_is_left_out(sets, monkeypatch):
         return kept(train, system, *arguments, **options)
 
     monkeypatch.setattr(module, "fit", refusing)
-    found = compare(*sets, ["sgd", "uniform"], CompareSettings(1, k=3, attacks=False), say=said.append)
+    found = compare(*sets, ["sgd", "uniform"], CompareSettings(1, 2, k=5, attacks=False), say=said.append)
     assert list(found.refused) == ["sgd"]
     assert any("whole traces" in line for line in said)
     assert found.mean().columns == ["uniform", "training"]

@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError, Problem
@@ -126,14 +127,17 @@ def measured(finished, tmp_path_factory) -> tuple[Path, JobResult]:
     """Folder and result of the same job, with attacks and pictures."""
     folder = tmp_path_factory.mktemp("measured")
     shutil.copytree(finished, folder, dirs_exist_ok=True)
-    return folder, run(configured(folder, attacks="true"))
+    with pytest.MonkeyPatch.context() as patch:
+        # The pictures are composed, but to lay them out takes longest, and has tests of its own.
+        patch.setattr(Figure, "savefig", lambda _, path, **__: Path(path).touch())
+        return folder, run(configured(folder, attacks="true"))
 
 
 @pytest.fixture(scope="module")
 def unseeded(tmp_path_factory) -> Path:
     """Folder of a job that draws its seed, run where files can be read by everybody unless a program forbids it."""
     folder = tmp_path_factory.mktemp("unseeded")
-    config, old = without_seed(folder, "\n[[compare]]\nsystem = 'sgd'\n"), os.umask(0)
+    config, old = without_seed(folder, "\n[[compare]]\nsystem = 'sgd'\nn_copied = 1\n"), os.umask(0)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plots, "save_pictures", draw_nothing)
@@ -268,9 +272,9 @@ def test_a_finished_job_is_skipped_from_wherever_it_is_called(done, monkeypatch)
 @pytest.mark.parametrize(
     ("change", "kept"),
     [
-        (("n_users = 40", "n_users = 42"), []),
+        (("n_days = 1", "n_days = 2"), []),
         (("seed = 0", "seed = 1"), []),
-        (('"uniform"', '"sgd"'), STEPS[:1]),
+        (('"uniform"', '"sgd"\nn_copied = 1'), STEPS[:1]),
         (("[test]", "[synthesize]\ntraces_per_user = 2\n[test]"), STEPS[:2]),
         (("k = 2", "k = 3"), STEPS[:3]),
         (("[evaluate]", "[release]\nkeep_users_together = true\n[evaluate]"), STEPS[:4]),
