@@ -68,8 +68,8 @@ def test_probabilities_sum_to_one(model, next_places):
 
 def test_what_is_drawn_is_what_is_scored(model, next_places):
     keys = jax.random.split(jax.random.key(1), N_DRAWS)
-    for user, instant, place in ((0, 1, 2), (1, 3, 7)):
-        draw = jax.jit(jax.vmap(model.trace_model.sample_next, (0, None, None, None)))
+    draw = jax.jit(jax.vmap(model.trace_model.sample_next, (0, None, None, None)))
+    for user, instant, place in ((0, 1, 2), (1, 3, 7), (0, 2, 4), (1, 2, 4), (0, 1, 0)):
         drawn = draw(keys, jnp.array(user), jnp.array(instant), jnp.array(place))
         seen = np.bincount(drawn, minlength=N_PLACES)
         expected = next_places[user, instant - 1, place]
