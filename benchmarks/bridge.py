@@ -33,6 +33,7 @@ out. Seconds are of one call of `fit_clusters`; memory is the peak of a process 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def use(out: str) -> list[Row]:
 
     traces, reading = stage("read", lambda: Traces.load(Path(out) / "train"))
     events = {"events": traces.n_events}
-    counts, counting = stage("count", lambda: count_tensors(traces, seed=0))
+    counts, counting = stage("count", partial(count_tensors, traces, seed=0))
     del traces
     laying_out = stage("lay out", lambda: observe(counts, "weighted", 1000, seed=0))[1]
     return [row | events for row in (reading, counting, laying_out)]

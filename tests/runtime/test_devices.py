@@ -160,7 +160,7 @@ def test_noise_is_drawn_once_for_all_processes(monkeypatch):
 
 
 @pytest.fixture
-def model(monkeypatch) -> FittedModel:
+def model(monkeypatch) -> fitted_model.FittedModel:
     """Of 11 users, whose shares among three processes are 4, 4 and 3. Formulas stand for what has to be compiled."""
 
     def sample(key: Any, model: Any, tiles: Any, numbers: Any, n_instants: int) -> np.ndarray:
