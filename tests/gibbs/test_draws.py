@@ -116,3 +116,7 @@ def test_a_row_does_not_depend_on_how_many_there_are(conditional):
     some = jax.tree.map(lambda x: x[:2], conditional)
     draw = jax.jit(sample_rows)
     np.testing.assert_array_equal(draw(key, some), draw(key, conditional)[:2])
+    # A later part of the rows is drawn as in the whole, and not with the numbers of the first rows.
+    others = jax.tree.map(lambda x: x[1:], conditional)
+    numbers = np.arange(1, len(conditional.linear))
+    np.testing.assert_array_equal(draw(key, others, numbers), draw(key, conditional)[1:])
