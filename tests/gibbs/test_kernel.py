@@ -292,7 +292,7 @@ def test_no_sweep_derives_keys_from_one_that_initial_factors_were_drawn_with(mon
 
 @pytest.mark.usefixtures("float64")
 def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkeypatch):
-    """What is drawn is the key, as two numbers; rows of a factor are told apart by `sample_rows`."""
+    """What is drawn is the key, as two numbers, plus the number of the row, which `sample_rows` folds into the key."""
 
     def key_as_prior(key, posterior):
         return FactorPrior(jax.random.key_data(key).astype(float), jnp.eye(RANK))
@@ -301,13 +301,18 @@ def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkey
         return CellStatistics(jnp.zeros((tiles.rows.shape[0], RANK, RANK)), jnp.zeros((tiles.rows.shape[0], RANK)))
 
     def key_as_rows(key, conditional, rows):
-        return jnp.broadcast_to(jax.random.key_data(key).astype(float), conditional.linear.shape)
+        return (jax.random.key_data(key) % 4096).astype(float) + rows[:, None]
 
     monkeypatch.setattr(kernel, "sample_factor_prior", key_as_prior)
     monkeypatch.setattr(kernel, "sample_rows", key_as_rows)
     # What the cells say has no part in the keys, and takes longest to compile.
     monkeypatch.setattr(kernel, "_part_statistics", nothing)
+    # Several parts of the users.
+    sizes = {"MIN_TILE": 1, "MAX_TILE": 2, "N_PARTS": 3, "cells_at_a_time": lambda: 6, "rows_at_a_time": lambda: 2}
+    for name, value in sizes.items():
+        monkeypatch.setattr(cells, name, value)
     observed, start = make_problem("weighted").cells, init_state(jax.random.key(1), ROWS, VISITS, SETTINGS)
+    assert len(observed["visits"].by_mode[0].rows) > 1
     sweep = jax.jit(
         lambda number: kernel.step(jax.random.key(0), start._replace(sweep=number), observed, VISITS, SETTINGS)
     )
@@ -316,6 +321,8 @@ def test_every_prior_and_every_factor_of_every_sweep_has_a_key_of_its_own(monkey
         state, _ = sweep(jnp.asarray(number))
         used |= {tuple(np.asarray(state.priors[name].mean)) for name in VISITS.factors}
         used |= {tuple(np.asarray(state.factors[name])[0]) for name in VISITS.factors}
+        for rows in map(np.asarray, state.factors.values()):
+            np.testing.assert_array_equal(rows - rows[0], np.arange(len(rows))[:, None].repeat(RANK, axis=1))
     assert len(used) == 3 * 2 * len(VISITS.factors)
 
 
