@@ -10,7 +10,6 @@ from pathlib import Path
 import jax.numpy as jnp
 import pytest
 
-from ppmtf_jax.attacks import roc
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.ppmtf import PPMTFSettings
@@ -26,12 +25,6 @@ def factorized_model(train: Traces) -> FittedModel:
     chains = MetropolisHastings(*factors, jnp.asarray(grid.slot_of_instant))
     settings = PPMTFSettings(rank=2, n_sweeps=20, zeros="weighted", n_zeros=50)
     return FittedModel("ppmtf", asdict(settings), 0, train.user_ids, train.places, grid, chains)
-
-
-@pytest.fixture(autouse=True)
-def _few_resamples(monkeypatch) -> None:
-    """Intervals have tests of their own, and 200 resamples took a fifth of the time of all tests of commands."""
-    monkeypatch.setattr(roc, "N_RESAMPLES", 5)
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,6 @@ import pandas as pd
 import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from ppmtf_jax.attacks import roc
 from ppmtf_jax.attacks.membership.scores import MembershipScores
 from ppmtf_jax.attacks.membership.shadow_models import ShadowModelSettings
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
@@ -63,14 +62,6 @@ from tests.support import minutes, places_in_line, to_traces
 
 QUICK = ReportSettings(estimators=("ml",), fast=True)
 FAR = MetricInfo("far_km", "Far, km", "How far off.", "km", "lower", "near Training", "nobody moves")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def few_resamples() -> Iterator[None]:
-    """Most of the time of a report goes into the resamples of its intervals."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(roc, "N_RESAMPLES", 40)
-        yield
 
 
 @pytest.fixture(scope="module")

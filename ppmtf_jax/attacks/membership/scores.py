@@ -102,16 +102,20 @@ class MembershipScores:
     @cached_property
     def roc(self) -> Roc:
         """The ROC curve of all scores, with one threshold for all trace numbers."""
-        return Roc.of(self.members, self.others)
+        return self._curve(np.ones(self.members.size + self.others.size))
+
+    @cached_property
+    def _curve(self) -> Callable[[Float[np.ndarray, " score"]], Roc]:
+        return roc_by_weights(self.members, self.others)
 
     def estimate(self, statistic: Callable[[Roc], float], *, seed: int = 0) -> Estimate:
         """Estimate a statistic of the ROC curve, with its bootstrap interval over users (not over traces)."""
-        n_members, curve = len(self.member_ids), roc_by_weights(self.members, self.others)
+        n_members = len(self.member_ids)
 
         def of_resample(weight: Float[np.ndarray, " user"]) -> float:
             kinds = weight[:n_members], weight[n_members:]
             of_scores = [np.tile(kind, len(self.members)) for kind in kinds]
-            return statistic(curve(np.concatenate(of_scores)))
+            return statistic(self._curve(np.concatenate(of_scores)))
 
         low, high = bootstrap_interval(of_resample, n_members + len(self.other_ids), seed=seed)
         return Estimate(float(statistic(self.roc)), low, high)
