@@ -46,7 +46,7 @@ class FittedModel:
     user_ids : array, shape (users,)
     places : PlaceTable
     time_grid : TimeGrid
-        Grid of a synthetic trace: one period of the training grid.
+        Grid of a synthetic trace: one period of the training grid, or more (`TraceModel.grid_of_trace`).
     trace_model : TraceModel
     seed_given : bool
         Whether the caller gave the seed; otherwise it came from the operating system.
@@ -88,7 +88,7 @@ class FittedModel:
             seed.value,
             train.user_ids,
             train.places,
-            train.time_grid.one_period(),
+            trace_model.grid_of_trace(train.time_grid),
             trace_model,
             seed.given,
             train.digest,

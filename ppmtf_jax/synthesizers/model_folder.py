@@ -40,7 +40,7 @@ def write_model(fields: Mapping[str, Any], folder: PathLike, *, overwrite: bool 
     kinds = [type(fields["trace_model"]), *([SYNTHESIZERS[system].settings] if system in SYNTHESIZERS else [])]
     outside = [kind.__module__ for kind in reversed(kinds) if kind.__module__.partition(".")[0] != PACKAGE]
     about = {"format": MODEL_FORMAT, "system": system, "module": next(iter(outside), PACKAGE)}
-    about |= {name: fields[name] for name in ABOUT}
+    about |= {name: fields[name] for name in ABOUT} | {"trace_model": type(fields["trace_model"]).__name__}
     about["users_per_place"] = None if per_place is None else per_place.tolist()
     with output_folder(folder, MODEL, overwrite=overwrite, inputs=inputs) as partial:
         write_text(partial / GRID_FILE, fields["time_grid"].to_json())
@@ -73,7 +73,7 @@ def read_model(folder: Path) -> dict[str, Any]:
         "user_ids": user_ids,
         "places": places,
         "time_grid": time_grid,
-        "trace_model": _read_parameters(folder / PARAMETERS_FILE, SYNTHESIZERS[about["system"]].model, sizes),
+        "trace_model": _read_parameters(folder / PARAMETERS_FILE, _class_of(about, folder / ABOUT_FILE), sizes),
     }
 
 
@@ -102,6 +102,15 @@ def _read_about(file: Path) -> dict[str, Any]:
         way_out = f"Import or run {what}, before the model is loaded"
         raise _refusal(file, f"a synthesizer among {', '.join(SYNTHESIZERS)}", repr(system), way_out)
     return about
+
+
+def _class_of(about: Mapping[str, Any], file: Path) -> type[TraceModel]:
+    """The class of the stored trace model; a folder that names no class has the first class of its synthesizer."""
+    synthesizer = SYNTHESIZERS[about["system"]]
+    name = about.get("trace_model", synthesizer.model.__name__)
+    if name not in synthesizer.models:
+        raise _refusal(file, f"a trace model among {', '.join(synthesizer.models)}", repr(name))
+    return synthesizer.models[name]
 
 
 def _read_users(file: Path) -> np.ndarray:

@@ -45,6 +45,8 @@ class Synthesizer:
     claims : function of (trace model, settings) that returns `Claims`
         Numbers in the claims, such as users per cluster, must come from the model, since they can differ from the
         settings.
+    other_models : tuple of types
+        Further classes of trace model that `fit` may return.
     """
 
     name: str
@@ -53,6 +55,12 @@ class Synthesizer:
     fit: Callable[[Traces, Any, int, bool, Checkpoints | None], TraceModel]
     model: type[TraceModel]
     claims: Callable[[Any, Any], Claims] = lambda model, settings: Claims()
+    other_models: tuple[type[TraceModel], ...] = ()
+
+    @property
+    def models(self) -> dict[str, type[TraceModel]]:
+        """Every class of trace model that `fit` may return, by its name, which model folders store."""
+        return {each.__name__: each for each in (self.model, *self.other_models)}
 
 
 DEFAULT_SYSTEM = "bridge"
@@ -62,18 +70,18 @@ SYNTHESIZERS: Registry[Synthesizer] = Registry("system", "ppmtf_jax.synthesizers
 
 
 def check_trace_model(synthesizer: Synthesizer, trace_model: object) -> None:
-    """Refuse a fitted model whose class is not the registered class, or that JAX or a model folder cannot hold."""
-    subject, expected = f"synthesizer {synthesizer.name!r}", synthesizer.model
-    if not isinstance(trace_model, expected):
-        found = type(trace_model).__name__
-        raise InputError(subject, [Problem(f"a {expected.__name__}, as registered, from its fit", found)])
+    """Refuse a fitted model whose class is not registered, or that JAX or a model folder cannot hold."""
+    subject, found = f"synthesizer {synthesizer.name!r}", type(trace_model)
+    if found.__name__ not in synthesizer.models or not isinstance(trace_model, TraceModel):
+        expected = " or ".join(f"a {name}" for name in synthesizer.models)
+        raise InputError(subject, [Problem(f"{expected}, as registered, from its fit", found.__name__)])
     if jax.tree_util.all_leaves([trace_model]):
-        way_out = f"Decorate class {expected.__name__} with @jax.tree_util.register_dataclass"
+        way_out = f"Decorate class {found.__name__} with @jax.tree_util.register_dataclass"
         problem = Problem("a trace model that is a JAX pytree", "a class unknown to JAX", way_out=way_out)
         raise InputError(subject, [problem])
-    if is_dataclass(expected) and expected.from_arrays.__func__ is TraceModel.from_arrays.__func__:
-        required = [each for each in fields(expected) if each.default is MISSING]
+    if is_dataclass(found) and found.from_arrays.__func__ is TraceModel.from_arrays.__func__:
+        required = [each for each in fields(found) if each.default is MISSING]
         if unstored := [each.name for each in required if "stored" not in each.metadata]:
             way_out = "Declare them by `stored`, or override to_arrays, from_arrays and stored_arrays"
-            found = f"{', '.join(unstored)} of {expected.__name__}"
-            raise InputError(subject, [Problem("a trace model whose fields are stored", found, way_out=way_out)])
+            names = f"{', '.join(unstored)} of {found.__name__}"
+            raise InputError(subject, [Problem("a trace model whose fields are stored", names, way_out=way_out)])

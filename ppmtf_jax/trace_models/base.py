@@ -17,9 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
+from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.errors import Problem, first_examples
 
 Model = TypeVar("Model", bound="TraceModel")
+ABSENT = -1
+"""In an array of places: no event at this instant."""
 
 
 class Sizes(NamedTuple):
@@ -75,6 +78,11 @@ class TraceModel(abc.ABC):
     @abc.abstractmethod
     def sample_trace(self, key: Key[Array, ""], user: Int[Array, ""], n_instants: int) -> Int[Array, " instant"]:
         """Draw the places of a trace at the first `n_instants` instants, int32."""
+
+    @classmethod
+    def grid_of_trace(cls, grid: TimeGrid) -> TimeGrid:
+        """Time grid of a synthetic trace of a model that was learned from traces on `grid`: one period by default."""
+        return grid.one_period()
 
     def summary(self) -> list[str]:
         """Sentences about the model for people, such as what was chosen and why."""

@@ -26,11 +26,10 @@ from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.runtime.memory import require_memory
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, n_threads, on_each_device
-from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.base import ABSENT, ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import representatives
 from ppmtf_jax.trace_models.sampling import sample_index
 
-ABSENT = -1
 # Number of traces that a thread processes at a time, and maximum size of its forward pass for one class of users.
 TRACES_AT_A_TIME = 1024
 FORWARD_NUMBERS = 2**24

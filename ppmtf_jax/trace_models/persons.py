@@ -1,0 +1,37 @@
+"""Trace models whose traces have memory: each trace is that of a new synthetic person."""
+
+from __future__ import annotations
+
+import abc
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ppmtf_jax.trace_models.base import TraceModel
+
+
+class PersonModel(TraceModel):
+    """A distribution of whole traces for each class of users; the next place depends on all places before it.
+
+    A user determines her traces through her class alone, so every trace is equally probable for all users of a class.
+    Each trace begins with the draw of a synthetic person (such as her home), who is nobody. `sample_trace` may return
+    `ABSENT` for an instant without an event.
+    """
+
+    @abc.abstractmethod
+    def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
+        """Class number of each user: 0, 1, ... without gaps."""
+
+    @abc.abstractmethod
+    def log_traces(
+        self,
+        places: Int[np.ndarray, "trace instant"],
+        classes: Int[np.ndarray, " class"],
+        *,
+        progress: bool = False,
+    ) -> Float[np.ndarray, "trace class"]:
+        """Exact log-probability (float64) of each whole trace under each of the classes.
+
+        `places`: `ABSENT` at instants without an event. The log-probability is minus infinity if the model never makes
+        the trace.
+        """
