@@ -43,6 +43,7 @@ class Origin(NamedTuple):
     seed: int
     seeds_given: bool  # whether a person chose the seed of the model or that of the draw
     training: str = ""  # digest of the training traces; empty where they are not known
+    dated: bool = False  # whether a person chose the date of the traces; otherwise it is that of the training traces
 
     def __repr__(self) -> str:
         """Shows only what is not secret."""

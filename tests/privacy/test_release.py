@@ -374,7 +374,7 @@ def test_what_differential_privacy_protects_is_not_denied(train):
 def test_a_statement_says_whether_it_tells_the_number_of_users(uniform):
     model, one_each = uniform
     told = "How many training users there were"
-    for synthetic, is_told in ((one_each, True), (synthesize(model, n_traces=300), False)):
+    for synthetic, is_told in ((one_each, True), (synthesize(model, people=300), False)):
         verdicts = plausible_deniability_test(model, synthetic, k=2)
         points = make_release(synthetic, verdicts).statement["not_protected"]
         assert any(told in point for point in points) == is_told
