@@ -325,8 +325,8 @@ class Traces:
         ----------
         with_time_and_coordinates : bool
             Also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and longitude (NaN where not
-            known). The day of synthetic traces is nominal: each is a trace of one period, such as a day, and all have
-            the date of the first period of the training data, or, in a release, a date with the same day of the week.
+            known). The date of synthetic traces is nominal: all begin on the date of the first period of the training
+            data, or, in a release, on a date with the same day of the week, unless `synthesize` was given a start.
 
         Examples
         --------
