@@ -10,7 +10,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.people.law import PersonLaw
+from ppmtf_jax.bridge.people.likelihood import log_traces
 from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.trace_models.base import ABSENT
 
 
 @jax.tree_util.register_dataclass
@@ -43,4 +46,7 @@ class RememberingBridge(PersonLaw):
         *,
         progress: bool = False,
     ) -> Float[np.ndarray, "trace class"]:
-        raise NotImplementedError
+        if (places == ABSENT).any():
+            problem = Problem("complete traces", f"{int((places == ABSENT).any(axis=1).sum())} traces with gaps")
+            raise InputError("traces", [problem])
+        return log_traces(self, places, classes, progress=progress)
