@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
 from ppmtf_jax.bridge.checkins.law import MOST_DAYS, CheckinLaw
+from ppmtf_jax.bridge.checkins.likelihood import log_windows
 from ppmtf_jax.bridge.checkins.sampling import sample_window
 from ppmtf_jax.data.time_grid import TimeGrid
 
@@ -37,4 +38,4 @@ class CheckinBridge(CheckinLaw):
         *,
         progress: bool = False,
     ) -> Float[np.ndarray, "trace class"]:
-        raise NotImplementedError
+        return log_windows(self, places, classes, progress=progress)

@@ -38,11 +38,11 @@ def sample_window(
     first = sample_index(uniforms[1], jnp.exp(log_first[pace] - log_first[pace].max()))
     kind = sample_index(uniforms[2], law.type_share[pace])
     reach = sample_index(uniforms[3], law.range_share)
-    happens = _sample_times(law, of_times, pace, first, n_instants)
-    return _sample_places(law, of_places, happens, cluster, kind, reach)
+    happens = sample_times(law, of_times, pace, first, n_instants)
+    return sample_places(law, of_places, happens, cluster, kind, reach)
 
 
-def _sample_times(law: CheckinLaw, key: Array, pace: Array, first: Array, n_instants: int) -> Bool[Array, " instant"]:
+def sample_times(law: CheckinLaw, key: Array, pace: Array, first: Array, n_instants: int) -> Bool[Array, " instant"]:
     """Whether there is an event at each instant; `first` is the instant of the first event."""
     n_days = -(-n_instants // law.per_day)
     instants = jnp.arange(n_days * law.per_day, dtype=jnp.int32).reshape(n_days, law.per_day)
@@ -69,7 +69,7 @@ def _sample_times(law: CheckinLaw, key: Array, pace: Array, first: Array, n_inst
     return lax.scan(on_day, nothing, (instants, uniforms))[1].ravel()[:n_instants]
 
 
-def _sample_places(
+def sample_places(
     law: CheckinLaw, key: Array, happens: Bool[Array, " instant"], cluster: Array, kind: Array, reach: Array
 ) -> Int[Array, " instant"]:
     """The places of a person of a type and a range, given the instants of her events."""
