@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.scipy.special import logsumexp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.law import (
     GAP_CLASS,
@@ -38,10 +38,10 @@ from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
 from ppmtf_jax.trace_models.base import ABSENT
 
-# Windows are padded to one of few numbers of events, so that few programs are compiled, and computed in blocks of about
-# this many events.
+PADDED = 8 * 4 ** np.arange(12)
+"""Lengths to which rows of events are filled up: with few lengths, few programs are compiled."""
 EVENTS_AT_A_TIME = 4096
-FEW_EVENTS, MORE_EVENTS = 8, 4
+"""About the sum of the lengths of the rows of a block."""
 
 
 class _ClassTables(NamedTuple):
@@ -53,6 +53,17 @@ class _ClassTables(NamedTuple):
     near_own: Float[Array, "slot cell class"]
 
 
+class _Arrival(NamedTuple):
+    """Events at new places, and what came before: the visited places, in the order of the first visits."""
+
+    place: Int[Array, " arrival"]
+    instant: Int[Array, " arrival"]
+    gap: Int[Array, " arrival"]  # in instants
+    visited: Int[Array, "arrival remembered"]
+    n_events: Int[Array, "arrival remembered"]  # 0 at places that were not visited yet
+    last: Int[Array, " arrival"]  # index of the last place among the visited places
+
+
 def log_windows(
     law: CheckinLaw,
     places: Int[np.ndarray, "window instant"],
@@ -62,26 +73,16 @@ def log_windows(
 ) -> Float[np.ndarray, "window class"]:
     """Log-probability of each window under each of some clusters; `places` is `ABSENT` without an event."""
     n_events = (places != ABSENT).sum(axis=1)
-    padded = FEW_EVENTS * MORE_EVENTS ** np.arange(32)
-    padded = np.minimum(padded[np.searchsorted(padded, n_events)], places.shape[1])
-    blocks = [
-        (rows[begin : begin + size], most)
-        for most in np.unique(padded[n_events > 0]).tolist()
-        for rows in [np.flatnonzero((padded == most) & (n_events > 0))]
-        for size in [-(-EVENTS_AT_A_TIME // most)]
-        for begin in range(0, len(rows), size)
-    ]
     log = np.full((len(places), len(classes)), -np.inf)
+    blocks = _blocks(n_events)
     with jax.enable_x64(True), progress_bar("likelihoods of the traces", len(places), show=progress) as advance:
         local_copy = on_each_device((_doubled(law), _tables(law, classes)))
 
-        def of_block(block: tuple[np.ndarray, int]) -> tuple[np.ndarray, np.ndarray]:
+        def of_block(block: tuple[np.ndarray, int]) -> np.ndarray:
             rows, most = block
-            size = -(-EVENTS_AT_A_TIME // most)
-            found = _log_block(*local_copy(), classes, np.resize(places[rows], (size, places.shape[1])), most)
-            return rows, np.asarray(found)[: len(rows)]
+            return _log_block(*local_copy(), classes, places[np.resize(rows, _size(most))], most)[: len(rows)]
 
-        for rows, found in map_in_threads(of_block, blocks):
+        for (rows, _), found in zip(blocks, map_in_threads(of_block, blocks), strict=True):
             log[rows] = found
             advance(len(rows))
     return log
@@ -112,7 +113,8 @@ def _doubled(law: CheckinLaw) -> CheckinLaw:
     def doubled(array: Array) -> Array:
         return array.astype(jnp.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
 
-    law = jax.tree.map(doubled, law)
+    # The distributions over places are in `_ClassTables`.
+    law = jax.tree.map(doubled, replace(law, visits=law.visits[:1, :1, :1]))
     shares = {name: getattr(law, name) for name in ("pace_share", "type_share", "range_share", "reference")}
     return replace(law, **{name: share / share.sum(axis=-1, keepdims=True) for name, share in shares.items()})
 
@@ -129,25 +131,60 @@ def _tables(law: CheckinLaw, classes: Int[np.ndarray, " class"]) -> _ClassTables
     return jax.tree.map(jnp.asarray, tables)
 
 
-@partial(jax.jit, static_argnames="most_events")
+def _blocks(length: Int[np.ndarray, " row"]) -> list[tuple[np.ndarray, int]]:
+    """Blocks of rows of positive length, each with the length to which its rows are filled up."""
+    filled = PADDED[np.searchsorted(PADDED, length)]
+    blocks = []
+    for most in np.unique(filled[length > 0]).tolist():
+        rows = np.flatnonzero((filled == most) & (length > 0))
+        blocks += [(rows[begin : begin + _size(most)], most) for begin in range(0, len(rows), _size(most))]
+    return blocks
+
+
+def _size(most: int) -> int:
+    """Number of rows of a block."""
+    return -(-EVENTS_AT_A_TIME // most)
+
+
 def _log_block(
+    law: CheckinLaw,
+    tables: _ClassTables,
+    classes: Int[np.ndarray, " class"],
+    places: Int[np.ndarray, "window instant"],
+    most_events: int,
+) -> Float[np.ndarray, "window class"]:
+    """Log-probabilities of windows with at least one and at most `most_events` events."""
+    log, arrivals, is_new = _log_but_new(law, tables, jnp.asarray(classes), jnp.asarray(places), most_events)
+    window, event = np.nonzero(np.asarray(is_new))
+    arrivals = _Arrival(*(np.asarray(column)[window, event] for column in arrivals))
+    log_new = np.zeros((len(places), len(law.range_share), len(classes)))
+    for rows, most in _blocks((arrivals.n_events > 0).sum(axis=1)):
+        some = _Arrival(*(column[np.resize(rows, _size(most))] for column in arrivals))
+        some = some._replace(visited=some.visited[:, :most], n_events=some.n_events[:, :most])
+        np.add.at(log_new, window[rows], np.asarray(_log_new(law, tables, some))[: len(rows)])
+    return np.asarray(log + logsumexp(log_new, axis=1, b=law.range_share[:, None]))
+
+
+@partial(jax.jit, static_argnames="most_events")
+def _log_but_new(
     law: CheckinLaw,
     tables: _ClassTables,
     classes: Int[Array, " class"],
     places: Int[Array, "window instant"],
     most_events: int,
-) -> Float[Array, "window class"]:
-    """Log-probabilities of windows with at least one and at most `most_events` events."""
+) -> tuple[Float[Array, "window class"], _Arrival, Bool[Array, "window event"]]:
+    """Log-probabilities without those of the new places; all events after the first, and which are at new places."""
     n_instants = places.shape[1]
     log_any, pace_share = law.log_first_event(n_instants)[1], law.pace_share[classes]
 
-    def of_window(places: Array) -> Float[Array, " class"]:
+    def of_window(places: Array) -> tuple[Float[Array, " class"], _Arrival, Array]:
         instants = jnp.flatnonzero(places != ABSENT, size=most_events, fill_value=n_instants).astype(jnp.int32)
-        log_times = _log_times(law, places != ABSENT)
-        log_first, log_places, log_new = _log_places(law, tables, instants, places)
-        log_pace = log_times + logsumexp(log_places, axis=1, b=law.type_share)
+        slot, place = law.slot(instants[0]), places[instants[0]]
+        log_first = jnp.log(tables.visits[slot, place].astype(pace_share.dtype)) - jnp.log(tables.anywhere[slot])
+        log_places, arrivals, is_new = _log_returns(law, instants, places)
+        log_pace = _log_times(law, places != ABSENT) + logsumexp(log_places, axis=1, b=law.type_share)
         log_given = logsumexp(log_pace, axis=1, b=pace_share) - logsumexp(log_any, axis=1, b=pace_share)
-        return log_first + log_given + logsumexp(log_new, axis=0, b=law.range_share[:, None])
+        return log_first + log_given, arrivals, is_new
 
     return jax.vmap(of_window)(places)
 
@@ -169,21 +206,19 @@ def _log_times(law: CheckinLaw, happens: Array) -> Float[Array, " pace"]:
     return jax.nn.log_sigmoid(jnp.where(happens, log_odds, -log_odds)).sum(axis=1)
 
 
-def _log_places(
-    law: CheckinLaw, tables: _ClassTables, instants: Array, places: Array
-) -> tuple[Float[Array, " class"], Float[Array, " type"], Float[Array, "range class"]]:
-    """Log-probabilities of the first place; of going back or not, and where to; and of the new places.
+def _log_returns(
+    law: CheckinLaw, instants: Int[Array, " event"], places: Int[Array, " instant"]
+) -> tuple[Float[Array, " type"], _Arrival, Bool[Array, " later"]]:
+    """Log-probabilities for each type of going back or not, and where to.
 
-    `instants`: those of the events, filled up with the number of instants.
+    Also gives all events after the first, and which of them are at new places. `instants`: those of the events, filled
+    up with the number of instants.
     """
-    at = places[instants[0]]
-    slot = law.slot(instants[0])
-    log_first = jnp.log(tables.visits[slot, at].astype(law.visits.dtype)) - jnp.log(tables.anywhere[slot])
+    first = instants[0]
     size = min(law.most_places, len(instants))
-    memory = Memory.empty(size, law.n_places).after(at, instants[0], law.hour(instants[0]))
+    memory = Memory.empty(size, law.n_places).after(places[first], first, law.hour(first))
 
-    def add_event(state: tuple[Memory, Array, Array], instant: Array) -> tuple[tuple[Memory, Array, Array], None]:
-        memory, log_places, log_new_places = state
+    def add_event(memory: Memory, instant: Array) -> tuple[Memory, tuple[Array, ...]]:
         place, happens = places[instant], instant < len(places)
         known = memory.place == place
         log_old, log_new = law.log_weights(memory, instant, law.hour(instant))
@@ -192,38 +227,38 @@ def _log_places(
         total = jnp.logaddexp(jnp.logaddexp(log_others, log_last), log_new)
         log_back = jnp.where(known[memory.last], log_last, log_old[jnp.argmax(known)])
         log_place = jnp.where(known.any(), log_back, log_new) - total
-        probability = _new_place(law, tables, memory, instant, place)
-        log_places += jnp.where(happens, log_place, 0)
-        log_new_places += jnp.where(happens & ~known.any(), jnp.log(probability), 0)
+        before = (place, instant, instant - memory.instant, memory.n_events, memory.last)
+        # The filled-up events come last, so that what they do to the memory does not matter.
         after = memory.after(place, instant, law.hour(instant))
-        memory = jax.tree.map(partial(jnp.where, happens), after, memory)
-        return (memory, log_places, log_new_places), None
+        return after, (jnp.where(happens, log_place, 0), happens & ~known.any(), *before)
 
-    zeros = jnp.zeros(len(law.strength_of_type)), jnp.zeros((len(law.range_share), tables.visits.shape[-1]))
-    (_, log_places, log_new_places), _ = lax.scan(add_event, (memory, *zeros), instants[1:])
-    return log_first, log_places, log_new_places
+    memory, (log_places, is_new, place, instant, gap, n_events, last) = lax.scan(add_event, memory, instants[1:])
+    visited = jnp.broadcast_to(memory.place, n_events.shape)
+    return log_places.sum(axis=0), _Arrival(place, instant, gap, visited, n_events, last), is_new
 
 
-def _new_place(
-    law: CheckinLaw, tables: _ClassTables, memory: Memory, instant: Array, place: Array
-) -> Float[Array, "range class"]:
-    """Probability of each range and cluster that a new place is `place`."""
-    gap, slot = law.gap_bin(instant - memory.instant), law.slot(instant)
-    cell, n_events = law.cell[memory.place], memory.n_events.astype(law.visits.dtype)
-    visited = jnp.where(n_events[:, None] > 0, tables.visits[slot, memory.place].astype(law.visits.dtype), 0)
-    here = tables.visits[slot, place].astype(law.visits.dtype)
+@jax.jit
+def _log_new(law: CheckinLaw, tables: _ClassTables, arrivals: _Arrival) -> Float[Array, "arrival range class"]:
+    """Log-probabilities of the places of events at new places."""
 
-    def among_rest(weight: Array, total: Array, of_visited: Array) -> Array:
-        # Rounding of the difference must not make it less than one of its terms.
-        return weight / jnp.maximum(total - of_visited, weight)
+    def of_arrival(arrival: _Arrival) -> Float[Array, "range class"]:
+        gap, slot = law.gap_bin(arrival.gap), law.slot(arrival.instant)
+        gap_class, cell, own = jnp.asarray(GAP_CLASS)[gap], law.cell[arrival.place], law.cell[arrival.visited]
+        n_events = arrival.n_events.astype(law.visits.dtype)
+        visited = tables.visits[slot, arrival.visited].astype(law.visits.dtype) * (n_events[:, None] > 0)
+        here = tables.visits[slot, arrival.place].astype(law.visits.dtype)
 
-    anywhere = among_rest(here, tables.anywhere[slot], visited.sum(axis=0))
-    gap_class = jnp.asarray(GAP_CLASS)[gap]
-    factor = law.near_last[gap_class][law.distance_bin[cell[memory.last]]]
-    total = tables.near_last[gap_class, slot, cell[memory.last]]
-    near_last = among_rest(here * factor[law.cell[place]], total, factor[cell] @ visited)
-    factor = law.near_own[law.distance_bin[cell]]
-    to_here = factor[:, law.cell[place], None] * here
-    near_own = among_rest(to_here, tables.near_own[slot, cell], factor[:, cell] @ visited)
-    near_own = n_events / n_events.sum() @ near_own
-    return law.reference[:, gap] @ jnp.stack([anywhere, near_last, near_own])
+        def among_rest(weight: Array, total: Array, of_visited: Array) -> Array:
+            # Rounding of the difference must not make it less than one of its terms.
+            return weight / jnp.maximum(total - of_visited, weight)
+
+        anywhere = among_rest(here, tables.anywhere[slot], visited.sum(axis=0))
+        factor = law.near_last[gap_class][law.distance_bin[own[arrival.last]]]
+        total = tables.near_last[gap_class, slot, own[arrival.last]]
+        near_last = among_rest(here * factor[cell], total, factor[own] @ visited)
+        factor = law.near_own[law.distance_bin[own]]
+        near_own = among_rest(factor[:, cell, None] * here, tables.near_own[slot, own], factor[:, own] @ visited)
+        near_own = n_events / n_events.sum() @ near_own
+        return jnp.log(law.reference[:, gap] @ jnp.stack([anywhere, near_last, near_own]))
+
+    return jax.vmap(of_arrival)(arrivals)
