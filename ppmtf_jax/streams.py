@@ -42,6 +42,7 @@ class Stage(StrEnum):
     ZERO_VISITS = "zeros of visits"
     FIT = "fit"
     TUNING = "choice of settings"
+    MEMORY = "choice of what synthetic people remember"
     SYNTHESIS = "synthesis"
     SAMPLED_USERS = "users of whom traces are sampled"
     COMPLETION = "completion of partly known traces"

@@ -1,24 +1,39 @@
-"""Cluster bridge: one Markov chain per cluster of users, with the cluster's population and realistic moves.
+"""Bridge: synthetic people of clusters of users, with the cluster's population and realistic moves.
 
-Metropolis-Hastings turns rejected proposals into stays, so traces of PPMTF stay at places where people would move on.
-Here each cluster of users has its own distribution over places in every slot. The chain between two slots has these
-distributions, and its moves are as near as possible to the population's (see `bridge.chains`). A trace is equally
-probable for all users of a cluster.
+Each cluster of users has its own distribution over places in every slot. Its synthetic people have these distributions,
+and their moves are as near as possible to the population's. What people remember, and whether they are present at every
+hour or check in now and then, is chosen from the data:
+
+- a Markov chain between slots, without memory (`bridge.chains`);
+- people who remember the places of their trace, and maybe have a home and a second place (`bridge.people`);
+- windows of up to 28 days in which people check in now and then (`bridge.checkins`).
+
+A trace is equally probable for all users of a cluster.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
 
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from ppmtf_jax.bridge.chains import fit_chains
+from ppmtf_jax.bridge.checkins.fit import fit_checkins
+from ppmtf_jax.bridge.checkins.model import CheckinBridge
+from ppmtf_jax.bridge.checkins.sparsity import sparsity
 from ppmtf_jax.bridge.clusters import clusters_of_users, fit_clusters
-from ppmtf_jax.bridge.contributions import NO_RULE, RULES
+from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
 from ppmtf_jax.bridge.memory import require_memory_to_fit
 from ppmtf_jax.bridge.moves import MoveCounts, Movement
+from ppmtf_jax.bridge.people.choice import Memory
+from ppmtf_jax.bridge.people.fit import fit_people
+from ppmtf_jax.bridge.people.likelihood import held_out as people_held_out
+from ppmtf_jax.bridge.people.model import RememberingBridge
 from ppmtf_jax.bridge.space import space_of
 from ppmtf_jax.bridge.transitions import Transitions
 from ppmtf_jax.bridge.tuning import BridgeChoice, choose
@@ -29,15 +44,17 @@ from ppmtf_jax.errors import InputError, Problem
 from ppmtf_jax.gibbs.run import Checkpoints
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
+from ppmtf_jax.synthesizers.bridge_choice import chain_log_likelihood, choose_memory, table_of
 from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims, Synthesizer
 
-TITLE = "Cluster bridge: one Markov chain per cluster of users, with the cluster's population and realistic moves"
+TITLE = "Bridge: people of clusters of users, with the cluster's population, realistic moves, and a memory"
+Model = ClusterBridge | RememberingBridge | CheckinBridge
 
 
 @dataclass(frozen=True)
 class BridgeSettings(Settings):
-    """Settings of the cluster bridge; all other parameters are chosen by held-out likelihood, see `bridge.tuning`.
+    """Settings of the bridge; all other parameters are chosen by held-out likelihood, see `bridge.tuning`.
 
     Parameters
     ----------
@@ -48,10 +65,26 @@ class BridgeSettings(Settings):
     n_clusters : int, optional
         Number of clusters at the start; clusters with too few users are dissolved. By default it is chosen by held-out
         likelihood.
+    memory : {"auto", "none", "places", "anchors"}
+        What the people of complete traces remember: nothing, the places of their trace, or also a home and a second
+        place. By default it is chosen by the likelihood of held-out training users.
+    gaps : {"auto", "as-observed", "none"}
+        Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
+        ("none"). By default traces have gaps if the training traces are sparse (see `bridge.checkins.sparsity`) and
+        `memory` is not given.
     """
 
     min_cluster_users: Count = 20
     n_clusters: Count | None = None
+    memory: Literal["auto", "none", "places", "anchors"] = "auto"
+    gaps: Literal["auto", "as-observed", "none"] = "auto"
+
+    def problems(self) -> list[Problem | str]:
+        """Problem: a memory for traces with gaps, which have a memory of their own."""
+        if self.gaps == "as-observed" and self.memory != "auto":
+            way_out = 'Leave memory out, or set gaps to "none"'
+            return [Problem('memory only with gaps = "none"', f"memory = {self.memory!r}", way_out=way_out)]
+        return []
 
 
 def fit_trace_model(
@@ -60,8 +93,8 @@ def fit_trace_model(
     seed: int,
     progress: bool = False,
     checkpoints: Checkpoints | None = None,
-) -> ClusterBridge:
-    """Choose the smoothing, find the clusters, and fit their chains."""
+) -> Model:
+    """Choose the smoothing, find the clusters, and learn how their people go about."""
     del checkpoints
     min_users, n_clusters = settings.min_cluster_users, settings.n_clusters
     _require_users(train, min_users)
@@ -79,7 +112,52 @@ def fit_trace_model(
         random=numpy_stream(seed, Stage.FIT),
         progress=progress,
     )
-    return fit_to_clusters(train, clusters.of_user, choice, progress)
+    if _has_gaps(train, settings):
+        return fit_checkins(train, clusters, seed=seed, progress=progress)
+    memory, gain = settings.memory, None
+    if memory == "auto":
+        score = partial(_score, choice=choice, seed=seed)
+        memory, gain = choose_memory(train, clusters.of_user, score, numpy_stream(seed, Stage.MEMORY), progress)
+    model = _fit_memory(memory, train, clusters.of_user, choice, seed, progress)
+    return model if gain is None else replace(model, memory_gain=jnp.asarray(gain))
+
+
+def _has_gaps(train: Traces, settings: BridgeSettings) -> bool:
+    if settings.gaps == "auto":
+        return settings.memory == "auto" and sparsity(train).is_sparse
+    return settings.gaps == "as-observed"
+
+
+def _fit_memory(
+    memory: Memory,
+    train: Traces,
+    of_user: Int[np.ndarray, " user"],
+    choice: BridgeChoice,
+    seed: int,
+    progress: bool = False,
+) -> ClusterBridge | RememberingBridge:
+    if memory == "none":
+        return fit_to_clusters(train, of_user, choice, progress)
+    return fit_people(train, of_user, choice, anchors=memory == "anchors", seed=seed, progress=progress)
+
+
+def _score(
+    memory: Memory,
+    learned: Traces,
+    of_learned: Int[np.ndarray, " user"],
+    held_out: Traces,
+    *,
+    choice: BridgeChoice,
+    seed: int,
+) -> Float[np.ndarray, " held_out"]:
+    """Log-likelihood of each held-out user under a model learned from other users."""
+    model = _fit_memory(memory, learned, of_learned, choice, seed)
+    if isinstance(model, RememberingBridge):
+        return people_held_out(model, *table_of(held_out))
+    visits, grid = VisitCounts.of(learned), learned.time_grid
+    shares = population(visits, choice.population, grid)
+    smoother = ClusterSmoother(shares, space_of(learned.places), choice.clusters, grid)
+    return chain_log_likelihood(model, clusters_of_users(visits, smoother, of_learned), held_out)
 
 
 def _require_users(train: Traces, min_cluster_users: int) -> None:
@@ -116,16 +194,24 @@ MEMBERSHIP_FOUND = (
 """Result of a membership attack on real data."""
 
 
-def claims(model: ClusterBridge, settings: BridgeSettings) -> Claims:
+def claims(model: Model, settings: BridgeSettings) -> Claims:
     """Claims of a release of these traces."""
     del settings
     cluster = (
         "what the users of a cluster have in common. They are at similar places at similar hours. Of all clusters, the "
         f"smallest has {counted(int(np.asarray(model.n_present).min()), 'user')}. All users of a cluster share one "
-        "chain, and the privacy test compares users. So the test passes every trace once its cluster has k users, and "
-        "it says nothing about what the cluster as a whole gives away"
+        "law of traces, and the privacy test compares users. So the test passes every trace once its cluster has k "
+        "users, and it says nothing about what the cluster as a whole gives away"
     )
-    return Claims(RULES, (cluster, NO_RULE, MEMBERSHIP_FOUND))
+    rules = RULES
+    if isinstance(model, RememberingBridge):
+        rules += PEOPLE_RULES
+    elif isinstance(model, CheckinBridge):
+        rules += CHECKIN_RULES
+    return Claims(rules, (cluster, NO_RULE, MEMBERSHIP_FOUND))
 
 
-SYNTHESIZERS.register(Synthesizer("bridge", TITLE, BridgeSettings, fit_trace_model, ClusterBridge, claims))
+OTHER_MODELS = (RememberingBridge, CheckinBridge)
+SYNTHESIZERS.register(
+    Synthesizer("bridge", TITLE, BridgeSettings, fit_trace_model, ClusterBridge, claims, OTHER_MODELS)
+)

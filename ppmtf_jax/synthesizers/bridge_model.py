@@ -13,6 +13,7 @@ from ppmtf_jax.bridge.chains import TOLERANCE, Chains
 from ppmtf_jax.bridge.clusters import Clusters
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoothing
 from ppmtf_jax.bridge.moves import MoveCounts, MoveSmoothing
+from ppmtf_jax.bridge.people.choice import MEMORIES, memory_sentence
 from ppmtf_jax.bridge.tuning import BridgeChoice
 from ppmtf_jax.bridge.visits import PopulationSmoothing
 from ppmtf_jax.data.description import counted
@@ -70,6 +71,11 @@ class ClusterBridge(ScoredTraceModel):
     tried: Int[Array, " number"] = stored(lambda n: StoredArray(("numbers",), "int", 1))
     gain: Float[Array, " number"] = stored(lambda n: StoredArray(("numbers",)))
     marginal_error: Float[Array, ""] = stored(lambda n: StoredArray((), low=0))
+    # For each of `bridge.people.choice.MEMORIES`: gain in log-probability (nats) of an event of a held-out training user
+    # over people who remember nothing; None if the settings say what people remember.
+    memory_gain: Float[Array, " memory"] | None = stored(
+        lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
+    )
     longest: int = field(kw_only=True, metadata={"static": True})  # greatest number of observed moves from one place
 
     @classmethod
@@ -205,6 +211,7 @@ class ClusterBridge(ScoredTraceModel):
                 f"The number of clusters was tested on held-out training users: their visits were {ratio:.1f} times as "
                 "probable as with one cluster"
             )
+        lines.append(memory_sentence("none", self.memory_gain))
         if self.marginal_error > TOLERANCE:
             share = 100 * float(self.marginal_error)
             lines.append(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from ppmtf_jax.bridge.space import Space
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from ppmtf_jax.bridge.people.choice import MEMORIES
 from ppmtf_jax.trace_models.base import StoredArray, stored
 from ppmtf_jax.trace_models.persons import PersonModel
 
@@ -103,6 +104,10 @@ class PersonLaw(PersonModel):
     home_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     second_pull: Float[Array, "cluster place"] | None = stored(lambda n: _anchored("clusters", "places"), default=None)
     anchor_between: Float[Array, "cell cell"] | None = stored(lambda n: _anchored("cells", "cells"), default=None)
+    # As in `synthesizers.bridge_model.ClusterBridge`.
+    memory_gain: Float[Array, " memory"] | None = stored(
+        lambda n: StoredArray((len(MEMORIES),), optional=True), default=None
+    )
 
     @property
     def n_places(self) -> int:

@@ -1,0 +1,103 @@
+"""Choice of what the bridge's synthetic people remember, by the likelihood of held-out training users.
+
+A quarter of the training users are held out. The chain, people who remember places, and people who also have homes are
+fitted to the others, with the same clusters and the same smoothing. The simplest of the three is chosen whose
+log-likelihood of the held-out users is within one standard error of the best. Test users and metrics are not used.
+
+Real traces have gaps. All three score an event after a gap by what people of the cluster do at this hour, since a chain
+or a person says nothing about the missing instants without a sum over all that may have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.special import logsumexp
+
+from ppmtf_jax.bridge.clusters import Clusters
+from ppmtf_jax.bridge.people.choice import MEMORIES, Memory
+from ppmtf_jax.bridge.tuning import HELD_OUT_OF, MOST_USERS, first_within_error, random_folds
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.runtime.devices import of_first_process
+from ppmtf_jax.runtime.progress import progress_bar
+from ppmtf_jax.synthesizers.bridge_model import ClusterBridge
+from ppmtf_jax.trace_models.base import ABSENT
+
+# Fewer users give no held-out user for each of several others.
+LEAST_USERS = 2 * HELD_OUT_OF
+STEPS_AT_A_TIME = 4096
+
+
+class MemoryChoice(NamedTuple):
+    """The chosen memory, and for each of `MEMORIES` the gain in log-probability (nats) of an event over the chain.
+
+    Without `gain`, nothing was compared.
+    """
+
+    memory: Memory
+    gain: Float[np.ndarray, " memory"] | None = None
+
+
+def choose_memory(
+    train: Traces,
+    of_user: Int[np.ndarray, " user"],
+    score: Callable[[Memory, Traces, Int[np.ndarray, " user"], Traces], Float[np.ndarray, " held_out"]],
+    random: np.random.Generator,
+    progress: bool = False,
+) -> MemoryChoice:
+    """Choose with at most 2,000 random users; with too few users, people remember nothing.
+
+    `score(memory, learned, of_learned, held_out)` fits a model to the traces `learned`, whose users are in the clusters
+    `of_learned`, and returns the log-likelihood of each held-out user.
+    """
+    if train.n_users < LEAST_USERS:
+        return MemoryChoice("none")
+    users = np.sort(random.permutation(train.n_users)[:MOST_USERS])
+    others, held_out = next(random_folds(len(users), HELD_OUT_OF, random))
+    learned, predicted = (train.select_users(users[each]).cut_into_periods() for each in (others, held_out))
+    of_learned = np.unique(of_user[users[others]], return_inverse=True)[1].astype(np.int32)
+    scores = []
+    with progress_bar("choosing what people remember", len(MEMORIES), show=progress, waits_for="") as advance:
+        for memory in MEMORIES:
+            scores.append(score(memory, learned, of_learned, predicted))
+            advance(1)
+    gain = [(each - scores[0]).sum() / predicted.n_events for each in scores]
+    # Other processors may round differently, and so choose differently.
+    chosen = int(of_first_process(np.array(first_within_error(scores))))
+    return MemoryChoice(MEMORIES[chosen], of_first_process(np.array(gain, np.float32)))
+
+
+def table_of(traces: Traces) -> tuple[Int[np.ndarray, "trace instant"], Int[np.ndarray, " trace"]]:
+    """Places of traces cut into periods, `ABSENT` where there is no event; and the user of each trace."""
+    periods = traces.periods()
+    places = np.full((len(periods.first), traces.time_grid.period), ABSENT, np.int32)
+    places[periods.piece, periods.phase] = traces.place
+    return places, traces.user[periods.first]
+
+
+def chain_log_likelihood(chain: ClusterBridge, clusters: Clusters, traces: Traces) -> Float[np.ndarray, " user"]:
+    """Log-likelihood of each user's events under the mixture of clusters.
+
+    The first event of a trace, and an event after a gap, have the probability of the place in the cluster's visits of
+    the slot.
+    """
+    is_step, slot, place = traces.is_step(), traces.slot, traces.place
+    fresh, step = np.flatnonzero(~is_step), np.flatnonzero(is_step)
+    log = np.empty((traces.n_events, len(clusters.share)))
+    log[fresh] = np.log(clusters.visits[:, slot[fresh], place[fresh]]).T
+    first_user = np.unique(clusters.of_user, return_index=True)[1]
+    cache = chain.user_cache(jnp.asarray(first_user))
+    phase = traces.instant % traces.time_grid.period
+    score = jax.jit(chain.log_moves)
+    for begin in range(0, len(step), STEPS_AT_A_TIME):
+        rows = step[begin : begin + STEPS_AT_A_TIME]
+        padded = np.resize(rows, STEPS_AT_A_TIME)
+        columns = (phase[padded], place[padded - 1], place[padded])
+        log[rows] = np.asarray(score(cache, *map(jnp.asarray, columns)))[: len(rows)]
+    of_user = np.stack([np.bincount(traces.user, column, traces.n_users) for column in log.T], axis=1)
+    return logsumexp(of_user + np.log(clusters.share), axis=1)
