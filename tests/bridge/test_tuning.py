@@ -102,7 +102,7 @@ def test_chosen_move_smoothing_is_what_the_chains_are_fitted_with(train, monkeyp
     used = []
     monkeypatch.setattr(tuning, "choose_moves", lambda *_: chosen)
     monkeypatch.setattr(bridge, "fit_chains", lambda *given, **_: used.append(given[2]) or fit_chains(*given))
-    model = fit(train, "bridge", n_clusters=1, seed=0).trace_model
+    model = fit(train, "bridge", memory="none", n_clusters=1, seed=0).trace_model
     assert tuple(np.asarray(model.chosen)[[name.startswith("moves") for name in CHOSEN]]) == chosen
     np.testing.assert_array_equal(used[0].stays.at_place, Movement.of(used[0].counts, chosen).stays.at_place)
     np.testing.assert_array_equal(used[0].seen, Movement.of(used[0].counts, chosen).seen)

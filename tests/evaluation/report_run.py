@@ -42,7 +42,7 @@ def run_small_job(folder: Path, **tables: Any) -> Path:
     content = {
         "seed": SEED,
         "import": {"source": "checkins", "path": "checkins.csv", "time_zone": "UTC", "n_places": 20},
-        "fit": {"n_clusters": 2, "min_cluster_users": 6},
+        "fit": {"n_clusters": 2, "min_cluster_users": 6, "memory": "none"},
         "test": {"k": 5, "count_all": True},
         "release": {"min_users_per_place": 1},
     }

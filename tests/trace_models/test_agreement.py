@@ -26,7 +26,7 @@ FITTED = {
     "sgd": [{"n_copied": 0}, {"n_copied": 2}],
     "tpm": [{"epsilon": 0.01, "noise": "seeded"}, {"epsilon": 100.0, "noise": "seeded"}],
     "uniform": [{}],
-    "bridge": [{"n_clusters": 3}],
+    "bridge": [{"n_clusters": 3, "memory": "none"}],
 }
 FACTORIZED = {"ppmtf", "itf"}
 
