@@ -83,7 +83,7 @@ def held_out(
     clusters = np.flatnonzero(n_present)
     of_user = np.zeros((int(user.max()) + 1, len(clusters)))
     np.add.at(of_user, user, log_traces(law, places, clusters, progress=progress))
-    return logsumexp(of_user + np.log(n_present[clusters] / n_present.sum()), axis=1)
+    return np.asarray(logsumexp(of_user + np.log(n_present[clusters] / n_present.sum()), axis=1))
 
 
 def _n_distinct(places: Int[np.ndarray, "trace instant"]) -> Int[np.ndarray, " trace"]:
@@ -233,11 +233,10 @@ class _Exact:
         self.move_start, self.next_place = np.asarray(law.move_start), np.asarray(law.next_place)
         n_moves = np.diff(self.move_start)
         self.move = np.repeat(np.arange(self.n_places), n_moves) * self.n_places + self.next_place[: n_moves.sum()]
-        self.anchors = None
-        if law.home is not None:
-            between = double(law.anchor_between)
-            anchors = (law.home, law.home_pull, between), (law.second, law.second_pull, between.T)
-            self.anchors = [(double(alone)[clusters], double(pull)[clusters], near) for alone, pull, near in anchors]
+        layers = () if law.home is None else (HOME, SECOND)
+        self.anchors = []
+        for alone, pull, between in map(law.anchor, layers):
+            self.anchors.append((double(alone)[clusters], double(pull)[clusters], double(between)))
 
     def log_traces(self, places: Int[np.ndarray, "trace instant"]) -> Float[np.ndarray, "trace cluster"]:
         """Log-probability of each trace in each cluster."""
@@ -247,7 +246,7 @@ class _Exact:
     def _log_traces(self, events: _Events) -> Float[np.ndarray, "trace cluster"]:
         free = self._free(events)
         steps = self._steps(events, free)
-        anchors = [self._anchor(events, free, *arrays) for arrays in self.anchors or ()]
+        anchors = [self._anchor(events, free, *arrays) for arrays in self.anchors]
         persons = _Persons.of((events.distinct != ABSENT).sum(axis=1), anchors=bool(anchors))
         size = steps.stays[0].size
         at_a_time = max(1, NUMBERS_AT_A_TIME // max(1, size))
@@ -460,7 +459,7 @@ class _Exact:
     def _n_open(self) -> Int[np.ndarray, " time"]:
         """Number of places with a positive weight at each time, at least, wherever a person is."""
         slot = self._slot_of(np.arange(len(self.pull)))
-        reaches = (self.leaving > 0).all(axis=1) & (self.between > 0).all()
+        reaches = np.all(self.leaving > 0, axis=1) & np.all(self.between > 0)
         is_open = (self.pull > 0) & (self.arriving[slot] > 0)[:, None]
         return np.where(reaches[slot], is_open.sum(axis=2).min(axis=1), 0)
 
