@@ -93,8 +93,9 @@ def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: In
     if law.home is not None:
         nowhere = jnp.full((), ABSENT, jnp.int32)
         draws_home, draws_second = (layer == HOME) & (home == ABSENT), (layer == SECOND) & (second == ABSENT)
-        home = jnp.where(draws_home, for_those(draws_home, nowhere, _new_home, law, step, state), home)
-        second = jnp.where(draws_second, for_those(draws_second, nowhere, _new_second, law, step, state), second)
+        new_home = for_those(draws_home, nowhere, partial(_new_anchor, HOME), law, step, state)
+        new_second = for_those(draws_second, nowhere, partial(_new_anchor, SECOND), law, step, state)
+        home, second = jnp.where(draws_home, new_home, home), jnp.where(draws_second, new_second, second)
         place = jnp.stack([home, second, place])[layer]
     found = place != ABSENT
     layer, place = jnp.where(found, layer, state.layer), jnp.where(found, place, state.place)
@@ -195,17 +196,12 @@ def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""
     return jnp.where(drawn < law.n_places, drawn, moved)
 
 
-def _new_home(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The home, when the person is there first: near the second place if that is drawn already."""
-    near = law.anchor_between[law.cell, law.cell[state.second]] * law.home_pull[state.cluster]
-    weight = jnp.where(state.second == ABSENT, law.home[state.cluster], near)
-    return _draw(step.uniform[4], weight * _never_visited(law, state))
-
-
-def _new_second(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
-    """The second place, when the person is there first: near the home if that is drawn already."""
-    near = law.anchor_between[law.cell[state.home]][law.cell] * law.second_pull[state.cluster]
-    weight = jnp.where(state.home == ABSENT, law.second[state.cluster], near)
+def _new_anchor(layer: int, law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
+    """The home or second place, when the person is there first: near the other one if that is drawn already."""
+    alone, pull, between = law.anchor(layer)
+    other = state.second if layer == HOME else state.home
+    beside = between[law.cell, law.cell[other]] * pull[state.cluster]
+    weight = jnp.where(other == ABSENT, alone[state.cluster], beside)
     return _draw(step.uniform[4], weight * _never_visited(law, state))
 
 

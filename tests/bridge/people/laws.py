@@ -30,7 +30,7 @@ def random_arrays(
     place, next_place = np.nonzero(is_seen)
 
     def shares(*shape: int) -> np.ndarray:
-        return rng.dirichlet(np.ones(shape[-1]), shape[:-1]) if len(shape) > 1 else rng.dirichlet(np.ones(shape[0]))
+        return rng.dirichlet(np.ones(shape[-1]), shape[:-1])
 
     def weights(*shape: int) -> np.ndarray:
         return np.exp(rng.normal(size=shape))

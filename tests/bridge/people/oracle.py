@@ -31,6 +31,9 @@ class Oracle:
         self.a = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
         for name in ("cell", "move_start", "next_place", "slot_of_phase"):
             self.a[name] = np.asarray(getattr(law, name))
+        for name in ("class_share", "layer_first", "layer_next", "first_elsewhere"):
+            total = self.a[name].sum(axis=-1, keepdims=True)
+            self.a[name] = self.a[name] / np.where(total > 0, total, 1)
         self.n_places, self.period = law.n_places, len(self.a["slot_of_phase"])
 
     def traces(self, n_instants: int) -> dict[tuple[int, ...], float]:
@@ -78,8 +81,6 @@ class Oracle:
 
     def unvisited(self, person: Person) -> list[int]:
         known = {person.home, person.second} | {place for place, _ in person.arrivals}
-        if self.bug == "home at a visited place":
-            known = {person.home, person.second}
         return [place for place in range(self.n_places) if place not in known]
 
     def anchor(self, person: Person, layer: int) -> dict[int, float]:
@@ -94,7 +95,8 @@ class Oracle:
             between = a["anchor_between"]
             near = between[cell, cell[other]] if layer == HOME else between[cell[other], cell]
             weight = near * a[name + "_pull"][k]
-        return shares({place: weight[place] for place in self.unvisited(person)})
+        free = range(self.n_places) if self.bug == "home at a visited place" else self.unvisited(person)
+        return shares({place: weight[place] for place in free})
 
     def weight(self, slot: int, place: int, other: int) -> float:
         a = self.a
