@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.bridge.checkins.model import (
+from ppmtf_jax.bridge.checkins.law import (
     GAP_FROM_H,
     HOURS_A_DAY,
     MOST_REMEMBERED,

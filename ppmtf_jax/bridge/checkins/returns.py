@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.history import History, Visited
 from ppmtf_jax.bridge.checkins.maximization import Maximizer
-from ppmtf_jax.bridge.checkins.model import (
+from ppmtf_jax.bridge.checkins.law import (
     DISTANCE_CLASS,
     GAP_CLASS,
     GAP_FROM_H,

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array, vstack
 from scipy.special import logsumexp
 
 from ppmtf_jax.bridge.checkins.maximization import Maximizer
-from ppmtf_jax.bridge.checkins.model import (
+from ppmtf_jax.bridge.checkins.law import (
     HOURS_A_DAY,
     N_HABITS,
     N_SINCE,
@@ -94,24 +94,31 @@ def fit_paces(
     cells = TimeCells.of(windows)
     size = np.bincount(windows.window, minlength=windows.n_windows)
     n_paces = int(np.clip(windows.n_windows // PACE_WINDOWS, 1, N_PACES))
-    rank = np.argsort(np.argsort(size, kind="stable"))
-    of_window = 0.9 * np.eye(n_paces)[rank * n_paces // windows.n_windows] + 0.1 / n_paces
-    rate = np.log([size[of_window.argmax(axis=1) == pace].mean() / windows.grid.n_instants for pace in range(n_paces)])
+    # Each class begins with windows of a range of sizes; the ranges have equal lengths on a logarithmic scale.
+    level = np.searchsorted(np.geomspace(1, size.max() + 1, n_paces + 1)[1:-1], size, side="right")
+    level = np.unique(level, return_inverse=True)[1]
+    n_paces = int(level.max()) + 1
+    of_window = 0.9 * np.eye(n_paces)[level] + 0.1 / n_paces
+    rate = np.log(np.bincount(level, size) / np.bincount(level) / windows.grid.n_instants)
     at = _Fields.of(cells.code)
+    at, before_first = _Fields.of(cells.code), _Fields.of(_codes_before_first(windows.grid))
     with jax.enable_x64(True):
         maximizer, effects, before = Maximizer(_log_posterior, _Effects.start(rate)), None, -np.inf
         for number in range(MOST_ROUNDS):
             weighted = of_window * weight[:, None]
-            data = (at, (cells.instants.T @ weighted).T, (cells.events.T @ weighted).T)
+            data = _Weighted(at, (cells.instants.T @ weighted).T, (cells.events.T @ weighted).T, before_first, weighted.sum(axis=0))
             effects = maximizer.maximize(data, STEPS if number else FIRST_STEPS, effects)
             share = _shares(weighted, windows.user, cluster, n_clusters)
-            joint = _log_likelihoods(cells, np.asarray(effects.log_odds(at))) + np.log(share)[cluster]
+            log_any = np.asarray(_log_any(effects, before_first))
+            joint = _log_likelihoods(cells, np.asarray(effects.log_odds(at))) - log_any + np.log(share)[cluster]
             total = logsumexp(joint, axis=1)
             of_window = np.exp(joint - total[:, None])
             if total @ weight - before < weight.sum() * LEAST_GAIN:
                 break
             before = total @ weight
-        return Paces(_table(effects, windows.grid), share, of_window)
+        # These are the shares of windows with an event; the shares of all windows follow.
+        share = share / np.exp(log_any)
+        return Paces(_table(effects, windows.grid), share / share.sum(axis=1, keepdims=True), of_window)
 
 
 def _codes(
@@ -125,10 +132,16 @@ def _codes(
     last = np.maximum.accumulate(np.where(happens, at, -1), axis=1)
     last = np.concatenate([np.full((n_windows, 1), -1), last[:, :-1]], axis=1)
     none_yet = np.where(at < per_day, NONE_YET, NONE_YET_LATER)
-    since = np.where(last < 0, none_yet, bins_of_instants(SINCE_FROM_H, per_day, n_instants)[at - last])
+    since = np.where(last < 0, none_yet, bins_of_instants(SINCE_FROM_H, per_day, n_instants + 1)[at - last])
     before = np.cumsum(happens, axis=1) - happens
     near = _near_on_days_before(window, instant, n_windows, grid)[:, at // per_day, hour_of_instants(per_day, n_instants)]
     return (_hour_of_week(grid) * N_SINCE + since) * N_HABITS + np.asarray(habit_bin(near, before))
+
+
+def _codes_before_first(grid: TimeGrid) -> Int[np.ndarray, " instant"]:
+    """Code of each instant of a window without events."""
+    nothing = np.zeros(0, np.int64)
+    return _codes(nothing, nothing, 1, grid)[0]
 
 
 def _near_on_days_before(
@@ -190,13 +203,29 @@ class _Effects(NamedTuple):
         return self.pace[:, None] + shared + self.since_of_pace[:, at.since] + self.hour_of_pace[:, at.hour]
 
 
-def _log_posterior(effects: _Effects, data: tuple[_Fields, Array, Array]) -> Float[Array, ""]:
-    """Log-likelihood of weighted instants and events, (pace, cell), plus the log of the normal priors."""
-    at, instants, events = data
-    log_odds = effects.log_odds(at)
+class _Weighted(NamedTuple):
+    """What the likelihood needs of all windows, which are weighted by the probabilities of their paces."""
+
+    at: _Fields  # of each cell
+    instants: Float[np.ndarray, "pace cell"]
+    events: Float[np.ndarray, "pace cell"]
+    before_first: _Fields  # of each instant of a window without events
+    windows: Float[np.ndarray, " pace"]
+
+
+def _log_any(effects: _Effects, before_first: _Fields) -> Float[Array, " pace"]:
+    """Log-probability that a window has an event at all."""
+    log_none = -jnp.logaddexp(0, effects.log_odds(before_first)).sum(axis=1)
+    return jnp.log(-jnp.expm1(log_none))
+
+
+def _log_posterior(effects: _Effects, data: _Weighted) -> Float[Array, ""]:
+    """Log-likelihood of windows given that each has an event, plus the log of the normal priors."""
+    log_odds = effects.log_odds(data.at)
+    likelihood = (data.events * log_odds - data.instants * jnp.logaddexp(0, log_odds)).sum()
+    likelihood -= data.windows @ _log_any(effects, data.before_first)
     shared = sum(jnp.sum(each**2) for each in (effects.hour, effects.weekday, effects.since, effects.habit))
     of_pace = sum(jnp.sum(each**2) for each in (effects.since_of_pace, effects.hour_of_pace))
-    likelihood = (events * log_odds - instants * jnp.logaddexp(0, log_odds)).sum()
     return likelihood - 0.5 * (SHARED_PRECISION * shared + PACE_PRECISION * of_pace)
 
 
