@@ -1,4 +1,4 @@
-"""Stays, returns and distances of simulated people, made those of the observed people by gap.
+"""Calibration: for each gap, simulated people stay, return and go as far as observed people.
 
 Each step of the model is learned given what observed people did before. People who are simulated from it are other
 people: they have other places behind them, so that some shares come out different. Here people are simulated at the
@@ -17,10 +17,11 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from scipy.special import logit
 
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES, bins_of_instants
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
-from ppmtf_jax.bridge.contributions import bounded
-from ppmtf_jax.bridge.checkins.sampling import _sample_places
+from ppmtf_jax.bridge.checkins.sampling import sample_places
+from ppmtf_jax.bridge.contributions import bounded, sums
 from ppmtf_jax.data.runs import joined_ranges
 from ppmtf_jax.runtime.progress import progress_bar
 from ppmtf_jax.runtime.threads import map_in_threads, on_each_device
@@ -31,7 +32,7 @@ N_ROUNDS, N_REPEATS = 8, 4
 STEP, MOST_CHANGE = 0.7, 1.0
 DISTANCE_POWER, MOST_FACTOR = 0.6, 2.0
 # Pseudo-events, distributed like all events; pseudo-share of each bin of distance.
-MASS, LEAST_SHARE, LEAST_RATE = 10.0, 0.01, 1e-4
+MASS, LEAST_SHARE = 10.0, 0.01
 
 
 class Moments(NamedTuple):
@@ -60,15 +61,27 @@ class Moments(NamedTuple):
         returned = moved & ~is_new[later]
         of_event, who = weight[windows.window[later]], windows.user_of_event[later]
 
-        def counted(group: Int[np.ndarray, " row"], keep: np.ndarray, n_groups: int) -> Float[np.ndarray, " group"]:
-            used = bounded(who[keep], group[keep], n_groups, of_event[keep])[0]
-            return np.bincount(group[keep], used, n_groups)
+        def count(group: Int[np.ndarray, " row"], keep: Bool[np.ndarray, " row"], n: int) -> Float[np.ndarray, " n"]:
+            return sums(group[keep], bounded(who[keep], group[keep], n, of_event[keep])[0], n)
 
         cell, distance_bin = np.asarray(model.cell), np.asarray(model.distance_bin)
         bins = distance_bin[cell[place[later - 1]], cell[place[later]]]
-        moves = counted(GAP_CLASS[gap] * n_bins + bins, moved, N_GAP_CLASSES * n_bins)
-        by_gap = [counted(gap, keep, n_gaps) for keep in (np.ones(len(later), bool), ~moved, returned)]
-        return cls(*by_gap, moves.reshape(N_GAP_CLASSES, n_bins))
+        moves = count(GAP_CLASS[gap] * n_bins + bins, moved, N_GAP_CLASSES * n_bins).reshape(N_GAP_CLASSES, n_bins)
+        everything = np.ones(len(later), bool)
+        return cls(count(gap, everything, n_gaps), count(gap, ~moved, n_gaps), count(gap, returned, n_gaps), moves)
+
+    @property
+    def of_distance(self) -> Float[np.ndarray, "gap_class bin"]:
+        """Shares of the bins of distance among moves, away from 0."""
+        return self.moves / np.maximum(self.moves.sum(axis=1, keepdims=True), 1) + LEAST_SHARE
+
+    def stay_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
+        """Shares of stays among events, shrunk to a mean."""
+        return (self.stays + MASS * mean) / (self.events + MASS)
+
+    def return_shares(self, mean: float) -> Float[np.ndarray, " gap"]:
+        """Shares of returns among events that are no stays, shrunk to a mean."""
+        return (self.returns + MASS * mean) / (self.events - self.stays + MASS)
 
 
 def calibrate(
@@ -92,7 +105,7 @@ def calibrate(
             for repeat in range(N_REPEATS):
                 own_key = jax.random.fold_in(key, number * N_REPEATS + repeat)
                 total.append(Moments.of(simulate_places(model, windows, cluster, pace, own_key), weight, model))
-            model = _corrected(model, observed, Moments(*(sum(parts) for parts in zip(*total, strict=True))))
+            model = _corrected(model, observed, Moments._make(sum(parts) for parts in zip(*total, strict=True)))
             advance(1)
     return model
 
@@ -107,7 +120,7 @@ def simulate_places(
     """Windows of new people of the same clusters, who check in at the same times, with types and ranges drawn anew."""
     place = np.empty(len(windows.place), np.int32)
     begin = np.searchsorted(windows.window, np.arange(windows.n_windows + 1))
-    # Windows with similar numbers of events are simulated together, since the longest one of a tile determines the time.
+    # Windows with similar numbers of events are simulated together: the longest one of a tile determines the time.
     order = np.argsort(np.diff(begin), kind="stable")
     tiles = np.resize(order, (-(-len(order) // TILE), TILE))
     local_copy = on_each_device(model)
@@ -117,7 +130,9 @@ def simulate_places(
         happens = np.zeros((TILE, windows.grid.n_instants), bool)
         happens[number, windows.instant[rows]] = True
         own_pace = jnp.asarray(pace[tile], jnp.float32)
-        found = _simulate_tile(local_copy(), key, jnp.asarray(tile), jnp.asarray(happens), jnp.asarray(cluster[tile]), own_pace)
+        found = _simulate_tile(
+            local_copy(), key, jnp.asarray(tile), jnp.asarray(happens), jnp.asarray(cluster[tile]), own_pace
+        )
         return rows, np.asarray(found)[number, windows.instant[rows]]
 
     for rows, found in map_in_threads(simulate, tiles):
@@ -145,28 +160,30 @@ def _simulate_tile(
         uniforms = jax.random.uniform(jax.random.fold_in(own_key, 0), 2)
         kind = sample_index(uniforms[0], pace @ model.type_share)
         reach = sample_index(uniforms[1], model.range_share)
-        return _sample_places(model, jax.random.fold_in(own_key, 1), happens, cluster, kind, reach)
+        return sample_places(model, jax.random.fold_in(own_key, 1), happens, cluster, kind, reach)
 
     return jax.vmap(simulate)(window, happens, cluster, pace)
 
 
 def _corrected(model: CheckinBridge, observed: Moments, simulated: Moments) -> CheckinBridge:
     """The model with other weights of staying, of new places and of distances from the last place."""
-    stays = [_shares(each.stays, each.events, observed.stays.sum() / observed.events.sum()) for each in (observed, simulated)]
-    moves = observed.events - observed.stays
-    mean = observed.returns.sum() / max(moves.sum(), 1)
-    returns = [_shares(each.returns, each.events - each.stays, mean) for each in (observed, simulated)]
-    more_stays, more_returns = (STEP * np.clip(logit(each[0]) - logit(each[1]), -MOST_CHANGE, MOST_CHANGE) for each in (stays, returns))
-    strength = np.asarray(model.strength) - more_returns
-    # Fewer new places leave more to the last place too; its share stays the same.
-    last = np.asarray(model.last) + more_stays - more_returns * (1 - returns[0])
-    by_distance = [each.moves / np.maximum(each.moves.sum(axis=1, keepdims=True), 1) + LEAST_SHARE for each in (observed, simulated)]
-    factor = np.clip(by_distance[0] / by_distance[1], 1 / MOST_FACTOR, MOST_FACTOR) ** DISTANCE_POWER
-    near_last = np.asarray(model.near_last) * factor
-    changed = {"strength": strength, "last": last, "near_last": near_last}
+    # The means are away from 0 and 1, so that the log-odds are finite.
+    stays, events = observed.stays.sum(), observed.events.sum()
+    mean_stay, mean_return = (stays + 1) / (events + 2), (observed.returns.sum() + 1) / (events - stays + 2)
+    wanted = observed.return_shares(mean_return)
+    more_stays = _step(observed.stay_shares(mean_stay), simulated.stay_shares(mean_stay))
+    more_returns = _step(wanted, simulated.return_shares(mean_return))
+    # Fewer new places also leave more to the last place, but its share is corrected on its own.
+    last = np.asarray(model.last) + more_stays - more_returns * (1 - wanted)
+    factor = np.clip(observed.of_distance / simulated.of_distance, 1 / MOST_FACTOR, MOST_FACTOR) ** DISTANCE_POWER
+    changed = {
+        "last": np.clip(last, -MOST_LOG, MOST_LOG),
+        "strength": np.clip(np.asarray(model.strength) - more_returns, -MOST_LOG, MOST_LOG),
+        "near_last": np.asarray(model.near_last) * factor,
+    }
     return replace(model, **{name: jnp.asarray(each, jnp.float32) for name, each in changed.items()})
 
 
-def _shares(part: Float[np.ndarray, " gap"], whole: Float[np.ndarray, " gap"], mean: float) -> Float[np.ndarray, " gap"]:
-    """part / whole, shrunk to a mean and away from 0 and 1."""
-    return np.clip((part + MASS * mean) / (whole + MASS), LEAST_RATE, 1 - LEAST_RATE)
+def _step(wanted: Float[np.ndarray, " gap"], found: Float[np.ndarray, " gap"]) -> Float[np.ndarray, " gap"]:
+    """What a round adds to log-odds."""
+    return STEP * np.clip(logit(wanted) - logit(found), -MOST_CHANGE, MOST_CHANGE)

@@ -38,7 +38,7 @@ class Visited(NamedTuple):
 
     def where(self, keep: Bool[np.ndarray, " row"]) -> Visited:
         """The rows for which `keep` is true."""
-        return Visited(*(column[keep] for column in self))
+        return Visited._make(column[keep] for column in self)
 
 
 class History(NamedTuple):
@@ -60,7 +60,7 @@ class History(NamedTuple):
     def of(cls, windows: ObservedWindows) -> History:
         """Look back from each event to all earlier events of its window."""
         window, instant, place, grid = windows.window, windows.instant, windows.place, windows.grid
-        rank = rank_in_run(window) if len(window) else np.zeros(0, np.int64)
+        rank = rank_in_run(window)
         later = np.flatnonzero(rank > 0)
         per_day, last = DAY_S // grid.step_s, later - 1
         gap = bins_of_instants(GAP_FROM_H, per_day, grid.n_instants)[instant[later] - instant[last]]
@@ -77,9 +77,7 @@ class History(NamedTuple):
         return History(*(column[keep] for column in self[:-1]), visited)
 
 
-def _visited(
-    later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], windows: ObservedWindows
-) -> Visited:
+def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], windows: ObservedWindows) -> Visited:
     """The places of all events before each of the events `later`, which have ranks in their windows."""
     instant, place, grid = windows.instant, windows.place, windows.grid
     event, earlier = np.repeat(np.arange(len(later)), rank), joined_ranges(later - rank, rank)
@@ -103,8 +101,6 @@ def _visited(
 
 def _previous(later: Int[np.ndarray, " later"], windows: ObservedWindows) -> Int[np.ndarray, " later"]:
     """The place before the last place, or `NO_PLACE` if all events of the window so far were at the last place."""
-    if not len(later):
-        return later
     begins = run_begins(windows.window, windows.place)
     begin_of_run = np.flatnonzero(begins)[np.cumsum(begins) - 1][later - 1]
     before = begin_of_run - 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import numpy as np
@@ -12,7 +12,8 @@ from scipy.optimize import minimize
 
 from ppmtf_jax.errors import NumericalError
 
-Parameters = TypeVar("Parameters")
+MOST_LOG = 30.0
+"""Bound of the logarithms that the trace model stores; float32 has the exponential of sums of some of them."""
 
 
 class Maximizer:

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ppmtf_jax.bridge.checkins.history import History, Visited
-from ppmtf_jax.bridge.checkins.maximization import Maximizer
 from ppmtf_jax.bridge.checkins.law import DISTANCE_FROM_KM, GAP_CLASS, GAP_FROM_H, N_GAP_CLASSES
+from ppmtf_jax.bridge.checkins.maximization import Maximizer
 from ppmtf_jax.data.runs import joined_ranges
 
 N_RANGES = 3

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from ppmtf_jax.bridge.contributions import bounded
-from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.bridge.contributions import CHECKIN_WINDOWS, bounded
+from ppmtf_jax.data.runs import run_begins
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.traces import Traces
-
-MOST_WINDOWS = 12
-"""Number of windows that a user weighs at most; the windows of a user with more are scaled down."""
+from ppmtf_jax.errors import InputError, Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,20 +26,29 @@ class ObservedWindows:
 
     @classmethod
     def of(cls, traces: Traces, grid: TimeGrid) -> ObservedWindows:
-        """Cut each trace into windows as long as `grid`, one after the other, from the first instant of `grid` on.
+        """Cut each trace into windows as long as `grid`, one after the other, from the first midnight on.
 
-        Events before this instant, and those of the last days that fill no window, are left out. Windows of whole weeks
-        all begin on the same day of the week.
+        Events before it, and those of the last days that fill no window, are left out. Windows of whole weeks all begin
+        on the same day of the week.
+
+        Raises
+        ------
+        InputError
+            No event is left, or the slots of one window differ from those of another.
         """
-        whole = traces.time_grid
-        since = datetime.fromisoformat(grid.start) - datetime.fromisoformat(whole.start)
-        begin, length = int(since.total_seconds()) // whole.step_s, grid.n_instants
-        end = begin + (whole.n_instants - begin) // length * length
+        begin, length = traces.time_grid.first_midnight(), grid.n_instants
+        end = begin + (traces.time_grid.n_instants - begin) // length * length
+        slots = traces.time_grid.slot_of_instant[begin:end].reshape(-1, length)
         used = (traces.instant >= begin) & (traces.instant < end)
+        problems = [] if used.any() else [Problem("events in the whole days of the grid", "none")]
+        if (slots != slots[0]).any():
+            found = traces.time_grid.summary()["slots"]
+            problems.append(Problem(f"slots that repeat after {length} instants, the length of a window", found))
+        if problems:
+            raise InputError("check-ins", problems)
         number, instant = np.divmod(traces.instant[used] - begin, length)
-        user = traces.user[used]
-        begins = run_begins(user, traces.trace[used], number) if len(user) else np.zeros(0, bool)
-        return cls(user[begins], np.cumsum(begins) - 1, instant, traces.place[used], grid)
+        begins = run_begins(traces.user[used], traces.trace[used], number)
+        return cls(traces.user[used][begins], np.cumsum(begins) - 1, instant, traces.place[used], grid)
 
     @property
     def n_windows(self) -> int:
@@ -56,18 +62,18 @@ class ObservedWindows:
     @property
     def is_later(self) -> Bool[np.ndarray, " event"]:
         """Whether an event is not the first one of its window."""
-        return ~run_begins(self.window) if len(self.window) else np.zeros(0, bool)
+        return ~run_begins(self.window)
 
     def weights(self) -> Float[np.ndarray, " window"]:
         """Weight of each window, such that what one user weighs is bounded.
 
-        All windows of a user are multiplied by one number, such that they weigh at most `MOST_WINDOWS` windows, and
+        All windows of a user are multiplied by one number, such that they weigh at most `CHECKIN_WINDOWS` windows, and
         their events at most as many as the events of the user who has the second most. With only one user, all windows
         weigh 1.
         """
         n_users = int(self.user.max(initial=-1)) + 1
         windows = np.bincount(self.user, minlength=n_users)
-        weight = np.minimum(1, MOST_WINDOWS / np.maximum(windows, 1))[self.user]
+        weight = np.minimum(1, CHECKIN_WINDOWS / np.maximum(windows, 1))[self.user]
         users = self.user_of_event
         if len(np.unique(users)) < 2:
             return weight
@@ -82,10 +88,3 @@ class ObservedWindows:
         events = kept[self.window]
         columns = {name: getattr(self, name)[events] for name in ("instant", "place")}
         return replace(self, user=self.user[kept], window=number[self.window[events]], **columns)
-
-    def padded(self, column: Int[np.ndarray, " event"], fill: int) -> Int[np.ndarray, "window most"]:
-        """A column as a table: one row a window, filled up at the end."""
-        rank = rank_in_run(self.window)
-        table = np.full((self.n_windows, int(rank.max(initial=-1)) + 1), fill, np.int32)
-        table[self.window, rank] = column
-        return table

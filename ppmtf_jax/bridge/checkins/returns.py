@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from ppmtf_jax.bridge.checkins.history import History, Visited
-from ppmtf_jax.bridge.checkins.maximization import Maximizer
 from ppmtf_jax.bridge.checkins.law import (
     DISTANCE_CLASS,
     GAP_CLASS,
@@ -24,19 +23,17 @@ from ppmtf_jax.bridge.checkins.law import (
     N_DISTANCE_CLASSES,
     N_GAP_CLASSES,
 )
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
-from ppmtf_jax.bridge.contributions import STEP_USERS, bounded, sums, used_share
+from ppmtf_jax.bridge.contributions import CHECKIN_RETURNS, STEP_USERS, bounded, sums, used_share
 
-MOST_RETURNS = 5.0
-"""Number of returns to a place that a user weighs at most in the place's rate."""
+# Pseudo-returns of each place, observed and expected.
 RATE_MASS = 5.0
-"""Pseudo-returns of each place, observed and expected."""
 N_TYPES = 4
 MOST_STEPS = 200
 # Standard deviations of the normal priors: of all parameters, and of logits of shares and effects of distance.
 PRIOR_SD, NARROW_SD = 3.0, 1.0
 LEAST_DISCOUNT, MOST_DISCOUNT = 1e-6, 0.99
-MOST_LOG = 30.0
 TINY = 1e-300
 
 
@@ -93,16 +90,16 @@ def rates_of_places(
 ) -> tuple[Float[np.ndarray, " place"], Float[np.ndarray, " row"]]:
     """Logarithm of observed / expected returns of each place; and for each row, without the row's user.
 
-    A row is an event of a user who visited the place before. A user's returns to a place, observed or expected, count
-    as at most `MOST_RETURNS`, and as at most those of the user who has the second most. The rate is 0 for a place with
+    A row is an event of a user who visited the place before. A user's returns to a place, observed or expected, weigh
+    at most `CHECKIN_RETURNS`, and at most those of the user who has the second most. The rate is 0 for a place with
     fewer than `STEP_USERS` users.
     """
     which, pair = np.unique(user.astype(np.int64) * n_places + place, return_inverse=True)
     user_of, place_of = np.divmod(which, n_places)
     both = np.stack([np.bincount(pair, each, len(which)) for each in (observed, expected)])
     greatest = np.maximum(both.max(axis=0), 1e-9)
-    both *= np.minimum(1, MOST_RETURNS / greatest)
-    greatest = np.minimum(greatest, MOST_RETURNS)
+    both *= np.minimum(1, CHECKIN_RETURNS / greatest)
+    greatest = np.minimum(greatest, CHECKIN_RETURNS)
     used, users = bounded(user_of, place_of, n_places, greatest)
     both *= used / greatest
     share = used_share(users, STEP_USERS)

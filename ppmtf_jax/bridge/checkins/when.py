@@ -7,16 +7,15 @@ alternates between the pace of each window and the log-odds, by maximum likeliho
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from scipy.sparse import csr_array, vstack
 from scipy.special import logsumexp
 
-from ppmtf_jax.bridge.checkins.maximization import Maximizer
 from ppmtf_jax.bridge.checkins.law import (
     HOURS_A_DAY,
     N_HABITS,
@@ -28,6 +27,7 @@ from ppmtf_jax.bridge.checkins.law import (
     habit_bin,
     hour_of_instants,
 )
+from ppmtf_jax.bridge.checkins.maximization import MOST_LOG, Maximizer
 from ppmtf_jax.bridge.checkins.observed_windows import ObservedWindows
 from ppmtf_jax.bridge.contributions import bounded, sums
 from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
@@ -44,7 +44,6 @@ PACE_MASS = 10.0
 # Precisions of the normal priors: of what all paces share, and of what one pace adds.
 SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
 INSTANTS_AT_A_TIME = 2**20
-MOST_LOG = 30.0
 
 
 class Paces(NamedTuple):
@@ -76,9 +75,9 @@ class TimeCells(NamedTuple):
             instants.append(_counts(np.repeat(np.arange(last - first), code.shape[1]), code.ravel(), last - first))
             row = windows.window[own] - first
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
-        instants, events = vstack(instants, format="csr"), vstack(events, format="csr")
-        used = np.flatnonzero(instants.sum(axis=0))
-        return cls(instants[:, used], events[:, used], used)
+        # Most codes do not occur; without them, the columns are few.
+        used = np.unique(np.concatenate([each.indices for each in instants]))
+        return cls(csr_array(vstack(instants))[:, used], csr_array(vstack(events))[:, used], used)
 
 
 def fit_paces(
@@ -106,7 +105,8 @@ def fit_paces(
         maximizer, effects, before = Maximizer(_log_posterior, _Effects.start(rate)), None, -np.inf
         for number in range(MOST_ROUNDS):
             weighted = of_window * weight[:, None]
-            data = _Weighted(at, (cells.instants.T @ weighted).T, (cells.events.T @ weighted).T, before_first, weighted.sum(axis=0))
+            instants, events = ((counts.T @ weighted).T for counts in (cells.instants, cells.events))
+            data = _Weighted(at, instants, events, before_first, weighted.sum(axis=0))
             effects = maximizer.maximize(data, STEPS if number else FIRST_STEPS, effects)
             share = _shares(weighted, windows.user, cluster, n_clusters)
             log_any = np.asarray(_log_any(effects, before_first))
@@ -134,7 +134,9 @@ def _codes(
     none_yet = np.where(at < per_day, NONE_YET, NONE_YET_LATER)
     since = np.where(last < 0, none_yet, bins_of_instants(SINCE_FROM_H, per_day, n_instants + 1)[at - last])
     before = np.cumsum(happens, axis=1) - happens
-    near = _near_on_days_before(window, instant, n_windows, grid)[:, at // per_day, hour_of_instants(per_day, n_instants)]
+    near = _near_on_days_before(window, instant, n_windows, grid)[
+        :, at // per_day, hour_of_instants(per_day, n_instants)
+    ]
     return (_hour_of_week(grid) * N_SINCE + since) * N_HABITS + np.asarray(habit_bin(near, before))
 
 
