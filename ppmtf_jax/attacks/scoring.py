@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from scipy import sparse
 
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.data.windows import Windows, is_complete
 
 FLOOR = 1e-8
 """Probability of a transition that does not occur in the data of a user, or of the population (App. D)."""
@@ -47,11 +47,11 @@ class AttackedTraces:
 
 
 def looks_over_gaps(released: Traces, pool_traces: bool = False) -> bool:
-    """Whether attacks count steps over several instants: synthetic traces with gaps, such as check-ins, have few others.
+    """Whether attacks count steps over several instants too: synthetic traces with gaps have few steps of one instant.
 
-    Real traces (`pool_traces`) are attacked by the steps that all complete synthetic traces have.
+    Real traces (`pool_traces`) are attacked through steps of one instant, as complete synthetic traces are.
     """
-    return not pool_traces and released.n_events < len(released.trace_table()[0]) * released.time_grid.n_instants
+    return not pool_traces and not is_complete(released)
 
 
 def attacked_traces(released: Traces, pool_traces: bool = False) -> AttackedTraces:

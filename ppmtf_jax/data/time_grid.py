@@ -107,6 +107,23 @@ class TimeGrid:
         numbered = np.unique(slots, return_inverse=True)[1]
         return replace(grid, slot_of_instant=numbered, period=min(period_s // step_s, n_instants))
 
+    @classmethod
+    def weekly(cls, start: str, step_s: int, n_instants: int, *, slot_s: int, time_zone: str = "UTC") -> TimeGrid:
+        """Slots of `slot_s` seconds of a weekday, and others of Saturday and Sunday, that repeat every week.
+
+        Examples
+        --------
+        >>> grid = TimeGrid.weekly("2024-01-01T00:00:00", 3600, 24 * 14, slot_s=7200)  # a Monday
+        >>> grid.n_slots, grid.period, grid.slot_of_instant[[0, 24, 5 * 24, 7 * 24]].tolist()
+        (24, 168, [0, 0, 12, 0])
+        """
+        daily = cls.cyclic(start, step_s, n_instants, slot_s=slot_s, time_zone=time_zone)
+        is_weekend = (datetime.fromisoformat(start).weekday() + daily.day()) % 7 >= 5
+        slots = daily.since_midnight_s() % DAY_S // slot_s + DAY_S // slot_s * is_weekend
+        # A grid shorter than a week may not have every slot.
+        numbered = np.unique(slots, return_inverse=True)[1]
+        return replace(daily, slot_of_instant=numbered, period=min(7 * DAY_S // step_s, n_instants))
+
     def one_period(self) -> TimeGrid:
         """The first period of the grid: what one synthetic trace covers."""
         return replace(self, slot_of_instant=self.slot_of_instant[: self.period])
