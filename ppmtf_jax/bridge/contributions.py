@@ -51,6 +51,7 @@ RULES = (
     "in this count. This holds whatever the data of the added user are",
 )
 """The rules in words, each without its first capital letter and its last full stop."""
+PEOPLE_RULES: tuple[str, ...] = ()
 CHECKIN_RULES = (
     "where traces come with gaps, the model learns when people check in, how often they return and how far they go. "
     f"In these numbers, the windows of one user weigh at most as much as {CHECKIN_WINDOWS} windows, and her events at "

@@ -24,7 +24,7 @@ from jaxtyping import Float, Int
 from ppmtf_jax.bridge.chains import fit_chains
 from ppmtf_jax.bridge.checkins.fit import fit_checkins
 from ppmtf_jax.bridge.checkins.model import CheckinBridge
-from ppmtf_jax.bridge.checkins.sparsity import sparsity
+from ppmtf_jax.bridge.checkins.sparsity import Sparsity
 from ppmtf_jax.bridge.clusters import clusters_of_users, fit_clusters
 from ppmtf_jax.bridge.contributions import CHECKIN_RULES, NO_RULE, PEOPLE_RULES, RULES
 from ppmtf_jax.bridge.expectation_maximization import ClusterSmoother
@@ -70,7 +70,7 @@ class BridgeSettings(Settings):
         place. By default it is chosen by the likelihood of held-out training users.
     gaps : {"auto", "as-observed", "none"}
         Whether traces have events now and then, as the training traces do ("as-observed"), or at every instant
-        ("none"). By default traces have gaps if the training traces are sparse (see `bridge.checkins.sparsity`) and
+        ("none"). By default traces have gaps if the training traces are sparse (see `bridge.checkins.sparsity.Sparsity`) and
         `memory` is not given.
     """
 
@@ -124,7 +124,7 @@ def fit_trace_model(
 
 def _has_gaps(train: Traces, settings: BridgeSettings) -> bool:
     if settings.gaps == "auto":
-        return settings.memory == "auto" and sparsity(train).is_sparse
+        return settings.memory == "auto" and Sparsity.of(train).is_sparse
     return settings.gaps == "as-observed"
 
 
