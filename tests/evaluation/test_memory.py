@@ -216,6 +216,15 @@ def test_the_floor_is_that_of_random_groups() -> None:
     assert abs(found - np.mean(draws)) < 5 * np.std(draws) / math.sqrt(10)
 
 
+def test_of_many_windows_only_some_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    test = loops.random_traces(1, first=50)
+    everything = measured(TRACES, test, 3 * loops.N_A_DAY)["return_difference"]
+    monkeypatch.setattr("ppmtf_jax.evaluation.metrics.samples.MAX_WINDOWS", 60)
+    some = measured(TRACES, test, 3 * loops.N_A_DAY)["return_difference"]
+    # Of 90 windows with some 800 moves in each set.
+    assert 0 < abs(some - everything) < 5 * math.sqrt(2 * 0.25 / 800)
+
+
 def test_metrics_of_several_periods_are_left_out_of_one(city: tuple[Traces, Traces]) -> None:
     train, test = city
     found = measured(train, test, 24)
