@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.optimize import minimize
 from scipy.special import expit, logit
 
@@ -47,7 +47,7 @@ def dwell_times(windows: Traces) -> Int[np.ndarray, " event"]:
 
 def fit_stays(
     windows: Traces,
-    is_elsewhere: Int[np.ndarray, " event"],
+    is_elsewhere: Bool[np.ndarray, " event"],
     of_user: Int[np.ndarray, " user"],
     choice: BridgeChoice,
 ) -> StayLaw:
