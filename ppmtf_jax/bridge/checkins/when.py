@@ -77,7 +77,8 @@ class TimeCells(NamedTuple):
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
         # Most codes do not occur; without them, the columns are few.
         used = np.unique(np.concatenate([each.indices for each in instants]))
-        return cls(csr_array(vstack(instants))[:, used], csr_array(vstack(events))[:, used], used)
+        counts = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
+        return cls(*(each[:, used] for each in counts), used)  # type: ignore[call-overload]
 
 
 def fit_paces(
