@@ -74,7 +74,7 @@ class History(NamedTuple):
         """The events for which `keep` is true, and their visited places."""
         visited = self.visited.where(keep[self.visited.event])
         visited = visited._replace(event=(np.cumsum(keep) - 1)[visited.event])
-        return History(*(column[keep] for column in self[:-1]), visited)
+        return History._make([*(column[keep] for column in self[:-1]), visited])
 
 
 def _visited(later: Int[np.ndarray, " later"], rank: Int[np.ndarray, " later"], windows: ObservedWindows) -> Visited:

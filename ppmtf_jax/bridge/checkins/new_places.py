@@ -141,19 +141,22 @@ class _Factors(NamedTuple):
     @classmethod
     def start(cls) -> _Factors:
         """Near places are likelier."""
-        falling = -0.3 * np.arange(len(DISTANCE_FROM_KM))
-        near_last = np.tile(falling, (N_GAP_CLASSES, 1))
-        return cls(near_last, falling, np.zeros((len(GAP_FROM_H), 2)), np.linspace(-1, 1, N_RANGES), np.zeros(N_RANGES))
+        falling = -0.3 * jnp.arange(len(DISTANCE_FROM_KM))
+        near_last, reference = jnp.tile(falling, (N_GAP_CLASSES, 1)), jnp.zeros((len(GAP_FROM_H), 2))
+        return cls(near_last, falling, reference, jnp.linspace(-1, 1, N_RANGES), jnp.zeros(N_RANGES))
 
     def log_references(self) -> Float[Array, "gap range 3"]:
         """Logarithms of the shares of `ANYWHERE`, `NEAR_LAST` and `NEAR_OWN`."""
-        last = jnp.broadcast_to(self.reference[:, :1], (len(GAP_FROM_H), N_RANGES))
         own = self.reference[:, 1:] + self.own_of_range
+        last = jnp.broadcast_to(self.reference[:, :1], own.shape)
         return jax.nn.log_softmax(jnp.stack([jnp.zeros_like(own), last, own], axis=-1), axis=-1)
 
 
-def _log_posterior(factors: _Factors, arrivals: _Arrivals) -> Float[Array, ""]:
-    """Log-likelihood of the weighted windows up to a constant, plus the log of the normal priors."""
+def _log_ranges(factors: _Factors, arrivals: _Arrivals) -> Float[Array, "window range"]:
+    """Joint log-probability of the new places and the range of each window.
+
+    The probability of each new place is divided by the place's share in the cluster and slot.
+    """
     n_events = len(arrivals.gap)
     mass_of_last = arrivals.mass[arrivals.last_row]
     log_last = factors.near_last[jnp.asarray(GAP_CLASS)[arrivals.gap]]
@@ -163,11 +166,15 @@ def _log_posterior(factors: _Factors, arrivals: _Arrivals) -> Float[Array, ""]:
     own /= arrivals.mass @ jnp.exp(factors.near_own) + LEAST_MASS
     own = jax.ops.segment_sum(own, arrivals.event, n_events, indices_are_sorted=True)
     anywhere = 1 / (mass_of_last.sum(axis=1) + LEAST_MASS)
-    # Relative to the share of the new place in its cluster and slot.
     ratio = jnp.stack([anywhere, last, own], axis=-1)
     of_event = jax.scipy.special.logsumexp(factors.log_references()[arrivals.gap], axis=-1, b=ratio[:, None])
     of_window = jax.ops.segment_sum(of_event, arrivals.window, len(arrivals.weight), indices_are_sorted=True)
-    of_window = jax.scipy.special.logsumexp(of_window + jax.nn.log_softmax(factors.range_logits), axis=1)
+    return of_window + jax.nn.log_softmax(factors.range_logits)
+
+
+def _log_posterior(factors: _Factors, arrivals: _Arrivals) -> Float[Array, ""]:
+    """Log-likelihood of the weighted windows up to a constant, plus the log of the normal priors."""
+    of_window = jax.scipy.special.logsumexp(_log_ranges(factors, arrivals), axis=1)
     rough = (jnp.diff(factors.near_last, axis=1) ** 2).sum() + (jnp.diff(factors.near_own) ** 2).sum()
     penalty = SMOOTH_PRECISION * rough + LONG_GAP_PRECISION * (factors.near_last[-1] ** 2).sum()
     penalty += PRECISION * sum(jnp.sum(each**2) for each in factors)

@@ -34,9 +34,8 @@ class Sparsity(NamedTuple):
         days = np.unique(np.stack([traces.user, traces.trace, day[traces.instant]]), axis=1)[2]
         instants = np.bincount(day)[days].sum()
         gaps = traces.gaps()
-        return cls(
-            traces.n_events / len(days), traces.n_events / int(instants), float((gaps == 1).sum() / max(len(gaps), 1))
-        )
+        steps = (gaps == 1).sum() / max(len(gaps), 1)
+        return cls(traces.n_events / len(days), traces.n_events / int(instants), float(steps))
 
     @property
     def is_sparse(self) -> bool:

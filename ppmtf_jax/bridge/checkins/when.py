@@ -44,6 +44,7 @@ PACE_MASS = 10.0
 # Precisions of the normal priors: of what all paces share, and of what one pace adds.
 SHARED_PRECISION, PACE_PRECISION = 0.1, 4.0
 INSTANTS_AT_A_TIME = 2**20
+TINY = 1e-12
 
 
 class Paces(NamedTuple):
@@ -77,7 +78,8 @@ class TimeCells(NamedTuple):
             events.append(_counts(row, code[row, windows.instant[own]], last - first))
         # Most codes do not occur; without them, the columns are few.
         used = np.unique(np.concatenate([each.indices for each in instants]))
-        return cls(csr_array(vstack(instants))[:, used], csr_array(vstack(events))[:, used], used)
+        counts = (csr_array(vstack(parts, format="csr")) for parts in (instants, events))
+        return cls(*(each[:, used] for each in counts), used)  # type: ignore[call-overload]
 
 
 def fit_paces(
@@ -196,8 +198,8 @@ class _Effects(NamedTuple):
     def start(cls, log_odds: Float[np.ndarray, " pace"]) -> _Effects:
         """Paces that differ only in their rate."""
         n, hours = len(log_odds), 2 * HOURS_A_DAY
-        zeros = [np.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
-        return cls(np.asarray(log_odds, np.float64), *zeros)
+        zeros = [jnp.zeros(shape) for shape in (hours, DAYS_A_WEEK, N_SINCE, N_HABITS, (n, N_SINCE), (n, hours))]
+        return cls(jnp.asarray(log_odds), *zeros)
 
     def log_odds(self, at: _Fields) -> Float[Array, "pace cell"]:
         """Log-odds of an event in each cell."""
@@ -244,7 +246,9 @@ def _shares(
     """Shares of the paces in each cluster, shrunk to those of all windows; in each, no user weighs most alone."""
     n_paces = weighted.shape[1]
     group = cluster[:, None] * n_paces + np.arange(n_paces)
-    weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weighted.ravel())[0]
+    # A probability can be rounded to 0.
+    weight = np.maximum(weighted.ravel(), TINY)
+    weight = bounded(np.repeat(user, n_paces), group.ravel(), n_clusters * n_paces, weight)[0]
     counts = sums(group.ravel(), weight, n_clusters * n_paces).reshape(n_clusters, n_paces)
     total = weighted.sum(axis=0)
     shares = counts + PACE_MASS * total / total.sum()
