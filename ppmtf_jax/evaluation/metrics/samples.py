@@ -2,6 +2,8 @@
 
 Each sample says from which user a value is. So a metric of samples has a floor: the mean distance between two random
 groups of the real users, as large as the training and the test users. Chance alone makes that distance.
+
+Of a set with more than 100,000 windows, so many random windows (fixed seed) are measured.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from ppmtf_jax.evaluation.registry import Undefined, register_utility
 from ppmtf_jax.streams import Stage, numpy_stream
 
 N_SPLITS = 10
-# Random-stream number; groups.py uses 1 and 2, windows.py uses the stream without a number.
-SPLITS = 3
+MAX_WINDOWS = 100_000
+# Random-stream numbers; groups.py uses 1 and 2, windows.py uses the stream without a number.
+SPLITS, MEASURED = 3, 5
 MIN_VALUES = 30
 Distance = Callable[[np.ndarray, np.ndarray], float]
 NO_VALUE = (
@@ -58,12 +61,13 @@ class SampledMetric:
     one_period : bool
         Whether a window lasts one period; otherwise it is as long as a synthetic trace.
     min_events : int
-        Windows with fewer events do not count.
+        Windows with fewer events do not count. If more than usual, the metric is left out where no window of the test
+        users has so many.
     of_times : bool
         Whether the values depend only on the times of events. Then only synthetic traces with gaps of their own are
         measured: thinned and uniform traces have the times of other traces.
     applies : function of Comparison that returns bool, optional
-        See `Measurement`.
+        A further condition, as in `Measurement`.
     caveat : function of Windows that returns str
         Why the number says little, or "", from the windows of the test users.
     """
@@ -79,15 +83,21 @@ class SampledMetric:
 
     def register(self) -> None:
         """Add the metric to the registry of metrics."""
-        options = {"measure": self._measure, "reading": self._reading, "applies": self.applies}
-        if self.of_times:
-            options |= {"applies": has_gaps, "uniform": _undefined}
-        register_utility(self.quantity, **options)
+        uniform = {"uniform": _undefined} if self.of_times else {}
+        register_utility(self.quantity, measure=self._measure, reading=self._reading, applies=self._applies, **uniform)
+
+    def _applies(self, comparison: Comparison) -> bool:
+        if self.of_times and not has_gaps(comparison):
+            return False
+        if self.min_events > MIN_WINDOW_EVENTS and not self._real(comparison, comparison.test).n_windows:
+            return False
+        return self.applies is None or self.applies(comparison)
 
     def _measure(self, comparison: Comparison, settings: NoSettings) -> list[float]:
         if self.of_times and not (comparison.pool_traces or has_gaps(comparison)):
             raise Undefined
         windows = compared_windows(comparison, self._length(comparison), min_events=self.min_events)
+        windows = comparison.statistic(_measured_windows, comparison.traces, windows)
         return [self.distance(self.sample(windows).value, self.sample(self._real(comparison, comparison.test)).value)]
 
     def _reading(self, comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
@@ -113,10 +123,19 @@ class SampledMetric:
         return float(np.mean(distances))
 
     def _real(self, comparison: Comparison, traces: Traces) -> Windows:
-        return real_windows(comparison, traces, self._length(comparison), min_events=self.min_events)
+        windows = real_windows(comparison, traces, self._length(comparison), min_events=self.min_events)
+        return comparison.statistic(_measured_windows, traces, windows)
 
     def _length(self, comparison: Comparison) -> int:
         return comparison.test.time_grid.period if self.one_period else trace_length(comparison)
+
+
+def _measured_windows(traces: Traces, windows: Windows) -> Windows:
+    if windows.n_windows <= MAX_WINDOWS:
+        return windows
+    chosen = np.zeros(windows.n_windows, bool)
+    chosen[numpy_stream(SEED, Stage.METRICS, MEASURED).permutation(windows.n_windows)[:MAX_WINDOWS]] = True
+    return windows.select(chosen)
 
 
 def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
