@@ -50,7 +50,7 @@ class CheckinTableSettings(Settings, subject="import"):
     slot_s : int
         Length of a time slot in seconds; slots repeat every day.
     period : "day" or "week"
-        What a synthetic trace covers; in a week, the slots of Saturday and Sunday are others than those of weekdays.
+        What a synthetic trace covers: "day", or "week", in which Saturday and Sunday have slots of their own.
     max_gap_s : float, optional
         A new trace begins after a gap of more seconds than this between check-ins.
     time_zone : str, optional

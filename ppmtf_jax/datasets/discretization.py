@@ -56,8 +56,8 @@ class Discretization(Settings, subject="discretization"):
         Length in seconds of the slots, which repeat every day: 7200 gives the twelve slots 0-2 h to 22-24 h.
         None: each instant is a slot of its own, for data within a fixed window.
     period : "day" or "week"
-        What a synthetic trace covers: a day, or a week from the weekday of the first day of the data. In a week, the
-        slots of Saturday and Sunday are others than those of weekdays.
+        What a synthetic trace covers: a day, or a week from the weekday of the first day of the data. In a week,
+        Saturday and Sunday have slots of their own.
     slot_of_instant : function or sequence of int, optional
         Any other map, in place of `slot_s`. A function gets the local times at which the instants begin, a
         datetime64[s] array of shape (instants,), and returns the slot of each. A sequence gives the slots of the first

@@ -162,7 +162,7 @@ def toy_city(
     n_places: int = 100,
     n_days: int = 7,
     missing: float = 0.2,
-    period: Period = "day",
+    period: str = "day",
     seed: int = 0,
     progress: bool = False,
 ) -> ToyCity:
@@ -228,7 +228,7 @@ def toy_city_pieces(
     n_places: int = 100,
     n_days: int = 7,
     missing: float = 0.2,
-    period: Period = "day",
+    period: str = "day",
     seed: int = 0,
 ) -> Iterator[ToyCity]:
     """The same city as `toy_city`, in pieces of `BLOCK_USERS` users, so that only one piece is in memory.
@@ -265,7 +265,7 @@ class ToyCitySettings(Settings, subject="import"):
     n_days : int
         How many days are simulated.
     period : "day" or "week"
-        What a synthetic trace covers; in a week, the slots of Saturday and Sunday are others than those of weekdays.
+        What a synthetic trace covers: "day", or "week", in which Saturday and Sunday have slots of their own.
     train_fraction : float
         Share of the users to learn from. The others are for testing.
     """
