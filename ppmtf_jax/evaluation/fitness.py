@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import NamedTuple
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
@@ -47,7 +48,7 @@ YARDSTICKS = (
     Yardstick(("places a week",), 5.0, "People sleep at one or two places a week: a quarter of a place is no error."),
     Yardstick(("places", "events"), 10.0, "People visit some ten places in a week: half a place is hardly an error."),
     Yardstick(("hours",), 10.0, "Plans are made in hours: half an hour is hardly an error."),
-    Yardstick(("bits", "doublings"), 5.0, "A quarter of a bit changes how many places are likely by a fifth."),
+    Yardstick(("bits", "doublings"), 5.0, "A quarter of a bit is a factor of 1.2."),
     Yardstick(("km", "bins"), math.inf, "Only the size of the town matters, so the error of random places counts."),
 )
 """A distance is measured by the error of random places where that is less, so that random places are never fit."""
@@ -82,7 +83,7 @@ class Judged(NamedTuple):
 
     fitness: Fitness
     error: float  # how much worse the number is than that of real people, beyond chance; 1 is the yardstick
-    best: float  # loss of real people: of Training or, if it is worse, the floor
+    real: float  # the number of real people: that of Training or, if it is worse, the floor
     noise: float  # how much chance alone changes the number
     yardstick: float
     reason: str = ""  # why the fitness is not known
@@ -116,14 +117,17 @@ def judge(
     """
     noise = N_STANDARD_ERRORS * standard_error if math.isfinite(standard_error) else 0.0
     floor = reading.references.get(FLOOR, math.nan)
-    best = max((loss(quantity, each) for each in (training, floor) if math.isfinite(each)), default=math.nan)
+    known = [each for each in (training, floor) if math.isfinite(each)]
+    real = max(known, key=partial(loss, quantity), default=math.nan)
+    best = loss(quantity, real)
     way, is_signed = loss(quantity, uniform) - best, quantity.direction == "zero"
     length = next((each.length for each in YARDSTICKS if quantity.unit.startswith(each.units)), math.inf)
     # Random places may have the right share of something, such as returns, by accident.
-    yardstick = length if is_signed and math.isfinite(length) or not math.isfinite(way) else min(length, way)
+    is_own_measure = is_signed or not math.isfinite(way)
+    yardstick = length if is_own_measure and math.isfinite(length) else min(length, way)
 
     def unknown(reason: str) -> Judged:
-        return Judged(Fitness.NOT_KNOWN, math.nan, best, noise, yardstick, reason)
+        return Judged(Fitness.NOT_KNOWN, math.nan, real, noise, yardstick, reason)
 
     # By accident, random places may also be better.
     caveats = [each for each in reading.caveat.splitlines() if not (is_signed and each == UNIFORM_IS_BETTER)]
@@ -136,10 +140,10 @@ def judge(
     if not math.isfinite(yardstick) or yardstick <= (0 if is_signed else LEAST_GAP * abs(loss(quantity, uniform))):
         return unknown(TOO_SHORT)
     error = max(loss(quantity, synthetic) - best - noise, 0.0) / yardstick
-    if error <= WITH_CARE < noise / yardstick:
+    if loss(quantity, synthetic) > best and error <= WITH_CARE < noise / yardstick:
         return unknown(TOO_FEW)
     fitness = Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT
-    return Judged(fitness, error, best, noise, yardstick)
+    return Judged(fitness, error, real, noise, yardstick)
 
 
 def loss(quantity: MetricInfo, value: float) -> float:
@@ -157,7 +161,7 @@ class Use(NamedTuple):
     examples: str
     metrics: tuple[str, ...]  # names of quantities, or their beginnings if they end with "*"
     otherwise: str  # what not to do if the traces are not fit
-    is_optional: bool = False  # whether it is left out where nothing of the kind is in the data
+    needs: tuple[str, ...] = ()  # the use is left out where the evaluation has none of these numbers, if there are any
 
 
 USES = (
@@ -176,15 +180,28 @@ USES = (
     Use(
         "Commuting",
         "Homes and work places: the one or two main places of a person, the distance between them, nights at home.",
-        ("top_place_w1", "window_top_w1", "second_place_w1", "main_places_w1_km", "night_homes_difference")
-        + ("closed_day_difference",),
+        (
+            "top_place_w1",
+            "window_top_w1",
+            "second_place_w1",
+            "main_places_w1_km",
+            "night_homes_difference",
+            "closed_day_difference",
+        ),
         "Do not look for homes, work places or the ways between them.",
     ),
     Use(
         "Days of persons",
         "Time use, travel diaries: which places a person visits on a day, in which order, and for how long.",
-        ("return_difference", "straight_back_difference", "distinct_w1", "daily_motif_tv", "radius_w1_km")
-        + ("stay_difference", "move_interval_w1_h"),
+        (
+            "return_difference",
+            "straight_back_difference",
+            "distinct_w1",
+            "daily_motif_tv",
+            "radius_w1_km",
+            "stay_difference",
+            "move_interval_w1_h",
+        ),
         "Do not follow a person through a day.",
     ),
     Use(
@@ -192,14 +209,14 @@ USES = (
         "Habits: how often a person comes back to a place, and how regular a person is over several days.",
         ("window_distinct_w1", "distinct_by_events", "return_time_tv", "entropy_difference"),
         "Do not follow a person over several days.",
-        is_optional=True,
+        needs=("night_homes_difference",),
     ),
     Use(
         "When people are seen",
         "Check-ins: how many events a person has, and how long nothing is known in between.",
         ("events_w1", "event_gap_tv", "day_events_tv", "stay_any_gap_difference"),
         "Do not study when people check in.",
-        is_optional=True,
+        needs=("events_w1", "event_gap_tv", "day_events_tv"),
     ),
     Use(
         "Groups of people",
@@ -210,16 +227,24 @@ USES = (
     Use(
         "Rare places",
         "Parks, clinics, small shops: places with few visits.",
-        ("rare_tv",),
+        ("rare_visits", "rare_tv"),
         "Do not ask about places with few visits.",
     ),
     Use(
         "Friends",
         "Contacts: how often friends meet, where and when.",
-        ("friend_rate", "stranger_rate", "friend_lift", "meeting_slot_tv", "pair_meetings_tv", "meeting_category_tv")
-        + ("friends_tv", "clustering"),
+        (
+            "friend_rate",
+            "stranger_rate",
+            "friend_lift",
+            "meeting_slot_tv",
+            "pair_meetings_tv",
+            "meeting_category_tv",
+            "friends_tv",
+            "clustering",
+        ),
         "Do not study who meets whom.",
-        is_optional=True,
+        needs=("friend_rate", "friends_tv"),
     ),
 )
 """The uses of a verdict. Metrics that an evaluation does not have are ignored; the worst of the others decides."""
@@ -256,7 +281,7 @@ def judge_uses(
     Returns
     -------
     list of JudgedUse
-        In the order of `USES`, without optional uses of which the evaluation has no number.
+        In the order of `USES`, without uses of which these data have nothing.
 
     Examples
     --------
@@ -268,8 +293,10 @@ def judge_uses(
     >>> judged[0].use.title, judged[0].fitness.word
     ('Where people are, by hour', 'Not fit')
     """
-    found = []
+    found, known = [], {row.quantity.name for row in rows}
     for use in USES:
+        if use.needs and known.isdisjoint(use.needs):
+            continue
         judged = []
         for row in rows:
             if any(_is_named(row.quantity.name, metric) for metric in use.metrics):
@@ -279,8 +306,7 @@ def judge_uses(
                 judged.append((row, judge(row.quantity, *numbers, row.reading, error)))
         # Unknown ones last.
         judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
-        if judged or not use.is_optional:
-            found.append(JudgedUse(use, judged))
+        found.append(JudgedUse(use, judged))
     return found
 
 

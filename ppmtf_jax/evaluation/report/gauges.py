@@ -39,14 +39,15 @@ def gauge(
     A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
     """
     judged = judge(quantity, synthetic, training, uniform, reading, standard_error)
-    floor = reading.references.get(FLOOR, math.nan)
-    best = ("Floor", floor) if loss(quantity, floor) > loss(quantity, training) else ("Training", training)
-    printed = {name: quantity.text(value) for name, value in (best, ("Synthetic", synthetic), ("Uniform", uniform))}
-    if judged.noise > 0 and math.isfinite(judged.best):
-        printed[best[0]] += f" ± {quantity.text(judged.noise)}"
-    position, ends, way = None, (0.0, 0.0), loss(quantity, uniform) - judged.best
+    best = "Floor" if judged.real == reading.references.get(FLOOR) else "Training"
+    numbers = {best: judged.real, "Synthetic": synthetic, "Uniform": uniform}
+    printed = {name: quantity.text(value) for name, value in numbers.items()}
+    if judged.noise > 0 and math.isfinite(judged.real):
+        printed[best] += f" ± {quantity.text(judged.noise)}"
+    position, ends, real = None, (0.0, 0.0), loss(quantity, judged.real)
+    way = loss(quantity, uniform) - real
     if not judged.reason and way > 0:
-        position = (loss(quantity, synthetic) - judged.best) / way
+        position = (loss(quantity, synthetic) - real) / way
         ends = tuple(min((judged.noise + limit * judged.yardstick) / way, 1.0) for limit in (FIT, WITH_CARE))
     caveat = f"{judged.reason.rstrip('.')}." if judged.reason else ""
     reference = references_text(reading)

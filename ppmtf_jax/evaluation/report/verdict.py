@@ -10,7 +10,7 @@ import numpy as np
 from ppmtf_jax.evaluation.fitness import FIT, WITH_CARE, YARDSTICKS, Fitness, Judged, JudgedUse, judge_uses
 from ppmtf_jax.evaluation.report.blocks import Block, Details, Section, Table, Text, Verdict, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
-from ppmtf_jax.evaluation.results import RESERVED, TRAINING, UNIFORM, Row
+from ppmtf_jax.evaluation.results import RESERVED, UNIFORM, Row
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 
 KEPT_SHARE = 0.75
@@ -22,8 +22,8 @@ ORDER = (Fitness.FIT, Fitness.WITH_CARE, Fitness.NOT_FIT)
 COLUMN_TITLES = {"released": "the released traces", "all": "all traces, tested or not"}
 RULE = (
     "Every number is held against that of the training users, who are real people as well, with what chance explains "
-    f"on both sides (two standard errors). Fit: no worse than that, or by at most {percent(FIT)} of the yardstick; with "
-    f"care: by at most {percent(WITH_CARE)}; not fit: by more. The worst number of a use decides."
+    f"on both sides (two standard errors). Fit: no worse than that, or by at most {percent(FIT)} of the yardstick. "
+    f"With care: by at most {percent(WITH_CARE)}. Not fit: by more. The worst number of a use decides."
 )
 
 
@@ -72,7 +72,7 @@ def _small(title: str) -> str:
 
 def _uses_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
     rows = [(each.use.title, each.fitness, _why(data, each), _advice(each)) for each in uses]
-    headings = ("Use", "Verdict", "Why", "So")
+    headings = ("Use", "Verdict", "Why", "In practice")
     return Table("For which uses these traces are fit", headings, rows, n_words=len(headings))
 
 
@@ -83,17 +83,17 @@ def _why(data: ReportData, use: JudgedUse) -> str:
     row, judged = use.numbers[0]
     if judged.fitness is Fitness.NOT_KNOWN:
         return f"Not measured. {row.quantity.title}: {_small(judged.reason.rstrip('.'))}."
-    value, training, chance = _printed(data, row, judged)
-    how = "far worse than real people"
+    value, real = _printed(data, row, judged)
+    how = "Far worse than real people"
     if judged.error == 0:
-        how = "as good as real people, within what chance explains"
+        how = "As good as real people, within what chance explains"
     elif judged.fitness is Fitness.FIT:
-        how = "worse than real people by so little that it hardly matters"
+        how = "Worse than real people by so little that it hardly matters"
     elif judged.fitness is Fitness.WITH_CARE:
-        how = "worse than real people, by more than chance explains"
+        how = "Worse than real people by more than chance explains"
     n = sum(math.isfinite(each.error) for _, each in use.numbers)
     of_several = f" It is the worst of {n} numbers." if n > 1 else ""
-    return f"{row.quantity.title} is {value}; of real people it is {training}{chance}: {how}.{of_several}"
+    return f"{row.quantity.title}: {value}; real people: {real}. {how}.{of_several}"
 
 
 def _advice(use: JudgedUse) -> str:
@@ -105,14 +105,11 @@ def _advice(use: JudgedUse) -> str:
     }[use.fitness]
 
 
-def _printed(data: ReportData, row: Row, judged: Judged) -> tuple[str, str, str]:
-    """The number of the synthetic traces, that of real people, and what chance explains, as text."""
+def _printed(data: ReportData, row: Row, judged: Judged) -> tuple[str, str]:
+    """The number of the synthetic traces, and that of real people with what chance explains, as text."""
     value = dict(zip(data.evaluation.columns, row.values, strict=True))[data.column]
-    quantity, best = row.quantity, judged.best
-    # Losses have a sign of their own.
-    real = -best if quantity.direction == "higher" else best
-    chance = f" ± {quantity.text(judged.noise)}" if judged.noise > 0 else ""
-    return quantity.text(value), quantity.text(real), chance
+    chance = f" ± {row.quantity.text(judged.noise)}" if judged.noise > 0 else ""
+    return row.quantity.text(value), row.quantity.text(judged.real) + chance
 
 
 def _risk_table(sections: Sequence[Section]) -> Block:
@@ -189,13 +186,13 @@ def _numbers_table(data: ReportData, uses: Sequence[JudgedUse]) -> Table:
     rows = []
     for use in uses:
         for row, judged in use.numbers:
-            value, training, chance = _printed(data, row, judged)
+            value, real = _printed(data, row, judged)
             uniform = dict(zip(data.evaluation.columns, row.values, strict=True))[UNIFORM]
             error = percent(judged.error) if math.isfinite(judged.error) else "-"
-            cells = (value, training + chance, row.quantity.text(uniform), error)
+            cells = (value, real, row.quantity.text(uniform), error)
             rows.append((use.use.title, row.quantity.title, judged.fitness, judged.reason, *cells))
     caption = "All numbers of the uses. Error: what is beyond real people and chance, as a share of the yardstick"
-    headings = ("Use", "Number", "Verdict", "Remark", "Synthetic", f"{TRAINING.title()} ± chance", "Random", "Error")
+    headings = ("Use", "Number", "Verdict", "Remark", "Synthetic", "Real ± chance", "Random", "Error")
     return Table(caption, headings, rows, n_words=4)
 
 
@@ -205,4 +202,3 @@ def _yardsticks() -> Table:
         for each in YARDSTICKS
     ]
     return Table("Yardsticks", ("Unit", "Yardstick", "Reason"), rows, n_words=3)
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import numpy as np
 
 from ppmtf_jax.data.time_grid import DAY_S
