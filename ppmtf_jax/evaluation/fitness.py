@@ -15,6 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.evaluation.chance import Chance
 from ppmtf_jax.evaluation.evaluation import UNIFORM_IS_BETTER
 from ppmtf_jax.evaluation.results import TRAINING, UNIFORM, Row
 from ppmtf_jax.privacy.limits import Status
@@ -83,7 +84,7 @@ class Judged(NamedTuple):
 
     fitness: Fitness
     error: float  # how much worse the number is than that of real people, beyond chance; 1 is the yardstick
-    real: float  # the number of real people: that of Training or, if it is worse, the floor
+    real: float  # the number of real people: that of Training, of the floor, or of equally few, whichever is worst
     noise: float  # how much chance alone changes the number
     yardstick: float
     reason: str = ""  # why the fitness is not known
@@ -95,7 +96,7 @@ def judge(
     training: float,
     uniform: float,
     reading: Interpretation = Interpretation(),
-    standard_error: float = 0.0,
+    chance: Chance = Chance(),
 ) -> Judged:
     """Judge a number of synthetic traces.
 
@@ -106,18 +107,19 @@ def judge(
         The number of synthetic traces, of training users, and of random places; NaN if it is undefined.
     reading : Interpretation
         A caveat makes the fitness unknown; a reference "floor" that is worse than Training replaces it.
-    standard_error : float
-        Standard error of the training users' number, see `standard_errors`; NaN or 0 if it is not known.
+    chance : Chance
+        What chance does to the training users' number, see `chance_of`. The number of equally few real traces replaces
+        that of Training if it is worse.
 
     Examples
     --------
     >>> flows = MetricInfo("od_tv", "OD-TV", "Flows.", "total variation, 0 to 1")
-    >>> [judge(flows, value, 0.10, 0.90, standard_error=0.01).fitness.word for value in (0.12, 0.15, 0.25, 0.35)]
+    >>> [judge(flows, value, 0.10, 0.90, chance=Chance(0.01)).fitness.word for value in (0.12, 0.15, 0.25, 0.35)]
     ['Fit', 'Fit', 'With care', 'Not fit']
     """
-    noise = N_STANDARD_ERRORS * standard_error if math.isfinite(standard_error) else 0.0
+    noise = N_STANDARD_ERRORS * chance.standard_error if math.isfinite(chance.standard_error) else 0.0
     floor = reading.references.get(FLOOR, math.nan)
-    known = [each for each in (training, floor) if math.isfinite(each)]
+    known = [each for each in (training, floor, chance.few) if math.isfinite(each)]
     real = max(known, key=partial(loss, quantity), default=math.nan)
     best = loss(quantity, real)
     way, is_signed = loss(quantity, uniform) - best, quantity.direction == "zero"
@@ -139,9 +141,13 @@ def judge(
         return unknown("There is no number of real people to compare it with")
     if not math.isfinite(yardstick) or yardstick <= (0 if is_signed else LEAST_GAP * abs(loss(quantity, uniform))):
         return unknown(TOO_SHORT)
-    error = max(loss(quantity, synthetic) - best - noise, 0.0) / yardstick
+    excess = max(loss(quantity, synthetic) - best - noise, 0.0)
+    error = excess / yardstick
     if loss(quantity, synthetic) > best and error <= WITH_CARE < noise / yardstick:
         return unknown(TOO_FEW)
+    if error > WITH_CARE and excess <= FIT * length < math.inf:
+        # Hardly an error, but random places make hardly one either.
+        return unknown(TOO_SHORT)
     fitness = Fitness.FIT if error <= FIT else Fitness.WITH_CARE if error <= WITH_CARE else Fitness.NOT_FIT
     return Judged(fitness, error, real, noise, yardstick)
 
@@ -263,7 +269,7 @@ class JudgedUse(NamedTuple):
 
 
 def judge_uses(
-    rows: Sequence[Row], columns: Sequence[str], column: str, standard_errors: Mapping[str, float]
+    rows: Sequence[Row], columns: Sequence[str], column: str, chance: Mapping[str, Chance]
 ) -> list[JudgedUse]:
     """Judge all uses by the rows of an evaluation.
 
@@ -275,8 +281,8 @@ def judge_uses(
         The columns of the evaluation.
     column : str
         The column to judge.
-    standard_errors : mapping of metrics to float
-        See `standard_errors`; a metric that is missing counts as exact.
+    chance : mapping of metrics to Chance
+        See `chance_of`; a metric that is missing counts as exact.
 
     Returns
     -------
@@ -302,8 +308,8 @@ def judge_uses(
             if any(_is_named(row.quantity.name, metric) for metric in use.metrics):
                 value = dict(zip(columns, row.values, strict=True))
                 numbers = (value.get(name, math.nan) for name in (column, TRAINING, UNIFORM))
-                error = standard_errors.get(row.quantity.name, 0.0)
-                judged.append((row, judge(row.quantity, *numbers, row.reading, error)))
+                of_metric = chance.get(row.quantity.name, Chance())
+                judged.append((row, judge(row.quantity, *numbers, row.reading, of_metric)))
         # Unknown ones last.
         judged.sort(key=lambda each: -each[1].error if math.isfinite(each[1].error) else math.inf)
         found.append(JudgedUse(use, judged))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from ppmtf_jax.data.measurement import Interpretation, MetricInfo
+from ppmtf_jax.evaluation.chance import Chance
 from ppmtf_jax.evaluation.fitness import FIT, FLOOR, WITH_CARE, judge, loss
 from ppmtf_jax.evaluation.report.blocks import Finding, Gauge, Gauges, Status, percent
 from ppmtf_jax.evaluation.report.inputs import ReportData
@@ -32,14 +33,16 @@ def gauge(
     *,
     title: str,
     reading: Interpretation = Interpretation(),
-    standard_error: float = 0.0,
+    chance: Chance = Chance(),
 ) -> Gauge:
     """A number between Training and Uniform.
 
-    A number with a caveat decides nothing. A reference "floor" that is worse than Training replaces Training.
+    A number with a caveat decides nothing. A reference "floor", or the number of equally few real traces, replaces
+    Training if it is worse.
     """
-    judged = judge(quantity, synthetic, training, uniform, reading, standard_error)
-    best = "Floor" if judged.real == reading.references.get(FLOOR) else "Training"
+    judged = judge(quantity, synthetic, training, uniform, reading, chance)
+    names = {chance.few: "Equally few real", reading.references.get(FLOOR): "Floor", training: "Training"}
+    best = names.get(judged.real, "Training")
     numbers = {best: judged.real, "Synthetic": synthetic, "Uniform": uniform}
     printed = {name: quantity.text(value) for name, value in numbers.items()}
     if judged.noise > 0 and math.isfinite(judged.real):
@@ -61,9 +64,8 @@ def gauges_of(data: ReportData, titles: Mapping[str, str]) -> Gauges:
         if name in rows:
             value = dict(zip(columns, rows[name].values, strict=True))
             numbers = (value[column] for column in (data.column, TRAINING, UNIFORM))
-            error = data.standard_errors.get(name, 0.0)
-            reading = rows[name].reading
-            found.append(gauge(rows[name].quantity, *numbers, title=title, reading=reading, standard_error=error))
+            options = {"title": title, "reading": rows[name].reading, "chance": data.chance.get(name, Chance())}
+            found.append(gauge(rows[name].quantity, *numbers, **options))
     return Gauges(tuple(found))
 
 

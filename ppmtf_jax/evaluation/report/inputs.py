@@ -17,13 +17,13 @@ from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
 from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.chance import Chance, chance_of
 from ppmtf_jax.evaluation.evaluation import uniform_places
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
 from ppmtf_jax.evaluation.registry import Undefined
 from ppmtf_jax.evaluation.report.blocks import Block, Text
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM, Evaluation
-from ppmtf_jax.evaluation.standard_errors import standard_errors
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability
 from ppmtf_jax.settings import Settings
 from ppmtf_jax.synthesizers.fitted_model import FittedModel
@@ -41,6 +41,12 @@ class Unavailable(Exception):
 def needed(error: InputError) -> str:
     """What was expected where an error was found: its examples and the values that it found may name users."""
     return "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
+
+
+def presence_at_hours(traces: Traces, test: Traces) -> np.ndarray:
+    """Share of the events in each slot and place, shape (slots, places), at the hours of the test users' events."""
+    hours = np.bincount(test.slot, minlength=test.time_grid.n_slots) / test.n_events
+    return hours[:, None] * population_by_slot(traces)
 
 
 def if_available(make: Callable[[], list[Block]]) -> list[Block]:
@@ -163,9 +169,9 @@ class ReportData:
         return self._real.of(self.sets[name], pool_traces=name in (REAL, TRAINING))
 
     @cached_property
-    def standard_errors(self) -> dict[str, float]:
-        """Standard errors of the training users' numbers, by metric."""
-        return standard_errors(self.train, self.test, self._real.n_instants)
+    def chance(self) -> dict[str, Chance]:
+        """What chance does to the numbers of real people, by metric."""
+        return chance_of(self.train, self.test, self.synthetic)
 
     @cached_property
     def windows(self) -> dict[str, Windows]:
@@ -192,10 +198,9 @@ class ReportData:
         Synthetic traces are complete; real people are seen at some hours more than at others. So every slot is weighted
         by the test users' events in this slot.
         """
-        hours = np.bincount(self.test.slot, minlength=self.test.time_grid.n_slots) / self.test.n_events
-        found = {name: population_by_slot(self.sets[name]) for name in (REAL, TRAINING, SYNTHETIC)}
-        found[UNIFORM] = np.full_like(found[REAL], 1 / len(self.places))
-        return {name: hours[:, None] * population for name, population in found.items()}
+        found = {name: presence_at_hours(self.sets[name], self.test) for name in (REAL, TRAINING, SYNTHETIC)}
+        hours = found[REAL].sum(axis=1, keepdims=True)
+        return found | {UNIFORM: np.repeat(hours / len(self.places), len(self.places), axis=1)}
 
     def is_shown(self, traces: Traces) -> np.ndarray:
         """Whether at least `LEAST_VISITORS` users of real traces visit each place, shape (places,).

@@ -51,7 +51,7 @@ def _candidates(data: ReportData) -> list[str]:
 
 def _judged(data: ReportData, column: str) -> list[JudgedUse]:
     evaluation = data.evaluation
-    return judge_uses(evaluation.rows(), evaluation.columns, column, data.standard_errors)
+    return judge_uses(evaluation.rows(), evaluation.columns, column, data.chance)
 
 
 def _in_a_sentence(uses: Sequence[JudgedUse]) -> str:

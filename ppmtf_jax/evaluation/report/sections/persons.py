@@ -6,10 +6,10 @@ import numpy as np
 
 from ppmtf_jax.data.time_grid import DAY_S
 from ppmtf_jax.data.traces import Traces
-from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.data.windows import Windows, is_complete
 from ppmtf_jax.evaluation.plots import person_maps, person_timelines
 from ppmtf_jax.evaluation.report.blocks import Block, Picture, Text
-from ppmtf_jax.evaluation.report.gauges import gauges_of
+from ppmtf_jax.evaluation.report.gauges import gauges_of, utility_finding
 from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, if_available
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
@@ -38,6 +38,7 @@ TITLES_OF_EVENTS = {
     "day_events_tv": "How many events a day has",
     "stay_any_gap_difference": "How often people are where they were last seen",
 }
+QUESTION_OF_EVENTS = "Are people seen as often, and at such times, as real people?"
 NO_REAL = (
     "No days of real people are shown: they would tell who these people are. They are shown for simulated people, such "
     "as those of the toy city, and with `--consent`, if all people of the data agreed that their days are drawn here."
@@ -71,10 +72,11 @@ def make(data: ReportData) -> list[Block]:
 )
 def make_events(data: ReportData) -> list[Block]:
     """Gauges of the events of traces with gaps."""
-    gauges = gauges_of(data, TITLES_OF_EVENTS)
-    if not gauges.items:
+    if is_complete(data.synthetic):
         raise Unavailable("These traces have no gaps: they say where a person is at every instant.")
-    return [gauges]
+    gauges = gauges_of(data, TITLES_OF_EVENTS)
+    # A question of the section would be asked of complete traces too.
+    return [utility_finding(QUESTION_OF_EVENTS, gauges.items), gauges]
 
 
 def _pictures(data: ReportData) -> list[Block]:
