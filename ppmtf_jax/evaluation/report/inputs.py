@@ -16,7 +16,8 @@ from ppmtf_jax.data.measurement import Comparison
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.data.windows import Windows, same_period
-from ppmtf_jax.errors import Problem
+from ppmtf_jax.errors import InputError, Problem
+from ppmtf_jax.evaluation.chance import Chance, chance_of
 from ppmtf_jax.evaluation.evaluation import uniform_places
 from ppmtf_jax.evaluation.metrics.population import population_by_slot
 from ppmtf_jax.evaluation.metrics.windows import compared_windows
@@ -35,6 +36,17 @@ LEAST_VISITORS = 3
 
 class Unavailable(Exception):
     """Raised if a section has nothing to show; the message is a sentence of the page."""
+
+
+def needed(error: InputError) -> str:
+    """What was expected where an error was found: its examples and the values that it found may name users."""
+    return "; ".join(getattr(problem, "expected", "other input") for problem in error.problems)
+
+
+def presence_at_hours(traces: Traces, test: Traces) -> np.ndarray:
+    """Share of the events in each slot and place, shape (slots, places), at the hours of the test users' events."""
+    hours = np.bincount(test.slot, minlength=test.time_grid.n_slots) / test.n_events
+    return hours[:, None] * population_by_slot(traces)
 
 
 def if_available(make: Callable[[], list[Block]]) -> list[Block]:
@@ -57,6 +69,8 @@ class ReportSettings(Settings, subject="report"):
         Estimators of users' transitions, see `reidentification_attacks`; all estimators by default.
     fast : bool
         Leave out the attack with shadow models, which takes longest and is the strongest.
+    consent : bool
+        The people of the data agreed that days of ten of them are drawn; people of a simulated city need not agree.
 
     Raises
     ------
@@ -67,6 +81,7 @@ class ReportSettings(Settings, subject="report"):
     n_users: Annotated[int, Ge(2)] = N_USERS
     estimators: tuple[str, ...] | None = None
     fast: bool = False
+    consent: bool = False
 
     def problems(self) -> list[Problem | str]:
         """No estimator at all."""
@@ -104,6 +119,8 @@ class ReportData:
         Whether somebody chose a seed; None if it is not known.
     verdicts : PlausibleDeniability, optional
         Results of the privacy test for all traces that were made.
+    no_shadows : str
+        Why there are no scores of shadow models: the end of a sentence.
     """
 
     train: Traces
@@ -121,6 +138,7 @@ class ReportData:
     statement: dict[str, Any] | None = None
     settings: ReportSettings = field(default=ReportSettings())
     shadow_scores: MembershipScores | None = None
+    no_shadows: str = "because it is not known how to learn them"
 
     @property
     def places(self) -> PlaceTable:
@@ -151,6 +169,11 @@ class ReportData:
         return self._real.of(self.sets[name], pool_traces=name in (REAL, TRAINING))
 
     @cached_property
+    def chance(self) -> dict[str, Chance]:
+        """What chance does to the numbers of real people, by metric."""
+        return chance_of(self.train, self.test, self.synthetic)
+
+    @cached_property
     def windows(self) -> dict[str, Windows]:
         """The windows of each set that the metrics of one period compare, so that pictures show what they measure.
 
@@ -175,10 +198,9 @@ class ReportData:
         Synthetic traces are complete; real people are seen at some hours more than at others. So every slot is weighted
         by the test users' events in this slot.
         """
-        hours = np.bincount(self.test.slot, minlength=self.test.time_grid.n_slots) / self.test.n_events
-        found = {name: population_by_slot(self.sets[name]) for name in (REAL, TRAINING, SYNTHETIC)}
-        found[UNIFORM] = np.full_like(found[REAL], 1 / len(self.places))
-        return {name: hours[:, None] * population for name, population in found.items()}
+        found = {name: presence_at_hours(self.sets[name], self.test) for name in (REAL, TRAINING, SYNTHETIC)}
+        hours = found[REAL].sum(axis=1, keepdims=True)
+        return found | {UNIFORM: np.repeat(hours / len(self.places), len(self.places), axis=1)}
 
     def is_shown(self, traces: Traces) -> np.ndarray:
         """Whether at least `LEAST_VISITORS` users of real traces visit each place, shape (places,).

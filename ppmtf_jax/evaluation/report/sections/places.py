@@ -8,10 +8,12 @@ import numpy as np
 from scipy import stats
 
 from ppmtf_jax.data.measurement import MetricInfo
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.chance import Chance, standard_errors
 from ppmtf_jax.evaluation.metrics.population import N_TOP
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Table, percent
 from ppmtf_jax.evaluation.report.gauges import gauge
-from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData
+from ppmtf_jax.evaluation.report.inputs import LEAST_VISITORS, ReportData, presence_at_hours
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING
 
@@ -38,13 +40,26 @@ RANK = MetricInfo(
 def make(data: ReportData) -> list[Block]:
     """The rank correlation of visits, and the most visited places with their ranks."""
     share = {name: presence.sum(axis=0) for name, presence in data.presence.items()}
-    # Ranks over all places would mislead: a rarely visited place is in the data only because training or test users
-    # visit it, so a rare place with few visits of one set tends to have more visits of the other set.
-    top = np.argsort(-share[REAL], kind="stable")[:N_TOP]
-    synthetic, training = (rank_correlation(share[name][top], share[REAL][top]) for name in (SYNTHETIC, TRAINING))
+    synthetic, training = (correlation_at_top(share[name], share[REAL]) for name in (SYNTHETIC, TRAINING))
+    chance = Chance(standard_errors(_number_of_real, data.train, data.test).get(RANK.name, 0.0))
     # The number of Uniform is 0, because equally often visited places have no order.
-    gauges = Gauges((gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits"),))
-    return [gauges, _table(data, share)]
+    found = gauge(RANK, synthetic, training, 0.0, title="Order of the places by visits", chance=chance)
+    return [Gauges((found,)), _table(data, share)]
+
+
+def _number_of_real(train: Traces, test: Traces) -> dict[str, float]:
+    shares = (presence_at_hours(traces, test).sum(axis=0) for traces in (train, test))
+    return {RANK.name: correlation_at_top(*shares)}
+
+
+def correlation_at_top(share: np.ndarray, test: np.ndarray) -> float:
+    """Rank correlation of the visits at the places that test users visit most.
+
+    Ranks over all places would mislead: a rarely visited place is in the data only because training or test users visit
+    it, so a rare place with few visits of one set tends to have more visits of the other set.
+    """
+    top = np.argsort(-test, kind="stable")[:N_TOP]
+    return rank_correlation(share[top], test[top])
 
 
 def rank_correlation(share: np.ndarray, other: np.ndarray) -> float:

@@ -8,11 +8,13 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ppmtf_jax.data.measurement import MetricInfo
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.evaluation.chance import Chance, standard_errors
 from ppmtf_jax.evaluation.plots.curves import LOOKS
 from ppmtf_jax.evaluation.plots.style import DIM, LOWER, panels
 from ppmtf_jax.evaluation.report.blocks import Block, Gauges, Picture
 from ppmtf_jax.evaluation.report.gauges import gauge
-from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable
+from ppmtf_jax.evaluation.report.inputs import ReportData, Unavailable, presence_at_hours
 from ppmtf_jax.evaluation.report.registry import UTILITY, section
 from ppmtf_jax.evaluation.results import REAL, SYNTHETIC, TRAINING, UNIFORM
 
@@ -57,7 +59,13 @@ def make(data: ReportData) -> list[Block]:
     queries = random_queries(position_km, data.test.time_grid.n_slots)
     answers = {name: answer(presence, queries, position_km) for name, presence in data.presence.items()}
     errors = {name: mean_error(answers[name], answers[REAL]) for name in (SYNTHETIC, TRAINING, UNIFORM)}
-    gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count"),))
+
+    def number_of_real(train: Traces, test: Traces) -> dict[str, float]:
+        answered = (answer(presence_at_hours(each, test), queries, position_km) for each in (train, test))
+        return {ERROR.name: mean_error(*answered)}
+
+    chance = Chance(standard_errors(number_of_real, data.train, data.test).get(ERROR.name, 0.0))
+    gauges = Gauges((gauge(ERROR, *errors.values(), title="Error of a count", chance=chance),))
 
     def draw(ax: Axes) -> None:
         true = 100 * answers[REAL]

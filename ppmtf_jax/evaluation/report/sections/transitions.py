@@ -10,6 +10,10 @@ from ppmtf_jax.evaluation.report.registry import UTILITY, section
 
 TITLES = {
     "od_tv": "Flows between parts of the town",
+    "jump_1h_tv": "How far people go within an hour",
+    "jump_6h_tv": "How far people go in 2 to 6 hours",
+    "jump_24h_tv": "How far people go in 7 to 24 hours",
+    "jump_later_tv": "How far people go in more than a day",
     "row_tv": "Where people go next from a place",
     "tm_emd_y": "Next places, north-south",
     "tm_emd_x": "Next places, east-west",

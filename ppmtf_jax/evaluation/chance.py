@@ -1,0 +1,155 @@
+"""What chance does to the numbers of real people: standard errors, and the numbers of equally few real traces."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from ppmtf_jax.data.measurement import Comparison
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.errors import InputError
+from ppmtf_jax.evaluation.settings import EvaluationSettings
+from ppmtf_jax.streams import Stage, numpy_stream
+
+N_PARTS = 10
+MOST_USERS = 2000
+"""Largest number of users of a part: more users take longer and make no standard error better."""
+LEAST_USERS = 4
+SEED = 0
+PARTS, FEW = 8, 9
+"""Random-stream numbers: metrics use smaller ones."""
+N_FEW = 5
+
+
+class Chance(NamedTuple):
+    """What chance does to a number of real people."""
+
+    standard_error: float = 0.0  # NaN if it is not known
+    few: float = math.nan  # the number of as few real traces as there are synthetic ones; NaN if those are not fewer
+
+
+def chance_of(train: Traces, test: Traces, synthetic: Traces) -> dict[str, Chance]:
+    """What chance does to the numbers of an evaluation, by metric; attacks are left out.
+
+    If there are fewer synthetic traces than windows of training users, as many random windows are measured too: few
+    traces are further from the test users by chance alone.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=80, seed=0).traces.split_users(0.5, seed=0)
+    >>> found = chance_of(train, test, train.select_users(np.arange(10)).cut_into_periods())
+    >>> bool(0.2 < found["tp_tv"].few < 0.6)
+    True
+    """
+    n_instants = synthetic.time_grid.n_instants
+    errors = standard_errors(partial(evaluated, n_instants=n_instants), train, test)
+    drawn: dict[str, list[float]] = {}
+    for number in range(N_FEW):
+        for name, value in _numbers_of_few(train, test, synthetic, number).items():
+            drawn.setdefault(name, []).append(value)
+    found = {name: Chance(error) for name, error in errors.items()}
+    for name, values in drawn.items():
+        spread = float(np.std(values, ddof=1))
+        found[name] = Chance(math.hypot(errors.get(name, 0.0), spread), float(np.mean(values)))
+    return found
+
+
+def _numbers_of_few(train: Traces, test: Traces, synthetic: Traces, number: int) -> dict[str, float]:
+    """Numbers of as few training windows as there are synthetic traces; empty if there are not fewer of those.
+
+    The numbers of single trace numbers are measured on as many events, all others on as many windows.
+    """
+    n_instants = synthetic.time_grid.n_instants
+    piece = train.periods(n_instants).piece
+    n_of_piece = np.bincount(piece)
+    shuffled = numpy_stream(SEED, Stage.METRICS, FEW, number).permutation(np.flatnonzero(n_of_piece > 1))
+    trace_number = synthetic.trace_table()[1]
+    n_traces, n_parts = len(trace_number), len(np.unique(trace_number))
+    n_enough = int(np.searchsorted(np.cumsum(n_of_piece[shuffled]), synthetic.n_events / n_parts)) + 1
+    real = Comparison(train, train, test, n_instants, pool_traces=True)
+    found: dict[str, float] = {}
+    for by_number, n in ((True, n_enough), (False, n_traces)):
+        if n < len(shuffled):
+            few = train.select_events(np.isin(piece, shuffled[:n]))
+            found |= _numbers(real.of(few, pool_traces=True), by_number)
+    return found
+
+
+Numbers = Callable[[Traces, Traces], Mapping[str, float]]
+"""From training and test users to numbers by name."""
+
+
+def standard_errors(numbers: Numbers, train: Traces, test: Traces) -> dict[str, float]:
+    """Standard errors of numbers that compare training users with test users.
+
+    The numbers are computed again from some random parts of the training users and of the test users, half of each or
+    less. The variance of a statistic of a share f of the users, drawn without replacement, is (1 - f) / f times the
+    variance of the statistic of all users (Shao and Wu 1989: the delete-d jackknife).
+
+    Parameters
+    ----------
+    numbers : function of two Traces that returns a mapping of names to float
+        Such as `evaluated` with a length of the synthetic traces.
+    train, test : Traces
+
+    Returns
+    -------
+    dict of str to float
+        NaN for a number that is undefined for a part; empty if a set has fewer than four users.
+
+    References
+    ----------
+    Shao and Wu 1989, A general theory for jackknife variance estimation, The Annals of Statistics 17.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> train, test = toy_city(n_users=80, seed=0).traces.split_users(0.5, seed=0)
+    >>> numbers = partial(evaluated, n_instants=24)
+    >>> few, many = (standard_errors(numbers, train.select_users(np.arange(n)), test)["tp_tv"] for n in (4, 40))
+    >>> 0 < many < few < 0.1
+    True
+    """
+    if min(train.n_users, test.n_users) < LEAST_USERS:
+        return {}
+    share = min(0.5, MOST_USERS / max(train.n_users, test.n_users))
+    found: dict[str, list[float]] = {}
+    for number in range(N_PARTS):
+        stream = numpy_stream(SEED, Stage.METRICS, PARTS, number)
+        parts = (each.select_users(_draw(stream, each.n_users, share)) for each in (train, test))
+        for name, value in numbers(*parts).items():
+            found.setdefault(name, []).append(value)
+    scale = math.sqrt(share / (1 - share))
+    # A number of some parts only has no standard error.
+    return {name: scale * float(np.std(values, ddof=1)) for name, values in found.items() if len(values) == N_PARTS}
+
+
+def _draw(stream: np.random.Generator, n_users: int, share: float) -> np.ndarray:
+    return stream.permutation(n_users)[: max(round(share * n_users), 2)]
+
+
+def evaluated(train: Traces, test: Traces, n_instants: int) -> dict[str, float]:
+    """The training users' numbers of an evaluation, without attacks; NaN where they cannot be computed.
+
+    `n_instants`: how many instants a synthetic trace covers.
+    """
+    return _numbers(Comparison(train, train, test, n_instants, pool_traces=True))
+
+
+def _numbers(comparison: Comparison, of_single_numbers: bool | None = None) -> dict[str, float]:
+    """All numbers of a comparison, or only those that are, or are not, measured for each trace number."""
+    found: dict[str, float] = {}
+    for each in EvaluationSettings(attacks=False).measurements():
+        if of_single_numbers not in (None, each.measurement.per_trace_number) or not each.applies(comparison):
+            continue
+        try:
+            found |= each.by_name(each.measurement.measure, comparison)
+        except InputError:
+            found |= dict.fromkeys((quantity.name for quantity in each.quantities), math.nan)
+    return found
