@@ -12,8 +12,8 @@ begins at midnight of the first day, at a place drawn by its visits.
 
 - Density-EPR: Song et al. (2010), Modelling the scaling properties of human mobility, Nature Physics 6; Pappalardo et
   al. (2015), Returners and explorers dichotomy in human mobility, Nature Communications 6.
-- DITRAS: Pappalardo and Simini (2018), Data-driven generation of spatio-temporal routines in human mobility, Data Mining
-  and Knowledge Discovery 32.
+- DITRAS: Pappalardo and Simini (2018), Data-driven generation of spatio-temporal routines in human mobility, Data
+  Mining and Knowledge Discovery 32.
 """
 
 from __future__ import annotations

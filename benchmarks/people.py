@@ -199,7 +199,7 @@ def table_rows(arguments: argparse.Namespace) -> Iterator[Row]:
     for data in arguments.data:
         for seed in arguments.seeds:
             for system in arguments.systems:
-                if system in MASKED and data not in SPARSE or (data, seed, system) in done:
+                if (system in MASKED and data not in SPARSE) or (data, seed, system) in done:
                     continue
                 load = machine()
                 found = in_a_process(measure, data, system, seed, str(arguments.shared), keep_error=True)
