@@ -79,7 +79,8 @@ def traces(
 ) -> None:
     """Write traces event by event, with times and coordinates.
 
-    Times are nominal, from the time grid: all synthetic traces are on the same day, and only the hour has a meaning.
+    Times are nominal, from the time grid: all synthetic traces are on the same days, and only the hour has a meaning,
+    and in traces of several days perhaps the day of the week.
     """
     check_export(out, format_name, of_traces=True, overwrite=overwrite)
     loaded, whose = _load(traces, quiet)

@@ -22,6 +22,7 @@ from ppmtf_jax.cli.options import (
     shares_work,
     with_settings,
 )
+from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.gibbs.diagnostics import MAX_R_HAT, Diagnosis
 from ppmtf_jax.jobs.steps import fit_resumably, synthesize_traces
@@ -166,8 +167,8 @@ def synthesize(
     """
     traces = synthesize_traces(model, out, settings, seed=seed, overwrite=overwrite, progress=progress)
     if is_first_process():
-        n_traces = traces.n_events // traces.time_grid.n_instants
-        tell(f"{n_traces} traces of {traces.time_grid.n_instants} events in {out}")
+        n_traces = len(traces.trace_table()[0])
+        tell(f"{counted(n_traces, 'trace')} with {counted(traces.n_events, 'event')} in {out}")
 
 
 def _agreement_table(overview: pd.DataFrame, title: str) -> Table:

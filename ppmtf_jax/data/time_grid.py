@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -110,6 +110,20 @@ class TimeGrid:
     def one_period(self) -> TimeGrid:
         """The first period of the grid: what one synthetic trace covers."""
         return replace(self, slot_of_instant=self.slot_of_instant[: self.period])
+
+    def of_periods(self, n_periods: int, start: date | None = None) -> TimeGrid:
+        """A grid of whole periods with the slots of this grid, from its start or from the same time of another date.
+
+        Examples
+        --------
+        >>> hours = TimeGrid.cyclic("2024-01-01T09:00:00", 3600, 24, slot_s=7200)
+        >>> hours.of_periods(7, date(2025, 3, 3)).summary()["time"]
+        '168 instants of 1 h from 2025-03-03 09:00 to 2025-03-10 08:00, UTC'
+        """
+        begin = self.start
+        if start is not None:
+            begin = datetime.combine(start, datetime.fromisoformat(begin).time()).isoformat()
+        return replace(self, start=begin, slot_of_instant=np.tile(self.slot_of_instant[: self.period], n_periods))
 
     def time_of(self, instant: int) -> datetime:
         """Local wall-clock time of an instant."""

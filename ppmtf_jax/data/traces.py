@@ -43,6 +43,7 @@ class Origin(NamedTuple):
     seed: int
     seeds_given: bool  # whether a person chose the seed of the model or that of the draw
     training: str = ""  # digest of the training traces; empty where they are not known
+    dated: bool = False  # whether a person chose the date of the traces; otherwise it is that of the training traces
 
     def __repr__(self) -> str:
         """Shows only what is not secret."""
@@ -324,8 +325,8 @@ class Traces:
         ----------
         with_time_and_coordinates : bool
             Also columns time (local, with its zone, see `TimeGrid.local_times`), latitude and longitude (NaN where not
-            known). The day of synthetic traces is nominal: each is a trace of one period, such as a day, and all have
-            the date of the first period of the training data, or, in a release, a date with the same day of the week.
+            known). The date of synthetic traces is nominal: all begin on the date of the first period of the training
+            data, or, in a release, on a date with the same day of the week, unless `synthesize` was given a start.
 
         Examples
         --------

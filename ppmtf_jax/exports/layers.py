@@ -1,8 +1,8 @@
 """Tables of points in time for maps: the events of traces, or the number of events at each place in each hour.
 
-Times are nominal. Traces have a grid of instants, and a synthetic trace covers one period of the grid, such as a day.
-The table has the times of the grid's instants, in the grid's time zone. So all synthetic traces are on the same day,
-and only the hour, and perhaps the day of the week, has a meaning.
+Times are nominal. Traces have a grid of instants, and a synthetic trace covers the whole grid, such as a day. The table
+has the times of the grid's instants, in the grid's time zone. So all synthetic traces are on the same days, and only
+the hour, and in traces of several days perhaps the day of the week, has a meaning.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from ppmtf_jax.runtime.memory import PeakMemory
 from ppmtf_jax.settings import Count, Positive, Settings, chosen_settings, parse_choice
 from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
-from ppmtf_jax.trace_models.base import ScoredTraceModel
+from ppmtf_jax.trace_models.persons import LikelihoodModel
 
 ALL, PASSED = "all", "passed"
 COMPARED = (DEFAULT_SYSTEM, "ppmtf", "sgd")
@@ -313,7 +313,7 @@ def measure(
         synthesize, model, traces_per_user=settings.traces_per_user, seed=seed, progress=progress
     )
     sets, share_passed, test_s = {ALL: made}, np.nan, np.nan
-    if isinstance(model.trace_model, ScoredTraceModel):
+    if isinstance(model.trace_model, LikelihoodModel):
         privacy = PrivacyTestSettings(settings.k, settings.eta)
         test_s, verdicts = _timed(plausible_deniability_test, model, made, privacy, seed=seed, progress=progress)
         share_passed = float(verdicts.passed.mean())

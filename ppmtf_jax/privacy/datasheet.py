@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ppmtf_jax.data.description import counted
+from ppmtf_jax.data.time_grid import DAY_S, duration
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.privacy.statement import as_text
 
@@ -24,7 +25,6 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
     .. [1] Gebru et al.: Datasheets for Datasets, Communications of the ACM 64(12), 2021.
     """
     grid, places = traces.time_grid, traces.places
-    period = grid.one_period()
     n_traces = len(traces.trace_table()[0])
     generator = statement["generator"]
     chosen = {name: "chosen automatically" if value is None else value for name, value in generator["settings"].items()}
@@ -34,9 +34,7 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
         "What it is": (
             f"{counted(n_traces, 'synthetic trace')} of {counted(traces.n_users, 'synthetic user')} over "
             f"{counted(len(places), 'place')}, made by a program: PRIVACY.txt says what they may reveal about real "
-            "people. Each trace is one abstract day, or period: it has no particular date, day of the week or season, "
-            f"whatever the nominal date says. It has a place for each of {counted(period.n_instants, 'instant')} of "
-            f"{period.step_s} s, even if the training traces have far fewer events."
+            f"people. {_of_one_trace(traces, n_traces)}"
         ),
         "How it was made": (
             f"By the system {generator['system']} ({generator['what']}) with the settings: {settings}. A model was "
@@ -51,13 +49,31 @@ def datasheet_text(traces: Traces, statement: dict[str, Any]) -> str:
         "What it is not good for": (
             "Single traces, rare places and rare habits; the number of people, because the numbers of traces and "
             "events were chosen; identifying people, finding out who is missing, or who knows whom; events on certain "
-            "dates."
+            "dates, also if the traces have dates."
         ),
         "Files": (
             "traces.parquet: user (a number that belongs to nobody), trace, instant (counted from 0), place. "
-            f"places.parquet: place, latitude, longitude (degrees){has_category}. time_grid.json: the nominal start in "
-            f"the local time of {grid.time_zone}, the seconds between two instants, and the slot of the day of each "
+            f"places.parquet: place, latitude, longitude (degrees){has_category}. time_grid.json: the start in the "
+            f"local time of {grid.time_zone}, the seconds between two instants, and the slot of the day of each "
             "instant. privacy.json: PRIVACY.txt for programs. ppmtf.json: what this folder is, with checksums."
         ),
     }
     return as_text("DATA SHEET: SYNTHETIC LOCATION TRACES", *sections.items()) + f"\n\n{HOW_TO_READ}"
+
+
+def _of_one_trace(traces: Traces, n_traces: int) -> str:
+    """What time a trace covers, and whether it has an event at every instant."""
+    grid = traces.time_grid
+    length_s = grid.n_instants * grid.step_s
+    has_no = "no particular date, day of the week or season" if length_s <= DAY_S else "no particular date or season"
+    covered = f"{counted(grid.n_instants, 'instant')} of {grid.step_s} s"
+    events = f"It has a place for each of {covered}, even if the training traces have far fewer events."
+    if traces.n_events < n_traces * grid.n_instants:
+        events = (
+            f"Of {covered}, it has a place at {traces.n_events / n_traces:.3g} on average: it has gaps like the training "
+            "traces, and does not say where the person was then."
+        )
+    return (
+        f"Each trace covers {duration(length_s)} of a person who never lived: it has {has_no}, whatever the date in "
+        f"time_grid.json says. {events}"
+    )

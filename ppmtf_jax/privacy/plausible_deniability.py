@@ -28,6 +28,7 @@ from ppmtf_jax.data.traces import Origin, Traces
 from ppmtf_jax.errors import InputError, NumericalError, Problem
 from ppmtf_jax.noise.laplace import add_laplace
 from ppmtf_jax.privacy.limits import MAX_ETA, MIN_ETA, MIN_ETA_IN_SINGLE_PRECISION
+from ppmtf_jax.privacy.plausible_persons import count_plausible_persons, own_log_likelihood
 from ppmtf_jax.privacy.plausible_users import EVENTS_TESTED_TOGETHER, STEP_BYTES, count_plausible_users
 from ppmtf_jax.runtime.devices import gather_rows, own_share, seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
@@ -40,8 +41,8 @@ from ppmtf_jax.streams import Seed, Stage, draw_seed, numpy_stream
 from ppmtf_jax.synthesizers.fitted_model import FittedModel, check_origin, complete_places
 from ppmtf_jax.synthesizers.memory import SMALL_CONSTANT_BYTES
 from ppmtf_jax.synthesizers.registry import Claims
-from ppmtf_jax.trace_models.base import ScoredTraceModel
 from ppmtf_jax.trace_models.likelihoods import step_log_probabilities
+from ppmtf_jax.trace_models.persons import LikelihoodModel, PersonModel
 
 VERDICTS_FILE = "verdicts.parquet"
 # Bytes per event: the number of its trace, and two copies of its log-probability.
@@ -68,7 +69,7 @@ class PrivacyTestSettings(Settings, subject="plausible-deniability test"):
         Randomize the test: each trace must reach k plus discrete Laplace noise of scale 1 / noise_epsilon.
     precision : "float64" or "float32"
         Precision of the likelihoods. With float32 a likelihood can fall into the wrong bin (see benchmarks), but the
-        test takes half the time.
+        test takes half the time. Models of persons (`trace_models.persons`) always use float64.
     allow_large_eta : bool
         Accept an eta above 3, for experiments: most traces then pass, and little is protected.
     """
@@ -270,8 +271,8 @@ def plausible_deniability_test(
     probabilities in a bin, is e^eta. `privacy.randomized_test` states the conditions under which one trace is
     differentially private; a release as a whole is not. The noise comes from OpenDP and has no seed.
 
-    In some models many users are equal (`ScoredTraceModel.user_classes`): for example all users of SGD without copied
-    events, or all users who share a chain. Suppose that the input user's class has c members among the verifiers, the
+    In some models many users are equal (`user_classes` of the trace model): for example all users of SGD without copied
+    events, or all users of a cluster. Suppose that the input user's class has c members among the verifiers, the
     input user included. Then k' >= c for every eta, because the trace has the same likelihood for all of them. So these
     users count without a comparison, and rounding cannot separate them. With a random subset of verifiers,
     k' >= 1 + the number of other members of the class in the subset: it is certain that every trace passes only if the
@@ -313,12 +314,13 @@ def plausible_deniability_test(
     if n_verifiers > model.n_users:
         problem = Problem(f"n_verifiers from 1 to {model.n_users}, the number of users", repr(n_verifiers))
         raise InputError("plausible-deniability test", [problem])
-    if not isinstance(model.trace_model, ScoredTraceModel):
+    trace_model = model.trace_model
+    if not isinstance(trace_model, LikelihoodModel):
         way_out = "This test compares likelihoods: synthesize with another system"
         raise InputError("model", [Problem("a model whose traces have a likelihood", model.system, way_out=way_out)])
     origin = check_origin(model, synthetic)
     users, places = complete_places(model, synthetic)
-    require_memory_to_test(synthetic.n_events)
+    require_memory_to_test(places.size)
     n_traces, share = len(users), own_share(len(users))
     users, places = users[share], places[share]
     own_seed = seed_of_first_process(draw_seed(seed))
@@ -328,19 +330,23 @@ def plausible_deniability_test(
         is_float = jnp.issubdtype(leaf.dtype, jnp.floating)
         return jnp.asarray(np.asarray(leaf), chosen.precision) if is_float else leaf
 
-    with jax.enable_x64(True) if chosen.precision == "float64" else nullcontext():
-        trace_model = jax.tree.map(cast, model.trace_model)
-        # Summed in order of time, as for the verifiers, so that equal users get equal sums.
-        steps = step_log_probabilities(trace_model, users, places, progress=progress)
-        own = gather_rows(np.cumsum(steps, axis=1)[:, -1], n_traces)
-        del steps
+    of_persons = isinstance(trace_model, PersonModel)
+    with jax.enable_x64(True) if chosen.precision == "float64" or of_persons else nullcontext():
+        if of_persons:
+            own = own_log_likelihood(trace_model, users, places, progress=progress)
+        else:
+            trace_model = jax.tree.map(cast, trace_model)
+            # Summed in order of time, as for the verifiers, so that equal users get equal sums.
+            own = np.cumsum(step_log_probabilities(trace_model, users, places, progress=progress), axis=1)[:, -1]
+        own = gather_rows(own, n_traces)
         if not np.isfinite(own).all():
             raise NumericalError(f"{int((~np.isfinite(own)).sum())} traces are impossible under their own input user")
         threshold = np.full(n_traces, chosen.k)
         if chosen.noise_epsilon is not None:
             threshold = add_laplace(threshold, 1, chosen.noise_epsilon)
         stop_at = None if chosen.count_all else threshold[share]
-        counts = count_plausible_users(trace_model, verifiers, users, places, own[share], chosen.eta, stop_at, progress)
+        count = count_plausible_persons if of_persons else count_plausible_users
+        counts = count(trace_model, verifiers, users, places, own[share], chosen.eta, stop_at, progress)
     plausible, compared = (gather_rows(count, n_traces) for count in counts)
     index, trace = synthetic.trace_table()
     columns = {"user": synthetic.user_ids[index], "trace": trace, "log_likelihood": own, "plausible_users": plausible}

@@ -19,7 +19,7 @@ import pandas as pd
 from ppmtf_jax.data.comparable import ids_of_nobody
 from ppmtf_jax.data.description import counted
 from ppmtf_jax.data.places import PlaceTable
-from ppmtf_jax.data.runs import rank_in_run
+from ppmtf_jax.data.runs import joined_ranges, rank_in_run
 from ppmtf_jax.data.time_grid import TimeGrid
 from ppmtf_jax.data.trace_set import read_parquet, write_table
 from ppmtf_jax.data.traces import Origin, Traces
@@ -108,7 +108,8 @@ def make_release(
     """The traces that passed, with new user ids that are numbered in a random order.
 
     Places are listed in the order of their ids, because the order in the training data is by popularity. The time grid
-    gets a nominal date with the same day of the week, because the date in the training data is that of a real event.
+    gets a nominal date with the same day of the week, because the date in the training data is that of a real event. A
+    date that `synthesize` was asked for (`start`) stays.
 
     Parameters
     ----------
@@ -149,18 +150,20 @@ def make_release(
     number, released_trace, order = _fresh_numbers(user, chosen.keep_users_together, own_seed.value)
     place_order = np.argsort(synthetic.places.ids, kind="stable")
     new_place = np.argsort(place_order).astype(np.int32)
-    own_place = synthetic.place.reshape(len(passed), -1)[passed]
-    place = new_place[own_place[order]]
-    n_traces, n_instants = place.shape
+    n_events = np.bincount(synthetic.trace_of_event())
+    released = np.flatnonzero(passed)[order]
+    event = joined_ranges((np.cumsum(n_events) - n_events)[released], n_events[released])
+    own_place = synthetic.place[event]
+    place = new_place[own_place]
     user_ids = ids_of_nobody(int(number[-1]) + 1, "released", place)
     traces = Traces(
-        np.repeat(number, n_instants).astype(np.int32),
-        np.repeat(released_trace, n_instants).astype(np.int32),
-        np.tile(np.arange(n_instants, dtype=np.int32), n_traces),
-        place.ravel(),
+        np.repeat(number, n_events[released]).astype(np.int32),
+        np.repeat(released_trace, n_events[released]).astype(np.int32),
+        synthetic.instant[event],
+        place,
         user_ids,
         _in_order(synthetic.places, place_order),
-        _nominal(synthetic.time_grid),
+        synthetic.time_grid if verdicts.origin.dated else _nominal(synthetic.time_grid),
     )
     columns = {"released_user": user_ids[number], "released_trace": released_trace}
     key = pd.DataFrame(columns | {"user": synthetic.user_ids[user[order]], "synthetic_trace": trace[order]})

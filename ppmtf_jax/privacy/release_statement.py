@@ -23,7 +23,7 @@ PLACES = (
 
 
 def privacy_statement(
-    verdicts: PlausibleDeniability, together: bool, seed: Seed, places: Int[np.ndarray, "trace instant"]
+    verdicts: PlausibleDeniability, together: bool, seed: Seed, places: Int[np.ndarray, " event"]
 ) -> dict[str, Any]:
     """What the release protects, by which mechanism, under which assumptions, and what it does not protect.
 
@@ -34,8 +34,8 @@ def privacy_statement(
         Whether the traces of one user share a new user id.
     seed : Seed
         Seed of the random order of ids.
-    places : int array, shape (traces, instants)
-        The released traces, as indices of the model's places.
+    places : int array, shape (events,)
+        Places of the released events, as indices of the model's places.
 
     Returns
     -------
@@ -47,6 +47,9 @@ def privacy_statement(
     numbers = "Every trace has a number of its own, also if several traces were made from one user."
     if together:
         numbers = "Traces made from one user share a number."
+    date = "The date of the time grid is nominal."
+    if verdicts.origin.dated:
+        date = "The publisher chose the dates of the traces; they are not dates of the training data."
     return {
         "format": STATEMENT_FORMAT,
         "mechanism": _mechanism(test),
@@ -59,7 +62,7 @@ def privacy_statement(
             "min_users_per_place": None if claims.is_private else verdicts.least_users_per_place,
         },
         "generator": {"system": synthesizer.name, "what": synthesizer.title, "settings": verdicts.model_settings},
-        "traces": f"{numbers} Numbers and their order are random. The date of the time grid is nominal.",
+        "traces": f"{numbers} Numbers and their order are random. {date}",
         "protected": [*(f"By the model: {claim}." for claim in claims.protected), *_protected_by_test(test)],
         "not_protected": _not_protected(verdicts, together, places),
         "randomness": _randomness(verdicts, seed),
@@ -126,9 +129,7 @@ def _theorem(test: PrivacyTestSettings, noise_epsilon: float) -> str:
     )
 
 
-def _not_protected(
-    verdicts: PlausibleDeniability, together: bool, places: Int[np.ndarray, "trace instant"]
-) -> list[str]:
+def _not_protected(verdicts: PlausibleDeniability, together: bool, places: Int[np.ndarray, " event"]) -> list[str]:
     test, claims = verdicts.settings, verdicts.claims
     points = []
     if test.k == 1:
@@ -175,7 +176,7 @@ def _not_differentially_private(test: PrivacyTestSettings) -> list[str]:
     ]
 
 
-def _users_of_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, "trace instant"]) -> str:
+def _users_of_places(verdicts: PlausibleDeniability, places: Int[np.ndarray, " event"]) -> str:
     """The smallest number of training users at a place, in words."""
     least = verdicts.least_users_per_place
     if least is None:

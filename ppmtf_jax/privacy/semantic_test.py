@@ -97,6 +97,13 @@ def semantic_privacy_test(
     chosen = chosen_settings(SemanticTestSettings, settings, named_settings, "semantic test")
     check_origin(model, synthetic)
     users, places = complete_places(model, synthetic)
+    if synthetic.n_events < places.size or synthetic.time_grid.one_period() != synthetic.time_grid:
+        way_out = "Use the plausible-deniability test (plausible_deniability_test)"
+        expected, found = (
+            "traces of one period with an event at every instant",
+            "traces with gaps or of several periods",
+        )
+        raise InputError("semantic test", [Problem(expected, found, way_out=way_out)])
     seeds = _seeds_of_model(model, train)
     intersection, geographic = _likeness_to_own(seeds, users, places)
     semantic, plausible = _likeness_to_all(seeds, users, places, chosen.max_semantic_difference)

@@ -6,6 +6,7 @@ import hashlib
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,9 @@ import pandas as pd
 from ppmtf_jax.data.description import counted, in_lines
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import rank_in_run
-from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid, duration
 from ppmtf_jax.data.traces import Origin, Traces
-from ppmtf_jax.errors import InputError, Problem, first_examples
+from ppmtf_jax.errors import InputError, NumericalError, Problem, first_examples
 from ppmtf_jax.runtime.devices import seed_of_first_process
 from ppmtf_jax.runtime.files import PathLike
 from ppmtf_jax.runtime.folders import Paths
@@ -28,7 +29,8 @@ from ppmtf_jax.streams import Seed, Stage, draw_seed, jax_stream, numpy_stream
 from ppmtf_jax.synthesizers.memory import require_memory_to_sample
 from ppmtf_jax.synthesizers.model_folder import read_model, write_model
 from ppmtf_jax.synthesizers.registry import SYNTHESIZERS, Claims
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ABSENT, TraceModel
+from ppmtf_jax.trace_models.persons import PersonModel
 from ppmtf_jax.trace_models.sampling import sample_traces
 
 
@@ -164,6 +166,8 @@ class FittedModel:
         self,
         n_traces: int | np.ndarray,
         *,
+        days: int | None = None,
+        start: date | None = None,
         seed: int | Seed | None = None,
         batch_users: int = 4096,
         progress: bool = False,
@@ -178,6 +182,10 @@ class FittedModel:
         ----------
         n_traces : int, or int array of shape (users,)
             Total number, or the number for each user of the model.
+        days : int, optional
+            How many days each trace lasts; by default as long as the model's time grid.
+        start : date, optional
+            Date of the first instant; by default that of the training traces.
         seed : int or Seed, optional
             Reproduces the traces. Keep it secret. By default it comes from the operating system.
         batch_users : int
@@ -192,7 +200,9 @@ class FittedModel:
         Raises
         ------
         InputError
-            `n_traces` is 0, or the traces do not fit into memory.
+            `n_traces` is 0, the traces do not fit into memory, or the model makes no traces of these days.
+        NumericalError
+            The model made a trace without any event.
 
         Examples
         --------
@@ -205,25 +215,77 @@ class FittedModel:
         if batch_users < 1:
             raise InputError("sample", [Problem("at least one user at a time", repr(batch_users))])
         own_seed = seed_of_first_process(draw_seed(seed))
-        of_user = self._traces_of_user(n_traces, own_seed.value)
-        n_instants = self.time_grid.n_instants
-        require_memory_to_sample(int(of_user.sum()), n_instants)
+        grid = self.grid_of_days(days, start)
+        of_user = self._traces_of_user(n_traces, grid.n_instants, own_seed.value)
+        require_memory_to_sample(int(of_user.sum()), grid.n_instants)
         key = jax_stream(own_seed.value, Stage.SYNTHESIS)
-        place = sample_traces(key, self.trace_model, of_user, n_instants, batch_users=batch_users, progress=progress)
+        place = sample_traces(
+            key, self.trace_model, of_user, grid.n_instants, batch_users=batch_users, progress=progress
+        )
+        is_event = place != ABSENT
+        n_events = is_event.sum(axis=1)
+        if not n_events.all():
+            raise NumericalError(f"{int((n_events == 0).sum())} synthetic traces have no event")
         drawn = np.flatnonzero(of_user)
         user = np.repeat(np.arange(len(drawn), dtype=np.int32), of_user[drawn])
+        instants = np.arange(grid.n_instants, dtype=np.int32)
+        seeds_given = self.seed_given or own_seed.given
         return Traces(
-            np.repeat(user, n_instants),
-            np.repeat(rank_in_run(user).astype(np.int32), n_instants),
-            np.tile(np.arange(n_instants, dtype=np.int32), len(user)),
-            place.ravel(),
+            np.repeat(user, n_events),
+            np.repeat(rank_in_run(user).astype(np.int32), n_events),
+            np.broadcast_to(instants, place.shape)[is_event],
+            place[is_event],
             self.user_ids[drawn],
             self.places,
-            self.time_grid,
-            origin=Origin(self.checksum, own_seed.value, self.seed_given or own_seed.given, self.learned_from),
+            grid,
+            origin=Origin(self.checksum, own_seed.value, seeds_given, self.learned_from, dated=start is not None),
         )
 
-    def _traces_of_user(self, n_traces: int | np.ndarray, seed: int) -> np.ndarray:
+    def grid_of_days(self, days: int | None = None, start: date | None = None) -> TimeGrid:
+        """Time grid of synthetic traces that last some days, from a date; see `sample`.
+
+        Raises
+        ------
+        InputError
+            The days are no whole number of the model's periods; the model makes no traces of this length; or its traces
+            begin on another day of the week.
+        """
+        own = self.time_grid
+        n_periods = own.n_instants // own.period
+        if days is not None:
+            n_periods, rest_s = divmod(days * DAY_S, own.period * own.step_s)
+            if rest_s or not n_periods:
+                expected = f"days that are a whole number of the model's periods of {duration(own.period * own.step_s)}"
+                raise InputError("synthesize", [Problem(expected, counted(days, "day"))])
+        if days is None and start is None:
+            return own
+        grid = own.of_periods(n_periods, start)
+        if problems := self._grid_problems(grid):
+            raise InputError("synthesize", problems)
+        return grid
+
+    def _grid_problems(self, grid: TimeGrid) -> list[Problem]:
+        """Problems if the model makes no traces on this grid."""
+        own, begins = self.time_grid, datetime.fromisoformat(grid.start)
+        if grid == own:
+            return []
+        if grid != own.of_periods(grid.n_instants // own.period, begins.date()):
+            return [Problem("traces on the model's time grid", "another time grid")]
+        problems = []
+        goes_on = isinstance(self.trace_model, PersonModel) and self.trace_model.goes_on
+        if grid.n_instants != own.n_instants and not goes_on:
+            length, asked = (duration(each.n_instants * each.step_s) for each in (own, grid))
+            way_out = "Leave the number of days out, or take a model whose people remember from day to day"
+            problems.append(
+                Problem(f"traces of {length}, as this model makes them", f"traces of {asked}", 0, (), way_out)
+            )
+        own_begin = datetime.fromisoformat(own.start)
+        if own.n_instants * own.step_s > DAY_S and begins.weekday() != own_begin.weekday():
+            found = f"{begins:%Y-%m-%d}, a {begins:%A}"
+            problems.append(Problem(f"a start on a {own_begin:%A}, as in the training traces", found))
+        return problems
+
+    def _traces_of_user(self, n_traces: int | np.ndarray, n_instants: int, seed: int) -> np.ndarray:
         """Number of traces of each user, shape (users,)."""
         number = np.asarray(n_traces)
         is_whole = np.issubdtype(number.dtype, np.integer) and number.shape in ((), (self.n_users,))
@@ -233,7 +295,7 @@ class FittedModel:
             raise InputError("sample", [Problem(expected, found)])
         if number.shape:
             return number.astype(np.int64)
-        require_memory_to_sample(int(number), self.time_grid.n_instants)
+        require_memory_to_sample(int(number), n_instants)
         drawn = numpy_stream(seed, Stage.SAMPLED_USERS).integers(self.n_users, size=int(number))
         return np.bincount(drawn, minlength=self.n_users)
 
@@ -267,30 +329,33 @@ class FittedModel:
 
 
 def complete_places(model: FittedModel, traces: Traces) -> tuple[np.ndarray, np.ndarray]:
-    """Index of each trace's user in the model, and places of the traces, which have an event at every instant.
+    """Index of each trace's user in the model, and places of the traces, shapes (traces,) and (traces, instants).
 
-    The shapes are (traces,) and (traces, instants). Raises `InputError`: another grid or
-    place table, users that the model does not know, or traces with missing events.
+    `ABSENT` stands at instants without an event, which only traces of a `PersonModel` may have. Raises `InputError`:
+    another grid or place table, users that the model does not know, or traces with missing events.
     """
-    problems = []
-    if traces.time_grid != model.time_grid:
-        problems.append(Problem("traces on the model's time grid", "another time grid"))
+    problems = model._grid_problems(traces.time_grid)
     if not np.array_equal(traces.places.ids, model.places.ids):
         problems.append(Problem("traces over the model's places", "another place table"))
-    events = np.bincount(traces.trace_of_event())
-    if (events != model.time_grid.n_instants).any():
-        n_short = int((events != model.time_grid.n_instants).sum())
+    trace_of_event, n_instants = traces.trace_of_event(), traces.time_grid.n_instants
+    n_events = np.bincount(trace_of_event)
+    n_short = int((n_events != n_instants).sum())
+    if n_short and not isinstance(model.trace_model, PersonModel):
         problems.append(Problem("an event at every instant", f"{n_short} traces with missing events"))
     if problems:
         raise InputError("synthetic traces", problems)
     users = model.user_index(traces.user_ids)[traces.trace_table()[0]]
-    return users, traces.place.reshape(-1, model.time_grid.n_instants)
+    if not n_short:
+        return users, traces.place.reshape(-1, n_instants)
+    places = np.full((len(users), n_instants), ABSENT, np.int32)
+    places[trace_of_event, traces.instant] = traces.place
+    return users, places
 
 
 def grid_problems(model: FittedModel, traces: Traces) -> list[Problem | str]:
     """Problems if the model has another time grid or place table than the traces."""
     problems: list[Problem | str] = []
-    if traces.time_grid.one_period() != model.time_grid:
+    if model.trace_model.grid_of_trace(traces.time_grid) != model.time_grid:
         problems.append(Problem("traces on the time grid that the model was learned from", "another time grid"))
     if not np.array_equal(traces.places.ids, model.places.ids):
         problems.append(Problem("traces over the model's places", "another place table"))

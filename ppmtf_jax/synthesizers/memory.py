@@ -6,8 +6,8 @@ from ppmtf_jax.runtime.memory import available_bytes, require_memory
 
 # Memory of synthesis and privacy test that does not depend on the number of traces.
 SMALL_CONSTANT_BYTES = 200 * 2**20
-# Bytes per event: four int32 columns of the finished traces. Drawing them needs less memory.
-SYNTHETIC_EVENT_BYTES = 4 * 4
+# Bytes per instant of a trace: the drawn place, whether there is an event, and four int32 columns of the traces.
+SYNTHETIC_EVENT_BYTES = 4 + 1 + 4 * 4
 # Bookkeeping per trace: five int64.
 SYNTHETIC_TRACE_BYTES = 5 * 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -24,24 +25,42 @@ from ppmtf_jax.synthesizers.registry import DEFAULT_SYSTEM, SYNTHESIZERS, check_
 
 @dataclass(frozen=True)
 class SynthesisSettings(Settings, subject="synthesize"):
-    """How many traces to synthesize.
+    """How many traces to synthesize, and of which days.
 
     Parameters
     ----------
     traces_per_user : int, optional
         Number of traces of each user; 1 by default.
-    n_traces : int, optional
-        Total number of traces; the users are drawn at random with replacement. Unlike `traces_per_user`, this does not
-        reveal the number of users.
+    people : int, optional
+        Number of synthetic people, each with one trace, made from users drawn at random with replacement. Unlike
+        `traces_per_user`, this does not reveal the number of users.
+    days : int, optional
+        How many days each trace lasts, for models whose people remember from day to day; by default one period of the
+        training traces, or the windows of the model.
+    start : str or date, optional
+        Date of the first day of the traces, such as 2025-03-03; by default the date of the training traces, which a
+        release does not show. Traces of several days must start on the same day of the week as the training traces.
     """
 
     traces_per_user: Count | None = None
-    n_traces: Count | None = None
+    people: Count | None = None
+    days: Count | None = None
+    start: str | date | None = None
 
     def problems(self) -> list[Problem | str]:
-        """Problem: both numbers are given."""
-        both = self.traces_per_user is not None and self.n_traces is not None
-        return [Problem("traces_per_user or n_traces", "both")] if both else []
+        """Problems: both numbers are given, or the start is no date."""
+        problems: list[Problem | str] = []
+        if self.traces_per_user is not None and self.people is not None:
+            problems.append(Problem("traces_per_user or people", "both"))
+        try:
+            self.start_date()
+        except ValueError:
+            problems.append(Problem("start as a date, such as 2025-03-03", repr(self.start)))
+        return problems
+
+    def start_date(self) -> date | None:
+        """The date of the first day, if one is given."""
+        return date.fromisoformat(self.start) if isinstance(self.start, str) else self.start
 
 
 def fit(
@@ -113,10 +132,11 @@ def synthesize(
     progress: bool = False,
     **named_settings: Any,
 ) -> Traces:
-    """Synthesize traces from each user of a model, or from random users, with one event at every instant of its grid.
+    """Synthesize traces from each user of a model, or from random users.
 
-    A trace depends only on the seed, its user and its number, not on `batch_users` or the number of traces. Several
-    processes share the work, and all get all traces; see `join_processes`.
+    A trace has an event at every instant of the model's time grid, or events with the gaps of check-ins if the model
+    makes check-ins. A trace depends only on the seed, its user and its number, not on `batch_users` or the number of
+    traces. Several processes share the work, and all get all traces; see `join_processes`.
 
     Parameters
     ----------
@@ -128,7 +148,7 @@ def synthesize(
     progress : bool
         Show a progress bar on a terminal.
     **named_settings
-        Settings by name, in place of `settings`: `synthesize(model, traces_per_user=2)`.
+        Settings by name, in place of `settings`: `synthesize(model, people=500)`.
 
     Returns
     -------
@@ -136,9 +156,10 @@ def synthesize(
         Traces with the input users' ids. The traces of each user are numbered from 0. Test them before any release.
     """
     chosen = chosen_settings(SynthesisSettings, settings, named_settings, "synthesize")
-    if chosen.n_traces is not None:
-        return model.sample(chosen.n_traces, seed=seed, batch_users=batch_users, progress=progress)
-    traces_per_user = chosen.traces_per_user or 1
-    require_memory_to_synthesize(model.n_users, traces_per_user, model.time_grid.n_instants)
-    of_each = np.full(model.n_users, traces_per_user)
-    return model.sample(of_each, seed=seed, batch_users=batch_users, progress=progress)
+    start, number = chosen.start_date(), chosen.people
+    if number is None:
+        traces_per_user = chosen.traces_per_user or 1
+        n_instants = model.grid_of_days(chosen.days, start).n_instants
+        require_memory_to_synthesize(model.n_users, traces_per_user, n_instants)
+        number = np.full(model.n_users, traces_per_user)
+    return model.sample(number, days=chosen.days, start=start, seed=seed, batch_users=batch_users, progress=progress)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import abc
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
-from ppmtf_jax.trace_models.base import TraceModel
+from ppmtf_jax.trace_models.base import ScoredTraceModel, TraceModel
 
 
 class PersonModel(TraceModel):
@@ -15,8 +16,11 @@ class PersonModel(TraceModel):
 
     A user determines her traces through her class alone, so every trace is equally probable for all users of a class.
     Each trace begins with the draw of a synthetic person (such as her home), who is nobody. `sample_trace` may return
-    `ABSENT` for an instant without an event.
+    `ABSENT` for an instant without an event, but every trace has at least one event.
     """
+
+    goes_on: ClassVar[bool] = False
+    """Whether a trace may last any number of periods; otherwise it lasts as long as `grid_of_trace`."""
 
     @abc.abstractmethod
     def user_classes(self, n_users: int) -> Int[np.ndarray, " user"]:
@@ -35,3 +39,7 @@ class PersonModel(TraceModel):
         `places`: `ABSENT` at instants without an event. The log-probability is minus infinity if the model never makes
         the trace.
         """
+
+
+LikelihoodModel = ScoredTraceModel | PersonModel
+"""Trace models whose traces have a known probability."""

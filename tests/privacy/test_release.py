@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from ppmtf_jax.datasets.toy_city import toy_city
 from ppmtf_jax.errors import InputError
 from ppmtf_jax.evaluation import EvaluationSettings, evaluate
 from ppmtf_jax.privacy import release as tested
+from ppmtf_jax.privacy.datasheet import datasheet_text
 from ppmtf_jax.privacy.plausible_deniability import PlausibleDeniability, plausible_deniability_test
 from ppmtf_jax.privacy.release import lineage_of_key, load_with_key, make_release, save_release
 from ppmtf_jax.privacy.release_statement import statement_text
@@ -29,6 +31,7 @@ from ppmtf_jax.synthesizers.fitted_model import FittedModel
 from ppmtf_jax.synthesizers.registry import Claims
 from ppmtf_jax.synthesizers.synthesis import fit, synthesize
 from tests.support import minutes, places_in_line, to_traces
+from tests.trace_models.persons import registered_persons
 
 USERS, PER_USER = 200, 3
 
@@ -374,7 +377,7 @@ def test_what_differential_privacy_protects_is_not_denied(train):
 def test_a_statement_says_whether_it_tells_the_number_of_users(uniform):
     model, one_each = uniform
     told = "How many training users there were"
-    for synthetic, is_told in ((one_each, True), (synthesize(model, n_traces=300), False)):
+    for synthetic, is_told in ((one_each, True), (synthesize(model, people=300), False)):
         verdicts = plausible_deniability_test(model, synthetic, k=2)
         points = make_release(synthetic, verdicts).statement["not_protected"]
         assert any(told in point for point in points) == is_told
@@ -565,3 +568,47 @@ def test_verdicts_survive_their_folder(tmp_path, verdicts):
     with pytest.raises(InputError, match="a verdicts folder; found no such folder"):
         PlausibleDeniability.load(tmp_path / "nowhere")
     assert tested.RELEASE == "release"
+
+
+# Traces of persons: with gaps, of several days, dated
+
+
+@pytest.fixture(scope="module")
+def persons() -> Iterator[FittedModel]:
+    """A model whose traces have gaps and may last any number of days, of users who are in no order of theirs."""
+    with registered_persons():
+        train = toy_city(n_users=60, n_places=12, n_days=2, missing=0.5, seed=0).traces
+        yield fit(train, "persons", kind="Travellers", seed=0)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_release_keeps_the_gaps_of_each_trace(persons, tmp_path, together):
+    synthetic = synthesize(persons, traces_per_user=2)
+    assert synthetic.n_events < 120 * 24
+    verdicts = plausible_deniability_test(persons, synthetic, k=21)
+    assert 0 < verdicts.passed.mean() < 1
+    release = make_release(synthetic, verdicts, keep_users_together=together)
+    save_release(release, tmp_path / "release", tmp_path / "key")
+    like = replace(synthetic, user_ids=persons.user_ids)
+    ours = load_with_key(tmp_path / "release", tmp_path / "key", like).to_frame()
+    expected = synthetic.select_traces(verdicts.passed).to_frame()
+    pd.testing.assert_frame_equal(
+        ours.sort_values(["user", "trace", "instant"], ignore_index=True), expected, check_dtype=False
+    )
+    sheet = " ".join((tmp_path / "release" / "DATASHEET.txt").read_text().split())
+    mean = release.traces.n_events / verdicts.passed.sum()
+    assert f"Of 24 instants of 3600 s, it has a place at {mean:.3g} on average" in sheet
+    assert "Each trace covers 1 day of a person who never lived: it has no particular date, day of the week" in sheet
+
+
+def test_dates_that_were_asked_for_are_released(persons):
+    asked, nominal = (synthesize(persons, people=99, days=3, start=start, seed=0) for start in ("2031-05-06", None))
+    for synthetic, start, said in (
+        (asked, "2031-05-06", "The publisher chose the dates"),
+        (nominal, "2001-01-01", "The date of the time grid is nominal"),
+    ):
+        release = make_release(synthetic, plausible_deniability_test(persons, synthetic, k=2), seed=0)
+        assert release.traces.time_grid.start[:10] == start
+        assert release.traces.time_grid.n_instants == 72
+        assert said in release.statement["traces"]
+        assert "Each trace covers 3 days" in " ".join(datasheet_text(release.traces, release.statement).split())

@@ -21,13 +21,14 @@ def test_a_fit_is_refused_before_it_begins(monkeypatch):
 
 
 def test_the_number_of_traces_that_is_named_fits(monkeypatch):
-    """A trace takes five numbers of 8 bytes, and an event of it 16 bytes."""
-    with_gigabytes(monkeypatch, 4)
-    # 1e7 * (40 + 24 * 16) bytes, and 0.2 GB: 4.4 GB.
-    with pytest.raises(InputError, match=r"synthesize: expected 4\.4 GB .*found 4\.0 GB .*Set traces_per_user=8"):
+    """A trace takes five numbers of 8 bytes, and an event of it 21 bytes."""
+    with_gigabytes(monkeypatch, 5)
+    # 1e7 * (40 + 24 * 21) bytes, and 0.2 GB: 5.6 GB.
+    with pytest.raises(InputError, match=r"synthesize: expected 5\.6 GB .*found 5\.0 GB .*Set traces_per_user=8"):
         require_memory_to_synthesize(1_000_000, 10, 24)
     require_memory_to_synthesize(1_000_000, 8, 24)
-    most = int((4e9 - 200 * 2**20) // (40 + 24 * 16))
+    # Available memory is told in units of 1,024 bytes.
+    most = int((round(5e9 / 1024) * 1024 - 200 * 2**20) // (40 + 24 * 21))
     with pytest.raises(InputError, match=rf"sample: expected .*Ask for at most {most:,} traces"):
         require_memory_to_sample(10_000_000, 24)
     require_memory_to_sample(most, 24)

@@ -1,0 +1,64 @@
+"""The counts of `plausible_users` for trace models of persons, whose traces have a probability only as a whole."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ppmtf_jax.errors import NumericalError
+from ppmtf_jax.trace_models.persons import PersonModel
+
+# Maximum number of log-probabilities that are computed together.
+NUMBERS_AT_A_TIME = 2**22
+
+
+def own_log_likelihood(
+    model: PersonModel,
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    *,
+    progress: bool = False,
+) -> Float[np.ndarray, " trace"]:
+    """Log-probability of each whole trace under its own user, float64."""
+    own = np.empty(len(users))
+    own_class = model.user_classes(int(users.max()) + 1)[users]
+    for each in np.unique(own_class):
+        rows = np.flatnonzero(own_class == each)
+        own[rows] = model.log_traces(places[rows], np.array([each]), progress=progress)[:, 0]
+    return own
+
+
+def count_plausible_persons(
+    model: PersonModel,
+    verifiers: Int[np.ndarray, " verifier"],
+    users: Int[np.ndarray, " trace"],
+    places: Int[np.ndarray, "trace instant"],
+    own: Float[np.ndarray, " trace"],
+    eta: float,
+    stop_at: Int[np.ndarray, " trace"] | None = None,
+    progress: bool = False,
+) -> tuple[Int[np.ndarray, " trace"], Int[np.ndarray, " trace"]]:
+    """Count the plausible users of each trace; arguments and results are those of `count_plausible_users`.
+
+    Verifiers of the input user's class count without a comparison. Only if they are too few is the trace compared with
+    the other classes, all of them in one round. Raises `NumericalError` if a log-probability is NaN.
+    """
+    stop_at = np.full(len(users), np.iinfo(np.int64).max) if stop_at is None else stop_at
+    class_of_user = model.user_classes(int(max(verifiers.max(), users.max())) + 1)
+    classes, n_verifiers = np.unique(class_of_user[verifiers], return_counts=True)
+    own_class = class_of_user[users]
+    is_own = own_class[:, None] == classes
+    count = 1 + is_own @ n_verifiers - np.isin(users, verifiers)
+    asked = np.zeros(len(users), np.int64)
+    active = np.flatnonzero(count < stop_at)
+    size = max(1, NUMBERS_AT_A_TIME // len(classes))
+    for rows in np.split(active, range(size, len(active), size)):
+        if len(rows) and not is_own[rows].all():
+            found = model.log_traces(places[rows], classes, progress=progress)
+            if np.isnan(found).any():
+                raise NumericalError("the model gives log-probabilities that are not numbers")
+            # The bins of `likelihood_bin`, which JAX may compute in single precision.
+            same_bin = np.floor(-found / eta) == np.floor(-own[rows] / eta)[:, None]
+            count[rows] += (same_bin & ~is_own[rows]) @ n_verifiers
+            asked[rows] = n_verifiers.sum()
+    return np.minimum(count, np.maximum(stop_at, 1)), asked
