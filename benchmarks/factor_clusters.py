@@ -252,7 +252,7 @@ def group_tv(problem: Problem, of_user: np.ndarray) -> float:
     model = FittedModel("bridge", {}, problem.seed, train.user_ids, train.places, grid, chains)
     traces = synthesize(model, traces_per_user=TRACES_PER_USER, seed=problem.seed)
     user = pd.Index(train.user_ids).get_indexer(pd.Index(traces.user_ids))
-    return groups.variation(Windows.of(traces), groups.of_user[user], is_synthetic=True)
+    return groups.variation(Windows.of(traces), groups.of_user[user], thin=True)
 
 
 if __name__ == "__main__":

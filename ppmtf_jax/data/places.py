@@ -59,8 +59,9 @@ class PlaceTable:
         located = np.isfinite(self.latitude) & np.isfinite(self.longitude)
         text = f"{len(self):,}"
         if located.any():
-            south, north, west, east = self.bounding_box()
-            text += f", latitude {south:.2f} to {north:.2f}, longitude {west:.2f} to {longitude_near(east, 0.0):.2f}"
+            south, north, *edges = self.bounding_box()
+            west, east = (longitude_near(edge, 0.0) for edge in edges)
+            text += f", latitude {south:.2f} to {north:.2f}, longitude {west:.2f} to {east:.2f}"
         if not located.all():
             text += f", {int((~located).sum()):,} without coordinates"
         return text + (", with categories" if self.category is not None else "")
@@ -127,7 +128,8 @@ class PlaceTable:
         [179.5, 180.5]
         """
         known = self.longitude[np.isfinite(self.longitude)]
-        crosses = len(known) > 0 and np.ptp(known % 360) < min(180, np.ptp(known))
+        # The widths of a region that does not cross differ by rounding, so they must not be compared.
+        crosses = len(known) > 0 and np.ptp(known % 360) < 180 < np.ptp(known)
         return self.longitude % 360 if crosses else self.longitude
 
     def bounding_box(self) -> tuple[float, float, float, float]:

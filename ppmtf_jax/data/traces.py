@@ -68,9 +68,9 @@ class Transitions(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """Traces cut into periods: a piece has the events of one trace in one period."""
+    """Traces cut into periods, or other spans: a piece has the events of one trace in one span."""
 
-    # `piece`, `phase`: number of the piece of each event, rising; instant within the period; shape (events,).
+    # `piece`, `phase`: number of the piece of each event, rising; instant within the span; shape (events,).
     piece: np.ndarray
     phase: np.ndarray
     first: np.ndarray  # first event of each piece; shape (pieces,)
@@ -446,9 +446,9 @@ class Traces:
         """For each event, its row of `trace_table`."""
         return np.cumsum(self._begins_trace(), dtype=np.int32) - 1
 
-    def periods(self) -> Periods:
-        """Traces cut where a period of the time grid begins, such as midnight."""
-        number, phase = np.divmod(self.instant, np.int32(self.time_grid.period))
+    def periods(self, n_instants: int | None = None) -> Periods:
+        """Traces cut where a period of the time grid begins, such as midnight, or every `n_instants` instants."""
+        number, phase = np.divmod(self.instant, np.int32(self.time_grid.period if n_instants is None else n_instants))
         begins = run_begins(self.user, self.trace, number)
         return Periods(np.cumsum(begins, dtype=np.int32) - 1, phase, np.flatnonzero(begins))
 

@@ -1,15 +1,16 @@
-"""Windows: traces cut into periods, so that real ones with gaps and complete synthetic ones can be compared."""
+"""Windows: traces cut into spans of equal length, so that real ones with gaps and synthetic ones can be compared."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ppmtf_jax.data.places import PlaceTable
 from ppmtf_jax.data.runs import joined_ranges, run_begins
-from ppmtf_jax.data.time_grid import TimeGrid
+from ppmtf_jax.data.time_grid import DAY_S, TimeGrid
 from ppmtf_jax.data.traces import Traces
 from ppmtf_jax.errors import InputError, Problem
 
@@ -22,12 +23,42 @@ class Visits(NamedTuple):
     count: np.ndarray
 
 
+class Runs(NamedTuple):
+    """Runs of consecutive events of a window at one place, gaps ignored; each array has the shape (runs,)."""
+
+    window: np.ndarray
+    place: np.ndarray
+    # First and last phase of the events.
+    begin: np.ndarray
+    end: np.ndarray
+
+    def is_move(self) -> np.ndarray:
+        """Whether another run of the same window comes before: then the run begins with a move, shape (runs,)."""
+        return ~run_begins(self.window)
+
+    def earlier(self) -> np.ndarray:
+        """For each run, the latest earlier run of the same window at the same place; -1 if there is none.
+
+        Examples
+        --------
+        >>> one_window, phase = np.zeros(4, int), np.arange(4)
+        >>> Runs(one_window, np.array([5, 3, 5, 3]), phase, phase).earlier().tolist()
+        [-1, -1, 0, 1]
+        """
+        # Stable: the runs of a window at a place stay in the order of time.
+        order = np.lexsort((self.place, self.window))
+        again = ~run_begins(self.window[order], self.place[order])
+        earlier = np.full(len(order), -1)
+        earlier[order[again]] = order[np.flatnonzero(again) - 1]
+        return earlier
+
+
 @dataclass(frozen=True, eq=False)
 class Windows:
-    """Where users were within one period, such as a day: each trace is cut where a period of its grid begins.
+    """Where users were within spans of equal length, such as a day: each trace is cut where a span of its grid begins.
 
-    Real traces last for months with most instants missing, synthetic traces are complete and last one period. Their
-    windows can be compared after `thinned` reduces each synthetic window to the instants of a real window.
+    Real traces last for months with most instants missing; most synthetic traces are complete. Their windows can be
+    compared after `thinned` reduces each synthetic window to the instants of a real window.
 
     Examples
     --------
@@ -45,21 +76,49 @@ class Windows:
     """
 
     window: np.ndarray  # number of the window, sorted, each at least once; shape (events,)
-    phase: np.ndarray  # instant within the period, rising within a window; shape (events,)
+    phase: np.ndarray  # instant within the span, rising within a window; shape (events,)
     place: np.ndarray  # index of the place; shape (events,)
     user: np.ndarray  # index of the user; shape (windows,)
     places: PlaceTable
-    time_grid: TimeGrid  # of one period
+    time_grid: TimeGrid  # of one span
 
     @property
     def n_windows(self) -> int:
         return len(self.user)
 
     @classmethod
-    def of(cls, traces: Traces) -> Windows:
-        """The windows of traces: events of one user, one trace number and one period of the grid."""
-        piece, phase, first = traces.periods()
-        return cls(piece, phase, traces.place, traces.user[first], traces.places, traces.time_grid.one_period())
+    def of(cls, traces: Traces, n_instants: int | None = None) -> Windows:
+        """The windows of traces: events of one user, one trace number and one span of the grid.
+
+        A span has `n_instants` instants, by default one period of the grid. The first span begins at instant 0. A span
+        that is longer than a period counts only if the grid has all of its instants.
+        """
+        grid = traces.time_grid
+        length = grid.period if n_instants is None else n_instants
+        piece, phase, first = traces.periods(length)
+        windows = cls(piece, phase, traces.place, traces.user[first], traces.places, _first_instants(grid, length))
+        if length <= grid.period or grid.n_instants % length == 0:
+            return windows
+        return windows.select(traces.instant[first] // length < grid.n_instants // length)
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Runs of consecutive events at one place, gaps ignored, in the order of the events."""
+        first = np.flatnonzero(run_begins(self.window, self.place))
+        last = np.append(first, len(self.window))[1:] - 1
+        return Runs(self.window[first], self.place[first], self.phase[first], self.phase[last])
+
+    def days(self) -> Windows:
+        """The windows cut into days: 24 hours from the beginning of the window, the last one maybe shorter.
+
+        A window of less than a day is a day.
+        """
+        n_instants = min(max(DAY_S // self.time_grid.step_s, 1), self.time_grid.n_instants)
+        number, phase = np.divmod(self.phase, n_instants)
+        begins = run_begins(self.window, number)
+        kept = {"phase": phase, "user": self.user[self.window[begins]]}
+        grid = _first_instants(self.time_grid, n_instants)
+        return replace(self, window=np.cumsum(begins, dtype=np.int32) - 1, time_grid=grid, **kept)
 
     def events_per_window(self) -> np.ndarray:
         """How many events each window has, shape (windows,)."""
@@ -91,8 +150,8 @@ class Windows:
     def thinned(self, real: Windows, drawn: np.ndarray) -> Windows:
         """Reduce each window to the phases of a real window; windows without an event are left out.
 
-        `drawn` (shape (windows,)): the window of `real` for each of these windows. Raises `InputError`: the periods of
-        the grids differ, or `drawn` does not name a window of `real` for each window.
+        `drawn` (shape (windows,)): the window of `real` for each of these windows. Raises `InputError`: the windows
+        differ in length or in the slots of a period, or `drawn` does not name a window of `real` for each window.
 
         Examples
         --------
@@ -107,9 +166,9 @@ class Windows:
         first, n_wanted = (np.cumsum(n_events) - n_events)[drawn], n_events[drawn]
         # The events of the drawn windows, one window after the other.
         event = joined_ranges(first, n_wanted)
-        period = self.time_grid.n_instants
-        wanted = np.repeat(np.arange(len(drawn)) * period, n_wanted) + real.phase[event]
-        instant = self.window.astype(np.int64) * period + self.phase
+        length = self.time_grid.n_instants
+        wanted = np.repeat(np.arange(len(drawn)) * length, n_wanted) + real.phase[event]
+        instant = self.window.astype(np.int64) * length + self.phase
         return self._select(np.isin(instant, wanted, assume_unique=True))
 
     def _select(self, keep: np.ndarray) -> Windows:
@@ -121,14 +180,27 @@ class Windows:
 
     def _check_drawn(self, real: Windows, drawn: np.ndarray) -> None:
         problems = []
-        if not same_period(self.time_grid, real.time_grid):
-            found = f"periods of {self.time_grid.n_instants} and of {real.time_grid.n_instants} instants"
-            problems.append(Problem("grids whose periods have the same instants and slots", f"{found}, or other slots"))
+        grid, other = self.time_grid, real.time_grid
+        if grid.n_instants != other.n_instants or not same_period(grid, other):
+            found = f"windows of {grid.n_instants} and of {other.n_instants} instants, or other slots"
+            problems.append(Problem("windows of the same length, in the same slots of a period", found))
         if drawn.shape != self.user.shape or not ((drawn >= 0) & (drawn < real.n_windows)).all():
             expected = f"a number from 0 to {real.n_windows - 1} for each of {self.n_windows} windows"
             problems.append(Problem(expected, f"{drawn.shape[0]} numbers" if drawn.ndim == 1 else repr(drawn.shape)))
         if problems:
             raise InputError("windows to thin", problems)
+
+
+def is_complete(traces: Traces) -> bool:
+    """Whether every trace has an event at every instant of the grid.
+
+    Examples
+    --------
+    >>> from ppmtf_jax.datasets.toy_city import toy_city
+    >>> [is_complete(toy_city(5, n_days=1, missing=share).traces) for share in (0.0, 0.5)]
+    [True, False]
+    """
+    return traces.n_events == len(traces.trace_table()[0]) * traces.time_grid.n_instants
 
 
 def same_period(grid: TimeGrid, other: TimeGrid) -> bool:
@@ -142,3 +214,9 @@ def same_period(grid: TimeGrid, other: TimeGrid) -> bool:
     """
     periods = (each.slot_of_instant[: each.period] for each in (grid, other))
     return grid.step_s == other.step_s and np.array_equal(*periods)
+
+
+def _first_instants(grid: TimeGrid, n_instants: int) -> TimeGrid:
+    """The first instants of a grid, with slots numbered anew if a slot is missing there."""
+    slots = np.unique(grid.slot_of_instant[:n_instants], return_inverse=True)[1]
+    return replace(grid, slot_of_instant=slots, period=min(grid.period, n_instants))

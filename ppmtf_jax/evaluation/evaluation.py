@@ -35,15 +35,16 @@ def evaluate(
     The published metrics and the meetings of friends are computed for each trace number of a synthetic set and
     averaged, as in the publication. In the real sets, trace numbers only mark breaks: all traces of a real user count
     as one trace, also in attacks on the training set. The metrics of friends need friendships of synthetic and of test
-    users. Uniform traces are the synthetic set with the most traces, with every place replaced by a random place (seed
-    0). Attacks on uniform traces show what an attacker finds if the places depend on no user.
+    users. Metrics of one period and of longer windows compare parts of traces (see `metrics.windows`); the windows are
+    as long as the longest synthetic traces. Uniform traces are the synthetic set with the longest traces (of several,
+    the one with the most), with every place replaced by a random place (seed 0). Attacks on uniform traces show what an
+    attacker finds if the places depend on no user.
 
     Parameters
     ----------
     synthetic : Traces, or mapping of names to Traces
         Traces of all or some training users, or of invented users (`Traces.of_nobody`), who cannot be re-identified.
-        The time grid has the slots of the real sets. A single set becomes the column "synthetic". By default, VF-TV has
-        one bin for each instant of one period of the first set's time grid.
+        The time grid has the slots of the real sets. A single set becomes the column "synthetic".
     train, test : Traces
         Real traces of users whose data were used (train), and not used (test), to make the synthetic traces.
     settings : EvaluationSettings
@@ -78,7 +79,7 @@ def evaluate(
     if not sets:
         raise InputError("synthetic traces", [Problem("at least one synthetic trace set", "none")])
     check_comparable(**sets, train=train, test=test)
-    n_instants = next(iter(sets.values())).time_grid.one_period().n_instants
+    n_instants = max(traces.time_grid.n_instants for traces in sets.values())
     real = Comparison(train, train, test, n_instants, pool_traces=True)
     wanted = [each for each in settings.measurements() if any(each.applies(real.of(set_)) for set_ in sets.values())]
     tasks = _tasks(sets, real, wanted)
@@ -133,7 +134,7 @@ class _Task(NamedTuple):
 
 def _tasks(sets: dict[str, Traces], real: Comparison, wanted: list[ConfiguredMeasurement]) -> list[_Task]:
     sampled = [each for each in wanted if each.measurement.uniform is None]
-    most = max(sets.values(), key=lambda traces: len(traces.trace_table()[0]))
+    most = max(sets.values(), key=lambda traces: (traces.time_grid.n_instants, len(traces.trace_table()[0])))
     columns = {name: (real.of(traces), wanted) for name, traces in sets.items()} | {TRAINING: (real, wanted)}
     # If all numbers of uniform traces are known exactly, no uniform traces are drawn.
     columns[UNIFORM] = (real.of(uniform_places(most) if sampled else most), sampled)

@@ -27,11 +27,39 @@ ONE_PERIOD = (
 )
 """The metrics of one period: stays, lengths and directions of moves, places per person, groups of people."""
 
+PERSONS = (
+    "return_difference",
+    "straight_back_difference",
+    "return_time_tv",
+    "window_distinct_w1",
+    "distinct_by_events",
+    "window_top_w1",
+    "second_place_w1",
+    "main_places_w1_km",
+    "daily_motif_tv",
+    "closed_day_difference",
+    "night_homes_difference",
+    "entropy_difference",
+    "stay_any_gap_difference",
+)
+"""The metrics of memory: returns, places of a window and their shares, days, nights, how regular people are."""
+
+CHECKINS = (
+    "jump_1h_tv",
+    "jump_6h_tv",
+    "jump_24h_tv",
+    "jump_later_tv",
+    "events_w1",
+    "event_gap_tv",
+    "day_events_tv",
+)
+"""The metrics of events with gaps: when they are, and how far people move between them."""
+
 FRIENDS = ("friend_meetings", "meeting_places", "friend_graph")
 """The metrics of friends: how often, when and where they meet, and how many friends people have."""
 
 METRICS: Registry[Measurement] = Registry(
-    "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *FRIENDS)
+    "metric", "ppmtf_jax.evaluation.metrics", first=(*PUBLISHED, *ONE_PERIOD, *PERSONS, *CHECKINS, *FRIENDS)
 )
 
 LARGE_PART = 0.2

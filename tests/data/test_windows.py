@@ -120,7 +120,7 @@ def test_periods_that_differ_are_refused() -> None:
     three = Windows.of(support.random_traces(0, range(2), PLACES, grid_of(6, period=3)))
     for other in (quarters, three):
         assert not same_period(hours.time_grid, other.time_grid)
-        with pytest.raises(InputError, match="grids whose periods have the same instants and slots"):
+        with pytest.raises(InputError, match="windows of the same length, in the same slots"):
             hours.thinned(other, np.zeros(2, int))
 
 

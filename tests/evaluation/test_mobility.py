@@ -137,7 +137,7 @@ def test_a_set_is_no_distance_from_itself() -> None:
 
 
 def test_real_sets_are_not_thinned() -> None:
-    """Of two users with other hours only the one who is measured as synthetic loses events."""
+    """Of two users with other hours, only one who is measured as synthetic and is complete loses events."""
     traces, test = days_of([0, 1, 2, 3]), days_of([0, 1, None, None])
     assert measured(traces, test, synthetic=False)["distinct_w1"] == 4 - 2
     assert measured(traces, test)["distinct_w1"] == 2 - 2
@@ -239,9 +239,11 @@ def test_windows_of_single_events_leave_all_undefined(which: str) -> None:
     assert all(math.isnan(value) for value in found.values())
 
 
-def test_what_thinning_leaves_nothing_of_is_undefined() -> None:
-    found = measured(days_of([0, 1, None, None]), days_of([None, None, 0, 1]))
-    assert all(math.isnan(value) for value in found.values())
+def test_synthetic_traces_with_gaps_of_their_own_are_compared_as_they_are() -> None:
+    test = days_of([None, None, 0, 1], [None, 0, 1, 2])
+    with_gaps = days_of([0, 1, None, None], [0, 1, 2, 3])
+    # Thinned to the instants of a test window, the first trace would have no window.
+    assert measured(with_gaps, test)["distinct_w1"] == measured(with_gaps, test, synthetic=False)["distinct_w1"] == 0.5
 
 
 def test_grids_whose_periods_differ_leave_all_undefined() -> None:

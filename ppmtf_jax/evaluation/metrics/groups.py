@@ -4,7 +4,8 @@ A synthesizer that gives everybody the traces of an average person has the right
 questions about a part of the town. So training users are grouped by the grid cell of their most visited place. Each
 group's distribution over cells and quarters of the period is compared with the distribution of the traces made from its
 users. First, each of these traces is thinned to the instants of a random window of the same group (fixed seed), because
-people check in more often at some hours than at others, while synthetic traces are complete.
+people check in more often at some hours than at others, while synthetic traces are complete. Synthetic traces with gaps
+of their own are compared as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ppmtf_jax.evaluation.distributions import (
     row_variation_from,
     weighted_mean,
 )
-from ppmtf_jax.evaluation.metrics.windows import read_places
+from ppmtf_jax.evaluation.metrics.windows import has_gaps, read_places
 from ppmtf_jax.evaluation.registry import Undefined, register_utility, variation_quantity
 from ppmtf_jax.settings import Count, Settings
 from ppmtf_jax.streams import Stage, numpy_stream
@@ -89,13 +90,13 @@ class Groups:
         """Distribution of each group's events over quarters and cells, shape (groups, quarters * cells)."""
         return self._shares_of(np.arange(len(self.of_user)))
 
-    def variation(self, windows: Windows, group: np.ndarray, *, is_synthetic: bool) -> float:
+    def variation(self, windows: Windows, group: np.ndarray, *, thin: bool) -> float:
         """Total variation between the users of a group and the traces made from them, averaged over the groups.
 
-        `group` is the group of each user of the windows, -1 for a user without a group. Each synthetic window is first
+        `group` is the group of each user of the windows, -1 for a user without a group. If `thin`, each window is first
         thinned to the instants of a random window of a member of the group.
         """
-        if is_synthetic:
+        if thin:
             of_window = self.of_user[self.windows.user]
             by_group = np.argsort(of_window, kind="stable")
             wanted = group[windows.user]
@@ -176,7 +177,8 @@ def _measure(comparison: Comparison, settings: GroupSettings) -> list[float]:
     if traces.of_nobody or (user < 0).any() or not same_period(traces.time_grid, train.time_grid):
         raise Undefined
     windows = comparison.statistic(Windows.of, traces)
-    return [groups.variation(windows, groups.of_user[user], is_synthetic=not comparison.pool_traces)]
+    thin = not (comparison.pool_traces or has_gaps(comparison))
+    return [groups.variation(windows, groups.of_user[user], thin=thin)]
 
 
 def _uniform(comparison: Comparison, settings: GroupSettings) -> list[float]:

@@ -22,7 +22,7 @@ class VisitSettings(Settings, subject="VF-TV"):
     Parameters
     ----------
     n_bins : int, optional
-        Number of bins of a share. By default, the number of instants of a synthetic trace.
+        Number of bins of a share. By default, one for each instant of a period.
     """
 
     n_bins: Count | None = None
@@ -60,14 +60,18 @@ def _from_real(released: np.ndarray, comparison: Comparison) -> list[float]:
     return [total_variation(counts_to_shares(released), counts_to_shares(test[known]))]
 
 
+def _n_bins(comparison: Comparison, settings: VisitSettings) -> int:
+    return settings.n_bins or min(comparison.n_instants, comparison.test.time_grid.period)
+
+
 def _measure(comparison: Comparison, settings: VisitSettings) -> list[float]:
-    n_bins = settings.n_bins or comparison.n_instants
+    n_bins = _n_bins(comparison, settings)
     return _from_real(comparison.statistic(visit_fractions, comparison.traces, n_bins), comparison)
 
 
 def _uniform(comparison: Comparison, settings: VisitSettings) -> list[float]:
     """VF-TV if every user is at every place equally often."""
-    n_places, n_bins = comparison.test.n_places, settings.n_bins or comparison.n_instants
+    n_places, n_bins = comparison.test.n_places, _n_bins(comparison, settings)
     fractions = np.zeros((n_places, n_bins), np.int64)
     fractions[:, -(-n_bins // n_places) - 1] = 1
     return _from_real(fractions, comparison)

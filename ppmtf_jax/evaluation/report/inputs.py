@@ -144,8 +144,7 @@ class ReportData:
 
     @cached_property
     def _real(self) -> Comparison:
-        n_instants = self.synthetic.time_grid.one_period().n_instants
-        return Comparison(self.train, self.train, self.test, n_instants, pool_traces=True)
+        return Comparison(self.train, self.train, self.test, self.synthetic.time_grid.n_instants, pool_traces=True)
 
     def comparison(self, name: str) -> Comparison:
         """Compare a set with the real sets, as in `evaluate`."""

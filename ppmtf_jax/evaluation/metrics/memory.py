@@ -1,0 +1,280 @@
+"""Memory: how people go back to places that they know, and how they share out their time among places.
+
+A window is as long as a synthetic trace. A *run* is a series of events of a window at one place, one after the other,
+with or without gaps between them. Here, a *move* leads from one run to the next, so it may take longer than one step.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+
+from ppmtf_jax.data.measurement import Comparison, MetricInfo
+from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.time_grid import DAY_S
+from ppmtf_jax.data.windows import Visits, Windows
+from ppmtf_jax.evaluation.distributions import counts_to_shares, variation_of_samples, wasserstein
+from ppmtf_jax.evaluation.metrics.samples import (
+    NO_VALUE,
+    Sample,
+    SampledMetric,
+    lasts_several_periods,
+    mean_difference,
+)
+from ppmtf_jax.evaluation.metrics.windows import ONE_POINT, trace_length
+from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
+
+MIN_SHARE_EVENTS = 5
+LITTLE_MEMORY = 3
+NIGHT_H, DAYS_OF_WEEK = 6, 7
+RETURN_HOURS = np.r_[0:25, 26:80:2, 100, 130, 170, 400]
+"""First hour of each bin of return times."""
+EVENT_BINS = np.array([0, 3, 4, 6, 9, 13, 20, 30, 45, 70, 110, 170, 260, 400])
+"""First number of events of each bin of windows."""
+
+
+def returns(windows: Windows) -> Sample:
+    """For each move, whether it leads to a place where the window was before."""
+    runs = windows.runs
+    move = runs.is_move()
+    return Sample(windows.user[runs.window[move]], runs.earlier()[move] >= 0)
+
+
+def straight_back(windows: Windows) -> Sample:
+    """For each move, whether it leads to the place of the run before the one that it leaves."""
+    runs = windows.runs
+    back = np.zeros(len(runs.window), bool)
+    back[2:] = (runs.place[2:] == runs.place[:-2]) & (runs.window[2:] == runs.window[:-2])
+    move = runs.is_move()
+    return Sample(windows.user[runs.window[move]], back[move])
+
+
+def return_time_bins(windows: Windows) -> Sample:
+    """For each return, the bin of the time since the last event at the place."""
+    runs, earlier = windows.runs, windows.runs.earlier()
+    back = np.flatnonzero(earlier >= 0)
+    away = runs.begin[back] - runs.end[earlier[back]]
+    return Sample(windows.user[runs.window[back]], hour_bins(windows, away, RETURN_HOURS))
+
+
+def hour_bins(windows: Windows, n_instants: np.ndarray, first_hours: np.ndarray) -> np.ndarray:
+    """Bin of each span of time; `first_hours` has the first hour of each bin."""
+    return np.searchsorted(first_hours * 3600, n_instants.astype(np.int64) * windows.time_grid.step_s, side="right") - 1
+
+
+def distinct(windows: Windows) -> Sample:
+    """Number of different places of each window."""
+    return Sample(windows.user, np.bincount(windows.visits().window, minlength=windows.n_windows))
+
+
+def distinct_by_events(windows: Windows) -> Sample:
+    """Bin of the number of events, and number of different places, of each window; values of shape (windows, 2)."""
+    event_bin = np.searchsorted(EVENT_BINS, windows.events_per_window(), side="right") - 1
+    return Sample(windows.user, np.stack([event_bin, distinct(windows).value], axis=1))
+
+
+def difference_by_bin(values: np.ndarray, others: np.ndarray) -> float:
+    """Mean absolute difference between the mean second columns of two arrays, over the bins in their first columns.
+
+    The weight of a bin is the smaller of its shares of the two arrays. NaN if no bin is in both.
+    """
+    n_values = [np.bincount(each[:, 0], minlength=len(EVENT_BINS)) for each in (values, others)]
+    weight = np.minimum(*(counts_to_shares(each) for each in n_values))
+    if not (weight > 0).any():
+        return math.nan
+    totals = (np.bincount(each[:, 0], each[:, 1], minlength=len(EVENT_BINS)) for each in (values, others))
+    mean, other = (total / np.maximum(n, 1) for total, n in zip(totals, n_values, strict=True))
+    return float(np.average(np.abs(mean - other), weights=weight))
+
+
+def place_share(windows: Windows, rank: int) -> Sample:
+    """Share of each window's events at its most (rank 0) or second most visited place (rank 1); 0 without a second.
+
+    Windows of fewer than `MIN_SHARE_EVENTS` events are left out.
+    """
+    windows = windows.with_events(MIN_SHARE_EVENTS)
+    visits = _visits_of_rank(windows, rank)
+    share = np.zeros(windows.n_windows)
+    share[visits.window] = visits.count / windows.events_per_window()[visits.window]
+    return Sample(windows.user, share)
+
+
+def main_distance_km(windows: Windows) -> Sample:
+    """Distance between the two most visited places of each window with at least two events at the second one.
+
+    Windows of fewer than `MIN_SHARE_EVENTS` events are left out, and places without coordinates.
+    """
+    windows = windows.with_events(MIN_SHARE_EVENTS)
+    top, second = (_visits_of_rank(windows, rank) for rank in (0, 1))
+    counted = second.count > 1
+    window, position_km = second.window[counted], windows.places.position_km()
+    # Every window has a most visited place.
+    distance_km = np.linalg.norm(position_km[top.place[window]] - position_km[second.place[counted]], axis=1)
+    known = np.isfinite(distance_km)
+    return Sample(windows.user[window[known]], distance_km[known])
+
+
+def _visits_of_rank(windows: Windows, rank: int) -> Visits:
+    """The visits at the place of this rank by number of events in each window; ties in the order of the place table."""
+    visits = windows.visits()
+    order = np.lexsort((-visits.count, visits.window))
+    chosen = order[rank_in_run(visits.window[order]) == rank]
+    return Visits(*(column[chosen] for column in visits))
+
+
+def night_homes(windows: Windows) -> Sample:
+    """Number of different places of a week that are the most frequent place of a night, from 0 to 6 o'clock.
+
+    There is a value for each week of a window (7 days from its beginning) with an event at night. Of several places
+    that are equally frequent in a night, the first one counts.
+    """
+    grid, n_places = windows.time_grid, len(windows.places)
+    time_s = grid.since_midnight_s()[windows.phase]
+    at_night = np.flatnonzero(time_s % DAY_S < NIGHT_H * 3600)
+    window, date = windows.window[at_night].astype(np.int64), time_s[at_night] // DAY_S
+    week = windows.phase[at_night].astype(np.int64) * grid.step_s // (DAYS_OF_WEEK * DAY_S)
+    begins = run_begins(window, week, date)
+    night_place = (np.cumsum(begins) - 1) * n_places + windows.place[at_night]
+    pair, first, count = np.unique(night_place, return_index=True, return_counts=True)
+    most_first = np.lexsort((first, -count, pair // n_places))
+    home = pair[most_first[run_begins(pair[most_first] // n_places)]] % n_places
+    # The number of each week, counted over all windows, and each of its homes once.
+    begins_week = run_begins(window[begins], week[begins])
+    week_home = np.unique((np.cumsum(begins_week) - 1) * n_places + home)
+    n_homes = np.bincount(week_home // n_places)
+    return Sample(windows.user[window[begins][begins_week]], n_homes)
+
+
+def _little_memory(windows: Windows) -> str:
+    few = windows.n_windows and np.median(windows.events_per_window()) <= LITTLE_MEMORY
+    return f"Half of the test windows have at most {LITTLE_MEMORY} events, which show little memory" if few else ""
+
+
+def one_point(windows: Windows) -> str:
+    """A caveat if all places are at one point."""
+    return "" if np.ptp(windows.places.position_km(), axis=0).any() else ONE_POINT
+
+
+def _has_nights(comparison: Comparison) -> bool:
+    """Whether windows last at least two days."""
+    return trace_length(comparison) * comparison.test.time_grid.step_s >= 2 * DAY_S
+
+
+_METRICS = (
+    SampledMetric(
+        difference_quantity(
+            "return_difference",
+            "Returns",
+            "Share of moves to a place where the same window was before: synthetic users minus test users.",
+            "share of moves, -1 to 1",
+            NO_VALUE,
+        ),
+        returns,
+        mean_difference,
+        caveat=_little_memory,
+    ),
+    SampledMetric(
+        difference_quantity(
+            "straight_back_difference",
+            "Straight back",
+            "Share of moves that lead straight back to the place before: synthetic users minus test users.",
+            "share of moves, -1 to 1",
+            NO_VALUE,
+        ),
+        straight_back,
+        mean_difference,
+        caveat=_little_memory,
+    ),
+    SampledMetric(
+        variation_quantity(
+            "return_time_tv",
+            "Return times",
+            "Total variation between the distributions of the hours after which synthetic and test users come back "
+            "to a place.",
+            NO_VALUE,
+        ),
+        return_time_bins,
+        variation_of_samples,
+        caveat=_little_memory,
+    ),
+    SampledMetric(
+        MetricInfo(
+            "window_distinct_w1",
+            "Distinct places, window",
+            "Wasserstein distance between the numbers of different places of synthetic and of test users in windows "
+            "as long as a synthetic trace.",
+            "places",
+            undefined=NO_VALUE,
+        ),
+        distinct,
+        wasserstein,
+        applies=lasts_several_periods,
+    ),
+    SampledMetric(
+        MetricInfo(
+            "distinct_by_events",
+            "Distinct places by events",
+            "Mean difference between the numbers of different places of synthetic and of test users in windows with "
+            "about equally many events.",
+            "places",
+            undefined=NO_VALUE,
+        ),
+        distinct_by_events,
+        difference_by_bin,
+    ),
+    SampledMetric(
+        MetricInfo(
+            "window_top_w1",
+            "Top place, window",
+            "Wasserstein distance between the shares of events of synthetic and of test users at the most visited "
+            f"place of a window as long as a synthetic trace, with at least {MIN_SHARE_EVENTS} events.",
+            "share of events",
+            undefined=NO_VALUE,
+        ),
+        partial(place_share, rank=0),
+        wasserstein,
+        applies=lasts_several_periods,
+    ),
+    SampledMetric(
+        MetricInfo(
+            "second_place_w1",
+            "Second place",
+            "Wasserstein distance between the shares of events of synthetic and of test users at the second most "
+            f"visited place of a window with at least {MIN_SHARE_EVENTS} events.",
+            "share of events",
+            undefined=NO_VALUE,
+        ),
+        partial(place_share, rank=1),
+        wasserstein,
+    ),
+    SampledMetric(
+        MetricInfo(
+            "main_places_w1_km",
+            "Main places, km",
+            "Wasserstein distance between the distances from the most to the second most visited place of synthetic "
+            "and of test users' windows.",
+            "km",
+            undefined=NO_VALUE,
+        ),
+        main_distance_km,
+        wasserstein,
+        caveat=one_point,
+    ),
+    SampledMetric(
+        difference_quantity(
+            "night_homes_difference",
+            "Night homes",
+            "Number of different places of a week that are the most frequent place of a night (0 to 6 o'clock), on "
+            "average: synthetic users minus test users.",
+            "places a week",
+            NO_VALUE,
+        ),
+        night_homes,
+        mean_difference,
+        applies=_has_nights,
+    ),
+)
+for _metric in _METRICS:
+    _metric.register()

@@ -1,0 +1,144 @@
+"""Rhythm: when people check in, and where they are after hours without an event.
+
+A window is as long as a synthetic trace. Metrics that depend on the times of events alone are only for synthetic traces
+with gaps of their own.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from ppmtf_jax.data.measurement import Comparison, MetricInfo
+from ppmtf_jax.data.runs import run_begins
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.evaluation.distributions import variation_of_samples, wasserstein
+from ppmtf_jax.evaluation.metrics.memory import hour_bins, one_point
+from ppmtf_jax.evaluation.metrics.samples import NO_VALUE, Sample, SampledMetric, mean_difference
+from ppmtf_jax.evaluation.metrics.windows import real_windows, trace_length
+from ppmtf_jax.evaluation.registry import difference_quantity, variation_quantity
+
+GAP_HOURS = np.r_[0:13, 16, 20, 22, 24, 25, 27, 31, 40, 46, 49, 51, 60, 72, 96, 120, 168, 240, 400]
+"""First hour of each bin of the time between two events."""
+JUMP_KM = np.geomspace(0.25, 64, 17)
+"""First kilometre of each bin of jump lengths but the first, which begins at 0."""
+JUMP_HOURS = {"1h": (0, 1), "6h": (1, 6), "24h": (6, 24), "later": (24, np.inf)}
+"""Classes of hours between two events: above the first number, at most the second."""
+JUMP_TITLES = {"1h": "up to 1 h", "6h": "2-6 h", "24h": "7-24 h", "later": "above 24 h"}
+MOST_EVENTS = 12
+MOSTLY_GAPS = 0.5
+NO_TIMES = f"complete synthetic traces, {NO_VALUE}"
+BETWEEN = "between the distributions of synthetic and of test users'"
+
+
+def n_events(windows: Windows) -> Sample:
+    """Number of events of each window."""
+    return Sample(windows.user, windows.events_per_window())
+
+
+def day_events(windows: Windows) -> Sample:
+    """Number of events of each day with an event; a greater number than `MOST_EVENTS` counts as that."""
+    days = windows.days()
+    return Sample(days.user, np.minimum(days.events_per_window(), MOST_EVENTS))
+
+
+def gap_bins(windows: Windows) -> Sample:
+    """Bin of the time between each two successive events of a window."""
+    later, gap = _gaps(windows)
+    return Sample(windows.user[windows.window[later]], hour_bins(windows, gap, GAP_HOURS))
+
+
+def stays(windows: Windows) -> Sample:
+    """For each event with an earlier one in its window, whether it is at the same place as the last one."""
+    later, _ = _gaps(windows)
+    return Sample(windows.user[windows.window[later]], windows.place[later] == windows.place[later - 1])
+
+
+def jump_bins(windows: Windows, above_h: float, at_most_h: float) -> Sample:
+    """Bin of the length of each move between two successive events with so many hours between them."""
+    later, gap = _gaps(windows)
+    gap_s = gap.astype(np.int64) * windows.time_grid.step_s
+    moved = windows.place[later] != windows.place[later - 1]
+    later = later[moved & (gap_s > above_h * 3600) & (gap_s <= at_most_h * 3600)]
+    position_km = windows.places.position_km()
+    length_km = np.linalg.norm(position_km[windows.place[later]] - position_km[windows.place[later - 1]], axis=1)
+    known = np.isfinite(length_km)
+    return Sample(windows.user[windows.window[later[known]]], np.searchsorted(JUMP_KM, length_km[known], side="right"))
+
+
+def _gaps(windows: Windows) -> tuple[np.ndarray, np.ndarray]:
+    """The events with an earlier one in their window, and the number of instants since the last one."""
+    later = np.flatnonzero(~run_begins(windows.window))
+    return later, windows.phase[later] - windows.phase[later - 1]
+
+
+def is_mostly_gaps(comparison: Comparison) -> bool:
+    """Whether most successive events of the test users are not at consecutive instants."""
+    _, gap = _gaps(real_windows(comparison, comparison.test, trace_length(comparison)))
+    return bool(len(gap)) and float(np.mean(gap > 1)) > MOSTLY_GAPS
+
+
+SampledMetric(
+    difference_quantity(
+        "stay_any_gap_difference",
+        "Stays, any gap",
+        "Share of events at the place of the last event of the window, however long ago: synthetic users minus test "
+        "users.",
+        "share of events, -1 to 1",
+        NO_VALUE,
+    ),
+    stays,
+    mean_difference,
+).register()
+for _name, (_above, _at_most) in JUMP_HOURS.items():
+    SampledMetric(
+        variation_quantity(
+            f"jump_{_name}_tv",
+            f"Jump-TV, {JUMP_TITLES[_name]}",
+            f"Total variation {BETWEEN} lengths of moves between successive events that are {JUMP_TITLES[_name]} "
+            "apart.",
+            NO_VALUE,
+        ),
+        partial(jump_bins, above_h=_above, at_most_h=_at_most),
+        variation_of_samples,
+        applies=is_mostly_gaps,
+        caveat=one_point,
+    ).register()
+SampledMetric(
+    MetricInfo(
+        "events_w1",
+        "Events of a window",
+        "Wasserstein distance between the numbers of events of synthetic and of test users in windows as long as a "
+        "synthetic trace with at least one event.",
+        "events",
+        undefined=NO_TIMES,
+    ),
+    n_events,
+    wasserstein,
+    min_events=1,
+    of_times=True,
+).register()
+SampledMetric(
+    variation_quantity(
+        "event_gap_tv",
+        "Time between events",
+        f"Total variation {BETWEEN} hours between successive events.",
+        NO_TIMES,
+    ),
+    gap_bins,
+    variation_of_samples,
+    of_times=True,
+).register()
+SampledMetric(
+    variation_quantity(
+        "day_events_tv",
+        "Events of a day",
+        f"Total variation {BETWEEN} numbers of events of a day with at least one event.",
+        NO_TIMES,
+    ),
+    day_events,
+    variation_of_samples,
+    min_events=1,
+    of_times=True,
+).register()

@@ -1,0 +1,133 @@
+"""Metrics that compare samples of values found in windows, such as one value for each move, day or window.
+
+Each sample says from which user a value is. So a metric of samples has a floor: the mean distance between two random
+groups of the real users, as large as the training and the test users. Chance alone makes that distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from ppmtf_jax.data.measurement import Comparison, Interpretation, MetricInfo, NoSettings
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.data.windows import Windows
+from ppmtf_jax.evaluation.metrics.windows import (
+    MIN_WINDOW_EVENTS,
+    SEED,
+    compared_windows,
+    has_gaps,
+    real_windows,
+    trace_length,
+)
+from ppmtf_jax.evaluation.registry import Undefined, register_utility
+from ppmtf_jax.streams import Stage, numpy_stream
+
+N_SPLITS = 10
+# Random-stream number; groups.py uses 1 and 2, windows.py uses the stream without a number.
+SPLITS = 3
+MIN_VALUES = 30
+Distance = Callable[[np.ndarray, np.ndarray], float]
+NO_VALUE = (
+    "nothing of the kind in one of the sets, synthetic traces shorter than the windows, or time grids with different "
+    "periods"
+)
+
+
+class Sample(NamedTuple):
+    """Values found in windows, and the index of the user of each value, shape (values,)."""
+
+    user: np.ndarray
+    value: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class SampledMetric:
+    """A metric that compares samples; `register` adds it to the registry of metrics.
+
+    Parameters
+    ----------
+    quantity : MetricInfo
+    sample : function of Windows that returns Sample
+    distance : function of two arrays of values that returns a number
+        The values of synthetic users come first, those of test users second.
+    one_period : bool
+        Whether a window lasts one period; otherwise it is as long as a synthetic trace.
+    min_events : int
+        Windows with fewer events do not count.
+    of_times : bool
+        Whether the values depend only on the times of events. Then only synthetic traces with gaps of their own are
+        measured: thinned and uniform traces have the times of other traces.
+    applies : function of Comparison that returns bool, optional
+        See `Measurement`.
+    caveat : function of Windows that returns str
+        Why the number says little, or "", from the windows of the test users.
+    """
+
+    quantity: MetricInfo
+    sample: Callable[[Windows], Sample]
+    distance: Distance
+    one_period: bool = field(default=False, kw_only=True)
+    min_events: int = field(default=MIN_WINDOW_EVENTS, kw_only=True)
+    of_times: bool = field(default=False, kw_only=True)
+    applies: Callable[[Comparison], bool] | None = field(default=None, kw_only=True)
+    caveat: Callable[[Windows], str] = field(default=lambda windows: "", kw_only=True)
+
+    def register(self) -> None:
+        """Add the metric to the registry of metrics."""
+        options = {"measure": self._measure, "reading": self._reading, "applies": self.applies}
+        if self.of_times:
+            options |= {"applies": has_gaps, "uniform": _undefined}
+        register_utility(self.quantity, **options)
+
+    def _measure(self, comparison: Comparison, settings: NoSettings) -> list[float]:
+        if self.of_times and not (comparison.pool_traces or has_gaps(comparison)):
+            raise Undefined
+        windows = compared_windows(comparison, self._length(comparison), min_events=self.min_events)
+        return [self.distance(self.sample(windows).value, self.sample(self._real(comparison, comparison.test)).value)]
+
+    def _reading(self, comparison: Comparison, settings: NoSettings) -> list[Interpretation]:
+        test = self._real(comparison, comparison.test)
+        n_values = len(self.sample(test).value)
+        few = f"The test users have only {n_values} such values, so chance decides" if n_values < MIN_VALUES else ""
+        caveat = "\n".join(filter(None, [few, self.caveat(test)]))
+        return [Interpretation({"floor": self._floor(comparison)}, caveat)]
+
+    def _floor(self, comparison: Comparison) -> float:
+        """Mean distance between two random groups of the real users, as large as the training and the test users."""
+        n_train, values, users = comparison.train.n_users, [], []
+        for traces, first_user in ((comparison.train, 0), (comparison.test, n_train)):
+            sample = self.sample(self._real(comparison, traces))
+            values.append(sample.value)
+            users.append(first_user + sample.user)
+        value, user = np.concatenate(values), np.concatenate(users)
+        distances = []
+        for number in range(N_SPLITS):
+            shuffled = numpy_stream(SEED, Stage.METRICS, SPLITS, number).permutation(n_train + comparison.test.n_users)
+            is_first = shuffled[user] < n_train
+            distances.append(abs(self.distance(value[is_first], value[~is_first])))
+        return float(np.mean(distances))
+
+    def _real(self, comparison: Comparison, traces: Traces) -> Windows:
+        return real_windows(comparison, traces, self._length(comparison), min_events=self.min_events)
+
+    def _length(self, comparison: Comparison) -> int:
+        return comparison.test.time_grid.period if self.one_period else trace_length(comparison)
+
+
+def mean_difference(values: np.ndarray, others: np.ndarray) -> float:
+    """Mean of the first minus mean of the second values; NaN where there are none."""
+    return float(values.mean() - others.mean()) if len(values) and len(others) else math.nan
+
+
+def lasts_several_periods(comparison: Comparison) -> bool:
+    """Whether windows as long as a synthetic trace are longer than a period."""
+    return trace_length(comparison) > comparison.test.time_grid.period
+
+
+def _undefined(comparison: Comparison, settings: NoSettings) -> list[float]:
+    raise Undefined
