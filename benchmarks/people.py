@@ -235,12 +235,30 @@ def _done(path: Path | None) -> set[tuple[str, int, str]]:
     return set(pd.read_csv(path)[["data", "seed", "system"]].itertuples(index=False, name=None))
 
 
+def register_window_radius() -> None:
+    """Add the gyration of whole windows to the metrics; that of the library is of one period."""
+    from ppmtf_jax.data.measurement import MetricInfo
+    from ppmtf_jax.evaluation.distributions import wasserstein
+    from ppmtf_jax.evaluation.metrics.samples import Sample, SampledMetric, lasts_several_periods
+    from ppmtf_jax.evaluation.metrics.trips import radius_of_gyration_km
+
+    meaning = "Wasserstein distance between the radii of gyration of synthetic and of test users' windows."
+    SampledMetric(
+        MetricInfo("window_radius_w1_km", "Gyration of a window, km", meaning, "km"),
+        lambda windows: Sample(windows.user, radius_of_gyration_km(windows)),
+        wasserstein,
+        min_events=3,
+        applies=lasts_several_periods,
+    ).register()
+
+
 def measure(data: str, system: str, seed: int, shared: str) -> dict[str, Row]:
     """Rows of a system, of training traces and of uniform places, computed in this process."""
     from ppmtf_jax import evaluate
     from ppmtf_jax.runtime.devices import use_all_cores
 
     use_all_cores()
+    register_window_radius()
     train, test = DATA[data].read(Path(shared), seed)
     made, about = SYSTEMS[system](DATA[data], train, seed)
     found, took = measured(evaluate, {system: made}, train, test)
