@@ -64,7 +64,7 @@ def attacked(system: str, train: Traces, test: Traces, n_shadows: int, seed: int
     n_traces = len(released.trace_table()[0])
     settings = ShadowModelSettings(entry.name, model.settings, TEST, n_shadows)
     target, wanted = Target.of(released, train, test, seed=seed), Wanted(n_traces, TRACES_PER_USER)
-    kept = None if keep is None else ShadowCheckpoint(keep / f"{entry.name}.npz", f"{system} {seed}")
+    kept = None if keep is None else ShadowCheckpoint(keep / f"{system} {seed}.npz", f"{system} {seed}")
     shadows, took = measured(
         learn_shadows,
         target,

@@ -3,8 +3,9 @@
     python benchmarks/people.py table ../shared --csv benchmarks/people.csv
     python benchmarks/people.py table ../shared --data "toy weeks" --systems chains bridge --seeds 0
     python benchmarks/people.py print --csv benchmarks/people.csv
+    python benchmarks/people.py attacks ../shared --csv benchmarks/people_attacks.csv --keep shadows
+    python benchmarks/people.py city --csv benchmarks/people_city.csv
     python benchmarks/people.py check --csv benchmarks/people.csv
-    python benchmarks/people.py attacks ../shared --csv benchmarks/people_attacks.csv
 
 `table` adds a row for each data set, system and seed; rows that the file has already are not made again, so that what
 was stopped goes on with the same call. All numbers are from `evaluate`, which compares windows of the length of a
@@ -23,15 +24,20 @@ Systems: `PPMTF`; `chains`, the bridge without memory; `bridge`, the default; `p
 every hour (check-ins alone); and the peers density-EPR and DITRAS of scikit-mobility, see `peers.py`. Systems whose
 traces last a day make a window of 28 of them. `Training` and `Uniform` are the columns of `evaluate`.
 
-`check` says of each figure that the remembering bridge must show whether it is met: on the mean over seeds, with the
-worst seed beside.
+`attacks` makes the attacks of `membership.py` on people flow, of which shadow models are the strongest. Finished shadow
+models are in the folder `--keep`, to go on from.
 
-`attacks` runs the shadow models of `membership.py` on people flow.
+`city` is the seconds and memory of chains and of the default: 219,793 people at 1,000 places who make a trace of a day
+each, and 20,000 who make one of a week.
+
+`check` says of each figure that the remembering bridge must show whether it is met: on the mean over seeds, with the
+worst seed beside. Figures of attacks are in the file beside, whose name ends in `_attacks`.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -99,11 +105,17 @@ class Data(NamedTuple):
 def toy_weeks(shared: Path, seed: int) -> tuple[Any, Any]:
     """A simulated city whose slots repeat weekly; nothing is read."""
     from ppmtf_jax import toy_city
+
+    return in_weeks(toy_city(n_users=2000, n_places=500, n_days=7, seed=seed).traces).split_users(0.5, seed=0)
+
+
+def in_weeks(traces: Any) -> Any:
+    """Traces of hours whose slots of two hours repeat every week."""
     from ppmtf_jax.data.time_grid import TimeGrid
 
-    traces = toy_city(n_users=2000, n_places=500, n_days=7, seed=seed).traces
-    week = TimeGrid.cyclic(traces.time_grid.start, 3600, 168, slot_s=7200, period_s=7 * 86_400)
-    return replace(traces, friendships=None, time_grid=week).split_users(0.5, seed=0)
+    grid = traces.time_grid
+    weeks = TimeGrid.cyclic(grid.start, grid.step_s, grid.n_instants, slot_s=7200, period_s=7 * 86_400)
+    return replace(traces, friendships=None, time_grid=weeks)
 
 
 def new_york(shared: Path, seed: int) -> tuple[Any, Any]:
@@ -290,6 +302,64 @@ def _with_range(values: pd.Series) -> str:
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
+# Attacks
+
+
+def attack_rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    from membership import attacked
+
+    train, test = people_flow(arguments.shared)
+    for seed in arguments.seeds:
+        for system in ("chains", "bridge"):
+            choice = " ".join(["bridge", *(f"{name}={value}" for name, value in BRIDGES[system].items())])
+            for row in attacked(choice, train, test, arguments.shadows, seed, arguments.keep):
+                yield {"system": system, "seed": seed, **row}
+
+
+# Seconds and memory
+
+
+CITIES = {"city": (219_793, 1000, 3), "weeks": (20_000, 1000, 14)}
+"""Users, places and days; the slots of the second one repeat every week."""
+CITY_COLUMNS = ["data", "system", "users", "places", "events", "stage", "seconds", "cpu_seconds", "peak_mb", "cores"]
+CITY_COLUMNS += ["load", "note"]
+
+
+def city_rows(arguments: argparse.Namespace) -> Iterator[Row]:
+    for data in CITIES:
+        for system in ("chains", "bridge"):
+            yield from in_a_process(measure_city, data, system)
+
+
+def measure_city(data: str, system: str) -> list[Row]:
+    """Fit, synthesize and test in this process: seconds, and the peak of memory with all libraries."""
+    from ppmtf_jax import fit, plausible_deniability_test, synthesize, toy_city
+    from ppmtf_jax.runtime.devices import use_all_cores
+    from ppmtf_jax.runtime.memory import PeakMemory
+
+    use_all_cores()
+    n_users, n_places, n_days = CITIES[data]
+    traces = toy_city(n_users=n_users, n_places=n_places, n_days=n_days, seed=0).traces
+    if data == "weeks":
+        traces = in_weeks(traces)
+    about = {"data": data, "system": system, "users": n_users, "places": n_places, "events": traces.n_events}
+    rows: list[Row] = []
+
+    def timed(stage: str, function: Callable[..., Any], *given: Any, **options: Any) -> Any:
+        peak = PeakMemory()
+        result, took = measured(function, *given, **options)
+        rows.append(about | {"stage": stage, **took, "peak_mb": peak.megabytes()} | machine())
+        print(rows[-1], file=sys.stderr, flush=True)
+        return result
+
+    model = timed("fit", fit, traces, "bridge", seed=0, **BRIDGES[system])
+    made = timed("synthesize", synthesize, model, seed=0)
+    verdicts = timed("test", plausible_deniability_test, model, made, seed=0, **TEST)
+    rows[0]["note"] = " / ".join(model.trace_model.summary())
+    rows[2]["note"] = f"{verdicts.passed.mean():.2%} pass"
+    return rows
+
+
 # What must be shown
 
 
@@ -343,10 +413,10 @@ def _musts() -> Iterator[Must]:
 
 def check(path: Path, system: str = "bridge") -> None:
     """Print each limit, the mean over seeds and the worst seed, and whether it is met."""
-    table = pd.read_csv(path).set_index(["data", "system", "seed"])
+    table = pd.read_csv(path)
 
     def values(data: str, name: str, metric: str) -> pd.Series:
-        return table[metric].get((data, name), pd.Series(dtype=float)).dropna().abs()
+        return table.loc[(table["data"] == data) & (table["system"] == name), metric].dropna().abs()
 
     rows = []
     for must in _musts():
@@ -356,10 +426,17 @@ def check(path: Path, system: str = "bridge") -> None:
         known = len(found) > 0 and np.isfinite(limit)
         verdict = ("met" if found.mean() <= limit else "NOT MET") if known else "not known"
         rows.append([must.data, must.metric, found.mean(), found.max(), limit, must.beside, verdict])
-    for data in table.index.unique("data"):
+    for data in table["data"].unique():
         passed = values(data, system, "share_passed")
         if len(passed):
             rows.append([data, "share_passed", passed.mean(), passed.min(), 1.0, "", _met(passed.min() == 1.0)])
+    of_attacks = path.with_stem(f"{path.stem}_attacks")
+    if of_attacks.exists():
+        found = pd.read_csv(of_attacks).query("measured == 'held out' and attack == 'shadow models'")
+        auc = found[found["shadows"] == found["shadows"].max()].groupby("system")["auc"]
+        mean, worst, limit = auc.mean().get(system), auc.max().get(system), auc.mean().get("chains")
+        if mean is not None and limit is not None:
+            rows.append(["people flow", "shadow models' AUC", mean, worst, limit, "chains", _met(mean <= limit)])
     columns = ["data", "metric", "mean", "worst", "limit", "above", "verdict"]
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="%.3f"))
 
@@ -369,15 +446,25 @@ def _met(is_met: bool) -> str:
 
 
 def main() -> None:
-    parser = command_line(__doc__, sections=("table", "print", "check", "attacks"), shared=True)
+    parser = command_line(__doc__, sections=("table", "print", "attacks", "city", "check"), shared=True)
     parser.add_argument("--data", nargs="+", choices=DATA, default=list(DATA))
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
+    parser.add_argument("--shadows", type=int, default=16, help="shadow models of an attack, even")
+    parser.add_argument("--keep", type=Path, help="folder for finished shadow models")
     arguments = parser.parse_args()
     if arguments.section in ("print", "check"):
         if arguments.csv is None:
             parser.error("--csv is needed")
         (print_table if arguments.section == "print" else check)(arguments.csv)
+    elif arguments.section == "city":
+        record(city_rows(arguments), arguments.csv, CITY_COLUMNS, append=True)
+    elif arguments.section == "attacks":
+        from membership import COLUMNS as OF_ATTACKS
+
+        if arguments.keep is not None:
+            arguments.keep.mkdir(parents=True, exist_ok=True)
+        record(attack_rows(arguments), arguments.csv, ["system", "seed", *OF_ATTACKS[1:]], append=True)
     else:
         record(table_rows(arguments), arguments.csv, COLUMNS, append=True)
         if arguments.csv is not None:
