@@ -153,8 +153,10 @@ def ratio_of(many: int, few: int, fair: float) -> tuple[float, float, float]:
     low = beta.ppf(0.025, many, few + 1) if many else 0.0
     high = beta.ppf(0.975, many + 1, few) if few else 1.0
     share = many / max(many + few, 1)
-    odds = (each / (1 - each) / fair if each < 1 else np.inf for each in (share, low, high))
-    return tuple(odds) if many + few else (np.nan, 0.0, np.inf)
+    if not many + few:
+        return np.nan, 0.0, np.inf
+    ratio, low, high = (each / (1 - each) / fair if each < 1 else np.inf for each in (share, low, high))
+    return ratio, low, high
 
 
 if __name__ == "__main__":
