@@ -1,0 +1,336 @@
+"""Pulls and stays elsewhere, such that people who remember are at every time where they should be.
+
+Memory moves people away from where a chain would put them: returns go to places of the own past, and new places are
+never old ones. So the pulls are set forward in time. At each instant, Sinkhorn iterations find the pulls for which the
+expected people elsewhere (by cluster, class of mobility, dwell time and place) become the cluster's distribution
+elsewhere. Simulated people tell what the expectation cannot know: how many moves are returns, which places are not new
+any more, and how often people stay. Several rounds also set the factors of distance, which all clusters share, and the
+strength of new places, such that moves are as long and returns as frequent as in the training traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ops import segment_sum
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppmtf_jax.bridge.chains import CellKernel
+from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, SECOND
+from ppmtf_jax.bridge.people.model import RememberingBridge
+from ppmtf_jax.bridge.people.steps import PersonState, advance, begin
+from ppmtf_jax.bridge.people.windows import Runs
+from ppmtf_jax.data.runs import joined_ranges
+from ppmtf_jax.data.traces import Traces
+from ppmtf_jax.trace_models.base import ABSENT
+from ppmtf_jax.trace_models.sparse_rows import find_in_row
+
+N_ROUNDS = 6
+PEOPLE, LEAST_PEOPLE, MOST_PEOPLE = 8000, 100, 400
+"""Simulated people of all clusters, and least and most of one cluster."""
+SCALINGS, CORRECTIONS, HALVINGS = 15, 3, 30
+"""Iterations for the pulls, for the places that are not new, and for the odds of staying."""
+LEAST_SHARE = 0.02
+"""Least share of a place's people who come by stays and new moves, where returns already bring too many."""
+LEAST_LEFT = 0.02
+"""Least share of a person's moves that is taken to be left when the places she knows are excluded."""
+MOST_TILT, MOST_ODDS = 4.0, 12.0
+MOST_CHANGE, STRENGTH_POWER = 5.0, 1.3
+"""Bound of the change of a factor in a round; exponent of the strength's change, which acts weakly on returns."""
+TINY = 1e-20
+KEPT = np.append(1 - 1 / np.diff(DWELL_FROM), 1.0)
+"""Share of the people of a bin of dwell time who are in the same bin an instant later, if they stay."""
+
+
+class Targets(NamedTuple):
+    """What simulated people should do as training people do."""
+
+    elsewhere: Float[Array, "cluster slot place"]  # distribution of the people elsewhere
+    stays: Float[Array, " slot"]  # share of stays among those who are elsewhere before and after
+    bin: Int[Array, "cell cell"]  # bins of distance
+    distances: Float[Array, " bin"]  # share of the moves to places elsewhere in each bin
+    returns: float  # share of returns among moves, see `windows.return_share`
+    share: Float[Array, " cluster"]  # share of the people
+
+
+class _Times(NamedTuple):
+    """What a sweep sets at each time; `scaling` is the pull before the correction for places that are not new."""
+
+    pull: Float[Array, "time cluster place"]
+    stay_tilt: Float[Array, "time cluster place"]
+    stay_at_time: Float[Array, " time"]
+    scaling: Float[Array, "time cluster place"]
+
+
+class _Found(NamedTuple):
+    """What simulated people did at each time."""
+
+    place: Int[Array, "time person"]
+    returning: Float[Array, " time"]  # share of returns among moves to places elsewhere
+    in_bin: Float[Array, "time bin"]
+
+
+def calibrate(
+    law: RememberingBridge,
+    targets: Targets,
+    windows: Traces,
+    key: Key[Array, ""],
+    random: np.random.Generator,
+    advance_bar: Callable[[int], None] = lambda _: None,
+) -> RememberingBridge:
+    """Set pulls, stays, factors of distance and strength; `windows` tell when people are seen.
+
+    `law`: all arrays, with any pulls and stays of the right shape, and without factors of distance.
+    """
+    n_clusters, n_times = len(targets.share), len(law.stay_at_time)
+    clusters = np.repeat(np.arange(n_clusters), np.clip(PEOPLE // n_clusters, LEAST_PEOPLE, MOST_PEOPLE))
+    weight, seen_at = np.asarray(targets.share)[clusters], presence(windows, len(clusters), n_times, random)
+    cell, last = np.asarray(law.cell), law.n_places - 1
+    origin = np.repeat(np.arange(law.n_places), np.diff(law.move_start))
+    # The last entry of the moves belongs to no place.
+    bin_of_move = targets.bin[cell[np.append(origin, last)], cell[np.minimum(law.next_place, last)]]
+    factor, returning = np.ones(len(targets.distances)), jnp.full(n_times, targets.returns)
+    times = _Times(law.pull, law.stay_tilt, law.stay_at_time, jnp.ones_like(law.pull))
+    base_seen, base_between = law.seen, law.between
+    for number in range(N_ROUNDS):
+        by_distance = jnp.asarray(factor, jnp.float32)
+        law = replace(law, seen=base_seen * by_distance[bin_of_move], between=base_between * by_distance[targets.bin])
+        times, found = _sweep(
+            law, targets, times, returning, jnp.asarray(origin), jnp.asarray(clusters), jax.random.fold_in(key, number)
+        )
+        law, returning = replace(law, **{name: getattr(times, name) for name in _Times._fields[:3]}), found.returning
+        advance_bar(1)
+        if number < N_ROUNDS - 1:
+            in_bin = np.asarray(found.in_bin, np.float64).sum(axis=0)
+            factor *= _bounded_ratio(np.asarray(targets.distances), in_bin / max(in_bin.sum(), TINY))
+            # The factors of moves are 1 on average, so that nearness means the same in returns.
+            factor /= max(np.asarray(targets.distances) @ factor, TINY)
+            seen = _return_share(np.asarray(found.place).T, seen_at, weight)
+            odds, wanted = seen / (1 - seen), targets.returns / (1 - targets.returns)
+            law = replace(law, strength=law.strength * np.float32(_bounded_ratio(odds, wanted, STRENGTH_POWER)))
+    return law
+
+
+def presence(
+    windows: Traces, n_people: int, n_instants: int, random: np.random.Generator
+) -> Bool[np.ndarray, "person instant"]:
+    """At which instants random windows have events."""
+    row = windows.trace_of_event()
+    begins = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row))
+    chosen = random.integers(len(begins) - 1, size=n_people)
+    length = np.diff(begins)[chosen]
+    present = np.zeros((n_people, n_instants), bool)
+    events = joined_ranges(begins[chosen], length)
+    present[np.repeat(np.arange(n_people), length), windows.instant[events] % n_instants] = True
+    return present
+
+
+def _return_share(
+    places: Int[np.ndarray, "person instant"],
+    present: Bool[np.ndarray, "person instant"],
+    weight: Float[np.ndarray, " person"],
+) -> float:
+    """Share of returns among the moves of people who are seen at some instants only."""
+    person, instant = np.nonzero(present & (places != ABSENT))
+    runs = Runs.of(person, places[person, instant])
+    moves = weight[runs.window] * runs.is_move
+    least = 0.5 * weight.mean()
+    return float((moves @ runs.is_return() + least) / (moves.sum() + 2 * least))
+
+
+def _bounded_ratio(wanted: np.ndarray, found: np.ndarray, power: float = 1.0) -> np.ndarray:
+    return np.clip((wanted / np.maximum(found, TINY)) ** power, 1 / MOST_CHANGE, MOST_CHANGE)
+
+
+@jax.jit
+def _sweep(
+    law: RememberingBridge,
+    targets: Targets,
+    times: _Times,
+    returning: Float[Array, " time"],
+    origin: Int[Array, " move"],
+    clusters: Int[Array, " person"],
+    key: Key[Array, ""],
+) -> tuple[_Times, _Found]:
+    """Simulate people from instant to instant; at each, first set the pulls and stays with which they go on."""
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(len(clusters)))
+    people = jax.vmap(begin, (None, 0, 0))(law, keys, clusters)
+    bins = jnp.zeros(len(targets.distances))
+    crowd = jnp.zeros((*law.class_share.shape, len(DWELL_FROM), law.n_places))
+    crowd = crowd.at[:, :, 0].set(law.class_share[:, :, None] * law.first_elsewhere[:, None])
+    layers = jnp.stack([1 - law.second_share, law.second_share])[..., None] * law.layer_first
+
+    def step(carry: tuple, instant: Array) -> tuple[tuple, tuple]:
+        times, people, crowd, layers = carry
+        phase = law.phase_of(instant)
+        slot, into = law.slot_of_phase[phase], layers[..., None] * law.layer_next[:, :, phase]
+        kernel, target = _Kernel(law, slot, origin), targets.elsewhere[:, slot]
+        crowd, scaling, going = _expect(
+            law, kernel, target, times, instant, returning[instant], crowd, into[..., ELSEWHERE].sum(axis=0)
+        )
+        tilt = jnp.clip(jnp.log(jnp.maximum(scaling, TINY) / going), -MOST_TILT, MOST_TILT)
+        to_elsewhere = law.layer_next[people.has_second, people.cluster, phase, people.layer, ELSEWHERE]
+        was_elsewhere = people.layer == ELSEWHERE
+        dwell = jnp.searchsorted(jnp.asarray(DWELL_FROM), people.dwell, side="right") - 1
+        log_odds = law.stay[slot, people.place] + tilt[people.cluster, people.place]
+        log_odds += law.stay_by_dwell[dwell] + law.stay_by_class[people.mobility]
+        weight = targets.share[people.cluster]
+        at_time = _common_odds(log_odds, weight * to_elsewhere * was_elsewhere, targets.stays[slot])
+        leaves = to_elsewhere * jnp.where(was_elsewhere, jax.nn.sigmoid(-log_odds - at_time), 1)
+        pull = _corrected(kernel, scaling, going, people, leaves)
+        times = _Times(
+            *(old.at[instant].set(new) for old, new in zip(times, (pull, tilt, at_time, scaling), strict=True))
+        )
+        now = replace(law, **{name: getattr(times, name) for name in _Times._fields[:3]})
+        after = jax.vmap(advance, (None, 0, 0, None))(now, keys, people, instant)
+        moves = weight * ((after.layer == ELSEWHERE) & (after.place != people.place))
+        again = jnp.any(people.visited == after.place[:, None], axis=1)
+        share = jnp.sum(moves * again) / jnp.maximum(moves.sum(), TINY)
+        in_bin = bins.at[targets.bin[law.cell[people.place], law.cell[after.place]]].add(moves)
+        return (times, after, crowd, into.sum(axis=2)), (after.place, share, in_bin)
+
+    carry = (times, people, crowd, layers)
+    (times, *_), (place, share, in_bin) = jax.lax.scan(step, carry, jnp.arange(1, len(times.stay_at_time)))
+    place = jnp.concatenate([people.place[None], place])
+    # Nobody moves to the first instant.
+    return times, _Found(place, jnp.concatenate([returning[:1], share]), in_bin)
+
+
+class _Kernel:
+    """K of one slot, as products with rows of clusters; dense if each place is a cell."""
+
+    def __init__(self, law: RememberingBridge, slot: Int[Array, ""], origin: Int[Array, " move"]):
+        self.law, self.slot = law, slot
+        # The last entry of the moves belongs to no place.
+        next_place, seen = law.next_place[:-1], law.seen[slot, :-1]
+        stay = jnp.zeros(law.n_places)
+        outer = law.leaving[slot], law.arriving[slot], law.between, law.cell
+        self.cells = CellKernel(stay, origin, next_place, seen, *outer)
+        self.dense = self.cells.as_dense() if len(law.between) == law.n_places else None
+
+    def from_next(self, v: Float[Array, "cluster place"]) -> Float[Array, "cluster place"]:
+        """Sum over b of K(a, b) v(b), not below a tiny number."""
+        product = self.cells.from_next(v.T).T if self.dense is None else v @ self.dense.T
+        return jnp.maximum(product, TINY)
+
+    def to_next(self, u: Float[Array, "cluster place"]) -> Float[Array, "cluster place"]:
+        """Sum over a of u(a) K(a, b)."""
+        return self.cells.to_next(u.T).T if self.dense is None else u @ self.dense
+
+    def between(self, place: Int[Array, " person"], others: Int[Array, "person other"]) -> Float[Array, "person other"]:
+        """K(a, b) for some pairs of different places."""
+        if self.dense is not None:
+            return self.dense[place[:, None], others]
+        law, near = self.law, self.law.between[self.law.cell[place][:, None], self.law.cell[others]]
+        gravity = law.leaving[self.slot, place][:, None] * near * law.arriving[self.slot, others]
+        row = law.move_start[place][:, None], law.move_start[place + 1][:, None]
+        at, found = jnp.vectorize(find_in_row, excluded=[0], signature="(),(),()->(),()")(law.next_place, *row, others)
+        return gravity + jnp.where(found, law.seen[self.slot, at], 0)
+
+
+def _expect(
+    law: RememberingBridge,
+    kernel: _Kernel,
+    target: Float[Array, "cluster place"],
+    times: _Times,
+    instant: Int[Array, ""],
+    returning: Float[Array, ""],
+    crowd: Float[Array, "cluster class dwell place"],
+    into: Float[Array, "cluster layer"],
+) -> tuple[Array, Array, Array]:
+    """The expected people elsewhere after a step, the scaling that brings them near the target, and K times it.
+
+    `into`: shares of people who come to be elsewhere, by the layer they come from. A share `returning` of the moves are
+    returns, which are taken to be distributed like the target.
+    """
+    log_odds = law.stay[law.slot_of_phase[law.phase_of(instant)]] + times.stay_at_time[instant]
+    log_odds += law.stay_by_class[:, None, None] + law.stay_by_dwell[:, None]
+    stay, leave = jax.nn.sigmoid(log_odds), jax.nn.sigmoid(-log_odds)
+    total = jnp.maximum(crowd.sum(axis=(1, 2, 3), keepdims=True), TINY)
+    before, anchored = into[:, ELSEWHERE, None, None, None] * crowd / total, jnp.zeros_like(target)
+    if law.home is not None and law.second is not None:
+        anchored = into[:, HOME, None] * law.home + into[:, SECOND, None] * law.second
+    people = into.sum(axis=1)[:, None]
+
+    def flows(scaling: Array, going: Array) -> tuple[Array, Array]:
+        part = before / jnp.maximum(stay * scaling[:, None, None] + leave * going[:, None, None], TINY)
+        return part * stay, part * leave
+
+    def iterate(_: int, scaling: Array) -> Array:
+        going = kernel.from_next(scaling)
+        stays, leaves = flows(scaling, going)
+        leaves = leaves.sum(axis=(1, 2))
+        moves = jnp.sum(leaves * going + anchored, axis=1)[:, None]
+        needed = jnp.maximum(people * target - returning * moves * target, LEAST_SHARE * people * target + TINY)
+        arriving = stays.sum(axis=(1, 2)) + (1 - returning) * kernel.to_next(leaves + anchored / going)
+        scaling = needed / jnp.maximum(arriving, TINY)
+        return scaling / scaling.mean(axis=1, keepdims=True)
+
+    scaling = jax.lax.fori_loop(0, SCALINGS, iterate, times.scaling[instant])
+    going = kernel.from_next(scaling)
+    stays, leaves = flows(scaling, going)
+    stays *= scaling[:, None, None]
+    kept = stays * jnp.asarray(KEPT)[:, None]
+    after = kept.at[:, :, 1:].add((stays - kept)[:, :, :-1])
+    for number in range(law.class_share.shape[1]):
+        from_anchors = law.class_share[:, number, None] * anchored
+        leaving = leaves[:, number].sum(axis=1)
+        moves = jnp.sum(leaving * going + from_anchors, axis=1)[:, None]
+        new = scaling * kernel.to_next(leaving + from_anchors / going)
+        after = after.at[:, number, 0].add((1 - returning) * new + returning * moves * target)
+    return after, scaling, going
+
+
+def _common_odds(
+    log_odds: Float[Array, " person"], weight: Float[Array, " person"], wanted: Float[Array, ""]
+) -> Float[Array, ""]:
+    """What must be added to all log-odds such that the wanted share of the people stays; 0 without people."""
+
+    def halve(_: int, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) / 2
+        too_few = jnp.sum(weight * jax.nn.sigmoid(log_odds + middle)) < wanted * weight.sum()
+        return jnp.where(too_few, middle, low), jnp.where(too_few, high, middle)
+
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (jnp.array(-MOST_ODDS), jnp.array(MOST_ODDS)))
+    return jnp.where(weight.sum() > 0, (low + high) / 2, 0)
+
+
+def _corrected(
+    kernel: _Kernel,
+    scaling: Float[Array, "cluster place"],
+    going: Float[Array, "cluster place"],
+    people: PersonState,
+    leaves: Float[Array, " person"],
+) -> Float[Array, "cluster place"]:
+    """Pulls such that people who go to no place they know arrive where they would without this exclusion.
+
+    `leaves`: probability that a person makes a move to a place elsewhere.
+    """
+    cluster, place = people.cluster, people.place
+    known = jnp.concatenate([people.visited, people.home[:, None], people.second[:, None]], axis=1)
+    is_excluded = (known != ABSENT) & (known != place[:, None])
+    known = jnp.maximum(known, 0)
+    weight = jnp.where(is_excluded, kernel.between(place, known), 0)
+    origin = cluster * scaling.shape[1] + place
+
+    def from_places(value: Array) -> Array:
+        return segment_sum(value, origin, scaling.size).reshape(scaling.shape)
+
+    wanted = scaling * kernel.to_next(from_places(leaves / going[cluster, place]))
+    least = 1e-3 * wanted.mean(axis=1, keepdims=True) + TINY
+    pull = scaling
+    for _ in range(CORRECTIONS):
+        possible = kernel.from_next(pull)[cluster, place]
+        excluded = jnp.sum(weight * pull[cluster[:, None], known], axis=1)
+        part = leaves / jnp.maximum(possible - excluded, LEAST_LEFT * possible)
+        lost = jnp.zeros_like(pull).at[cluster[:, None], known].add(part[:, None] * weight)
+        found = pull * jnp.maximum(kernel.to_next(from_places(part)) - lost, 0)
+        pull = pull * jnp.clip((wanted + least) / (found + least), 1 / MOST_CHANGE, MOST_CHANGE)
+        pull /= pull.mean(axis=1, keepdims=True)
+    return pull

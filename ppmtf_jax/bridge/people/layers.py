@@ -1,0 +1,128 @@
+"""When people are at home, at their second place and elsewhere: chains of layers of each cluster.
+
+No user weighs more than the second heaviest user in the number of events in a layer, and of steps from a layer to a
+layer, of people of one cluster with (or without) a second place, at one instant of the period. A user weighs one in the
+number of users who have a second place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from ppmtf_jax.bridge.contributions import bounded_sums
+from ppmtf_jax.bridge.people.anchors import NOWHERE, Anchors
+from ppmtf_jax.bridge.people.law import ELSEWHERE, HOME, SECOND
+from ppmtf_jax.data.traces import Traces
+
+PRIOR_EVENTS = 20.0
+"""Weight of all clusters' layers, and steps between layers, against those of one cluster at one instant."""
+LIFT_EVENTS = 5.0
+"""Weight of all clusters, where a cluster's layers at an instant are compared with those of all."""
+SECOND_USERS = 5.0
+"""Weight of all clusters' share of users with a second place against that of one cluster."""
+BANDWIDTH, OVERALL_STEPS = 0.7, 10.0
+"""Smoothing of all clusters' steps: standard deviation over instants, and weight of the steps of all instants."""
+RAKINGS, STAY_ROUNDS, MOST_CHANGE = 40, 8, 5.0
+LEAST, TINY = 1e-4, 1e-12
+
+
+class Layers(NamedTuple):
+    """Chains of layers; the first index of arrays is whether people have a second place; see `model.RememberingBridge`.
+
+    `at`: share of the people in each layer at each phase, as users are.
+    """
+
+    second_share: Float[np.ndarray, " cluster"]
+    at: Float[np.ndarray, "2 cluster phase 3"]
+    next: Float[np.ndarray, "2 cluster phase 3 3"]
+
+    @classmethod
+    def always_elsewhere(cls, n_clusters: int, period: int) -> Layers:
+        """Nobody has an anchor."""
+        at = np.zeros((2, n_clusters, period, 3))
+        at[..., ELSEWHERE] = 1
+        return cls(np.zeros(n_clusters), at, np.repeat(at[..., None, :], 3, axis=-2))
+
+
+def fit_layers(traces: Traces, anchors: Anchors, of_user: Int[np.ndarray, " user"]) -> Layers:
+    """Chains whose marginals are those of users at each instant, and who stay at anchors as often as users do.
+
+    Events of a cluster are shrunk to those of all clusters, times what distinguishes the cluster; steps to those of all
+    clusters. At each instant, raking finds the joint distribution of two layers that has the marginals before and after
+    the step and is nearest to the steps. Odds of staying at an anchor, which all clusters share, are set in turns with
+    it.
+    """
+    n_clusters, period = int(of_user.max()) + 1, traces.time_grid.period
+    has_second = anchors.second != NOWHERE
+    layer = anchors.layer(traces.user, traces.place)
+    user, phase = traces.user, traces.instant % period
+    shape = (2, n_clusters, period, 3, 3)
+
+    def counts(events: np.ndarray, *layers: np.ndarray) -> np.ndarray:
+        columns = (has_second[user[events]].astype(int), of_user[user[events]], phase[events], *layers)
+        size = shape[: len(columns)]
+        return bounded_sums(user[events], np.ravel_multi_index(columns, size), int(np.prod(size))).reshape(size)
+
+    at = _marginals(counts(np.arange(len(user)), layer))
+    arrival = np.flatnonzero(traces.is_step())
+    steps = counts(arrival, layer[arrival - 1], layer[arrival])
+    share = _second_share(has_second, of_user)
+    people = np.bincount(of_user) * np.stack([1 - share, share]) / len(of_user)
+    return Layers(share, at, _chains(at, steps, people))
+
+
+def _second_share(has_second: np.ndarray, of_user: np.ndarray) -> Float[np.ndarray, " cluster"]:
+    users = np.bincount(of_user)
+    return (np.bincount(of_user, has_second) + SECOND_USERS * has_second.mean()) / (users + SECOND_USERS)
+
+
+def _marginals(events: Float[np.ndarray, "2 cluster phase 3"]) -> Float[np.ndarray, "2 cluster phase 3"]:
+    possible = np.ones((2, 1, 1, 3))
+    possible[0, ..., SECOND] = 0
+    of_all = _normalized((events.sum(axis=1, keepdims=True) + 1e-3) * possible)
+    in_cluster = events.sum(axis=0)
+    together = in_cluster.sum(axis=0)
+    mean = max(together.sum(axis=-1).mean(), 1)
+    lift = _normalized(in_cluster + LIFT_EVENTS * together / mean + TINY) / _normalized(together + 1e-3)
+    prior = _normalized(of_all * lift * possible)
+    return _normalized(events * possible + PRIOR_EVENTS * prior)
+
+
+def _chains(
+    at: Float[np.ndarray, "2 cluster phase 3"],
+    steps: Float[np.ndarray, "2 cluster phase 3 3"],
+    people: Float[np.ndarray, "2 cluster"],
+) -> Float[np.ndarray, "2 cluster phase 3 3"]:
+    instant = np.arange(at.shape[2])
+    near = _normalized(np.exp(-0.5 * ((instant[:, None] - instant) / BANDWIDTH) ** 2))
+    of_all = np.einsum("st,htij->hsij", near, steps.sum(axis=1))
+    ever = _normalized(steps.sum(axis=(1, 2)) + 0.5)
+    pooled = _normalized(of_all + OVERALL_STEPS * ever[:, None])
+    own = _normalized(steps + PRIOR_EVENTS * pooled[:, None])
+    # Share of the steps that stay at an anchor, of all people together.
+    together, anywhen = of_all.sum(axis=0), steps.sum(axis=(0, 1, 2))
+    overall = (anywhen[HOME, HOME] + anywhen[SECOND, SECOND]) / max(anywhen.sum(), 1)
+    stays = together[:, HOME, HOME] + together[:, SECOND, SECOND] + PRIOR_EVENTS * overall
+    wanted = np.clip(stays / (together.sum(axis=(1, 2)) + PRIOR_EVENTS), LEAST, 1 - LEAST)
+    before, odds = np.roll(at, 1, axis=2), np.ones(len(instant))
+    is_stay = np.diag([1.0, 1.0, 0.0])
+    for number in range(STAY_ROUNDS):
+        joint = own * (1 + (odds - 1)[:, None, None] * is_stay) * before[..., None] + TINY
+        for _ in range(RAKINGS):
+            joint *= (at / np.maximum(joint.sum(axis=-2), TINY))[..., None, :]
+            joint *= (before / np.maximum(joint.sum(axis=-1), TINY))[..., None]
+        found = np.einsum("hk,hkt->t", people, joint[..., HOME, HOME] + joint[..., SECOND, SECOND])
+        found = np.clip(found, LEAST, 1 - LEAST)
+        if number < STAY_ROUNDS - 1:
+            ratio = wanted / (1 - wanted) / (found / (1 - found))
+            odds = np.clip(odds * np.clip(ratio, 1 / MOST_CHANGE, MOST_CHANGE), 1e-4, 1e4)
+    # A layer where nobody is has no step: any row will do.
+    total = joint.sum(axis=-1, keepdims=True)
+    return np.where(total > TINY, joint / np.maximum(total, TINY), at[..., None, :])
+
+
+def _normalized(weight: np.ndarray) -> np.ndarray:
+    return weight / weight.sum(axis=-1, keepdims=True)

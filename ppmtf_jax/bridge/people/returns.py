@@ -1,0 +1,153 @@
+"""When people go back to a place that they remember, and to which: by maximum likelihood of their moves.
+
+In the likelihood, no user's moves weigh more than the second's. At most `MOST_USERS` random users with at most about
+`MOST_CHOICES` possible returns take part: more users would change the few parameters less than other users do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import minimize
+from scipy.special import expit
+
+from ppmtf_jax.bridge.contributions import bounded
+from ppmtf_jax.bridge.moves import Movement
+from ppmtf_jax.bridge.people.law import MOST_ATTRACTION
+from ppmtf_jax.bridge.people.windows import Runs
+from ppmtf_jax.bridge.transitions import Transitions
+from ppmtf_jax.data.runs import joined_ranges, run_begins
+from ppmtf_jax.data.traces import Traces
+
+MOST_USERS, MOST_CHOICES = 5000, 1_000_000
+MOST_LIFT = np.log(20.0)
+"""Bound of the logarithm of (population of a place in a slot / mean population of the place)."""
+START = (0.0, 1.0, 0.0, 0.5, 0.1)
+BOUNDS = ((-6, 4), (-4, 9), (-6, 4), (-1, 2), (-1, 2))
+PRECISION = np.array([0.1, 0.0, 1.0, 1.0, 1.0])
+"""Start, bounds and precision of the normal prior of logit discount, log strength, back, by_lift and near."""
+
+
+class ReturnLaw(NamedTuple):
+    """Parameters of returns, see `model.RememberingBridge`."""
+
+    discount: float
+    strength: float
+    back: float
+    by_lift: float
+    near: float
+
+
+class Choices(NamedTuple):
+    """Moves of people who could have gone back; and the places to which each could, sorted by move."""
+
+    user: Int[np.ndarray, " move"]
+    n_places: Int[np.ndarray, " move"]  # places elsewhere so far
+    is_return: Bool[np.ndarray, " move"]
+    move: Int[np.ndarray, " choice"]
+    arrivals: Int[np.ndarray, " choice"]
+    features: Float[np.ndarray, "choice 3"]  # the place before, lift, nearness
+    is_chosen: Bool[np.ndarray, " choice"]
+
+
+def lift_of(population: Float[np.ndarray, "slot place"]) -> Float[np.ndarray, "slot place"]:
+    """Logarithm of the share of people at a place in a slot, compared with all slots; bounded."""
+    return np.clip(np.log(population / population.mean(axis=0)), -MOST_LIFT, MOST_LIFT)
+
+
+def fit_returns(
+    windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], movement: Movement, random: np.random.Generator
+) -> ReturnLaw:
+    """Maximize the likelihood of the moves to places elsewhere; `is_elsewhere` says which events are there."""
+    return maximum_likelihood(choices_of(*_some_users(windows, is_elsewhere, random), movement))
+
+
+def _some_users(
+    windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], random: np.random.Generator
+) -> tuple[Traces, Bool[np.ndarray, " event"]]:
+    """Random users whose numbers of possible returns are small enough together, in order of their index."""
+    runs = Runs.of(windows.trace_of_event(), windows.place)
+    user = windows.user[runs.event]
+    # A window with n runs has fewer than n^2 / 2 possible returns.
+    of_window = np.bincount(runs.window) ** 2 / 2
+    cost = np.bincount(user[run_begins(runs.window)], of_window, windows.n_users)
+    order = random.permutation(windows.n_users)[:MOST_USERS]
+    chosen = np.zeros(windows.n_users, bool)
+    chosen[order[: max(1, np.searchsorted(np.cumsum(cost[order]), MOST_CHOICES))]] = True
+    kept = chosen[windows.user]
+    return (windows, is_elsewhere) if kept.all() else (windows.select_events(kept), is_elsewhere[kept])
+
+
+def choices_of(windows: Traces, is_elsewhere: Bool[np.ndarray, " event"], movement: Movement) -> Choices:
+    """The moves to places elsewhere, except those of people who had no place to go back to.
+
+    What depends on the current place counts only where the move is from one instant to the next: the place before, and
+    nearness. Where instants without events lie between, the person may have come from another place.
+    """
+    runs = Runs.of(windows.trace_of_event(), windows.place)
+    known = is_elsewhere[runs.event]
+    # Cross join: every arrival elsewhere with every distinct place elsewhere of the same window.
+    arrival = np.flatnonzero(known)
+    order = arrival[np.lexsort((arrival, runs.place[arrival], runs.window[arrival]))]
+    first = np.sort(order[run_begins(runs.window[order], runs.place[order])])
+    begin, end = (np.searchsorted(runs.window[first], runs.window[arrival], side) for side in ("left", "right"))
+    at, place = np.repeat(arrival, end - begin), runs.place[first[joined_ranges(begin, end - begin)]]
+    is_chosen = runs.place[at] == place
+    # Number of earlier arrivals at the place, in the window.
+    order = np.lexsort((at, place, runs.window[at]))
+    sorted_chosen = is_chosen[order].astype(np.int64)
+    begins = run_begins(runs.window[at][order], place[order])
+    before = np.cumsum(sorted_chosen) - sorted_chosen
+    arrivals = np.empty(len(order), np.int64)
+    arrivals[order] = before - before[begins][np.cumsum(begins) - 1] if len(order) else 0
+    now, earlier = runs.place_before(1), runs.place_before(2)
+    n_places = np.bincount(at, arrivals > 0, len(runs.place)).astype(np.int64)
+    possible = (arrivals > 0) & (place != now[at]) & runs.is_move[at]
+    at, place, arrivals, is_chosen = (each[possible] for each in (at, place, arrivals, is_chosen))
+    of_move = np.unique(at)
+    is_step = windows.is_step()[runs.event][at]
+    slot = windows.slot[runs.event][at]
+    population = movement.counts.population
+    steps = Transitions(at, slot, now[at], place, *population.shape)
+    log_weight = movement.log_probabilities(steps) - np.log(1 - movement.stays.at_place[slot, now[at]])
+    near = np.clip(log_weight - np.log(population[slot, place]), -MOST_ATTRACTION, MOST_ATTRACTION)
+    features = np.stack([is_step & (place == earlier[at]), lift_of(population)[slot, place], is_step * near], axis=1)
+    user = windows.user[runs.event][of_move]
+    is_return = np.isin(of_move, at[is_chosen])
+    move = np.searchsorted(of_move, at)
+    return Choices(user, n_places[of_move], is_return, move, arrivals, features.astype(np.float64), is_chosen)
+
+
+def maximum_likelihood(choices: Choices) -> ReturnLaw:
+    """Parameters of the greatest likelihood under a weak normal prior."""
+    n_moves = len(choices.user)
+    weight = bounded(choices.user, np.zeros(n_moves, int), 1)[0]
+    of_chosen = weight[choices.move] * choices.is_chosen
+    found = minimize(_loss, START, (choices, weight, of_chosen), "L-BFGS-B", jac=True, bounds=BOUNDS).x
+    return ReturnLaw(float(expit(found[0])), float(np.exp(found[1])), *found[2:].tolist())
+
+
+def _loss(
+    parameters: np.ndarray,
+    choices: Choices,
+    weight: Float[np.ndarray, " move"],
+    of_chosen: Float[np.ndarray, " choice"],
+) -> tuple[float, np.ndarray]:
+    """Negative logarithm of the posterior density, and its gradient."""
+    n_moves, move = len(choices.user), choices.move
+    discount, strength = expit(parameters[0]), np.exp(parameters[1])
+    left = choices.arrivals - discount
+    log_back = np.log(left) + choices.features @ parameters[2:]
+    back, new = np.exp(log_back), strength + discount * choices.n_places
+    total = np.bincount(move, back, n_moves) + new
+    is_new = ~choices.is_return
+    likelihood = of_chosen @ log_back + weight @ (is_new * np.log(new) - np.log(total))
+    # Weight of each possible return: whether it was chosen, less its probability.
+    surplus = of_chosen - weight[move] * back / total[move]
+    new_surplus = weight * (is_new / new - 1 / total)
+    by_discount = new_surplus @ choices.n_places - (surplus / left).sum()
+    gradient = [by_discount * discount * (1 - discount), new_surplus.sum() * strength, *(surplus @ choices.features)]
+    loss = 0.5 * PRECISION @ parameters**2 - likelihood
+    return loss, PRECISION * parameters - np.array(gradient)

@@ -1,0 +1,246 @@
+"""How a person of the remembering bridge goes through her trace: the exact sampler, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from ppmtf_jax.bridge.people.law import (
+    DWELL_FROM,
+    ELSEWHERE,
+    HOME,
+    LEAST_WEIGHT,
+    MOST_ATTRACTION,
+    MOST_REMEMBERED,
+    SECOND,
+    PersonLaw,
+)
+from ppmtf_jax.trace_models.base import ABSENT
+from ppmtf_jax.trace_models.sampling import sample_index
+from ppmtf_jax.trace_models.sparse_rows import find_in_row
+
+AT_A_TIME = 8
+"""Number of people for whom `for_those` computes at a time: of a tile of people, few need a new place at an instant."""
+
+
+class PersonState(NamedTuple):
+    """A synthetic person at an instant of her trace; a place that does not exist (yet) is `ABSENT`.
+
+    `before`: the last place that was not the current place. `dwell`: number of instants at the current place so far.
+    `visited`: distinct places elsewhere in the order of the first arrival, and `arrivals` there.
+    """
+
+    cluster: Int[Array, ""]
+    mobility: Int[Array, ""]
+    has_second: Int[Array, ""]
+    layer: Int[Array, ""]
+    place: Int[Array, ""]
+    before: Int[Array, ""]
+    dwell: Int[Array, ""]
+    home: Int[Array, ""]
+    second: Int[Array, ""]
+    visited: Int[Array, " remembered"]
+    arrivals: Int[Array, " remembered"]
+
+
+class _Step(NamedTuple):
+    """When a step is made, and its random numbers."""
+
+    time: Int[Array, ""]
+    slot: Int[Array, ""]
+    uniform: Float[Array, "5"]
+
+
+def begin(law: PersonLaw, key: Key[Array, ""], cluster: Int[Array, ""]) -> PersonState:
+    """Draw a person of a cluster, and where she is at instant 0; `advance` takes the same key."""
+    uniform = jax.random.uniform(jax.random.fold_in(key, 0), (4,))
+    cluster = jnp.asarray(cluster, jnp.int32)
+    nowhere = jnp.full((), ABSENT, jnp.int32)
+    has_second = (uniform[0] < law.second_share[cluster]).astype(jnp.int32)
+    layer = sample_index(uniform[1], law.layer_first[has_second, cluster])
+    first = law.first_elsewhere[cluster]
+    if law.home is not None and law.second is not None:
+        first = jnp.stack([law.home[cluster], law.second[cluster], first])[layer]
+    place = sample_index(uniform[2], first)
+    is_known = (jnp.arange(MOST_REMEMBERED) == 0) & (layer == ELSEWHERE)
+    return PersonState(
+        cluster,
+        sample_index(uniform[3], law.class_share[cluster]),
+        has_second,
+        layer,
+        place,
+        before=nowhere,
+        dwell=jnp.int32(1),
+        home=jnp.where(layer == HOME, place, nowhere),
+        second=jnp.where(layer == SECOND, place, nowhere),
+        visited=jnp.where(is_known, place, nowhere),
+        arrivals=is_known.astype(jnp.int32),
+    )
+
+
+def advance(law: PersonLaw, key: Key[Array, ""], state: PersonState, instant: Int[Array, ""]) -> PersonState:
+    """Draw where a person is at `instant`, given her state at the instant before."""
+    phase = law.phase_of(instant)
+    uniform = jax.random.uniform(jax.random.fold_in(key, instant), (5,))
+    step = _Step(law.time_of(instant), law.slot_of_phase[phase], uniform)
+    layer = sample_index(uniform[0], law.layer_next[state.has_second, state.cluster, phase, state.layer])
+    place, home, second = _elsewhere(law, step, state, layer == ELSEWHERE), state.home, state.second
+    if law.home is not None:
+        nowhere = jnp.full((), ABSENT, jnp.int32)
+        draws_home, draws_second = (layer == HOME) & (home == ABSENT), (layer == SECOND) & (second == ABSENT)
+        home = jnp.where(draws_home, for_those(draws_home, nowhere, _new_home, law, step, state), home)
+        second = jnp.where(draws_second, for_those(draws_second, nowhere, _new_second, law, step, state), second)
+        place = jnp.stack([home, second, place])[layer]
+    found = place != ABSENT
+    layer, place = jnp.where(found, layer, state.layer), jnp.where(found, place, state.place)
+    moved = place != state.place
+    # Number of the place among the visited places; a new place gets the first free number.
+    number = jnp.argmax(state.visited == jnp.where(jnp.any(state.visited == place), place, ABSENT))
+    arrives = (jnp.arange(MOST_REMEMBERED) == number) & moved & (layer == ELSEWHERE)
+    return state._replace(
+        layer=layer,
+        place=place,
+        before=jnp.where(moved, state.place, state.before),
+        dwell=jnp.where(moved, 1, state.dwell + 1),
+        home=home,
+        second=second,
+        visited=jnp.where(arrives, place, state.visited),
+        arrivals=state.arrivals + arrives,
+    )
+
+
+def for_those(needed: Bool[Array, ""], others: Any, function: Callable[..., Any], law: PersonLaw, *person: Any) -> Any:
+    """`function(law, *person)` for the people who need it, and `others` for the others.
+
+    Under `vmap` over people, `jax.lax.cond` would compute the function for all of them. Here it is computed only for
+    those who need it, `AT_A_TIME` people at a time.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def of_one(law: PersonLaw, needed: Array, others: Any, person: Any) -> Any:
+        return jax.lax.cond(needed, lambda: function(law, *person), lambda: others)
+
+    @of_one.def_vmap
+    def of_many(n_people: int, in_batched: Any, law: PersonLaw, needed: Array, others: Any, person: Any) -> Any:
+        def for_each(value: Any, is_batched: bool) -> Array:
+            return value if is_batched else jnp.broadcast_to(value, (n_people, *jnp.shape(value)))
+
+        needed, others, person = jax.tree.map(for_each, (needed, others, person), tuple(in_batched[1:]))
+        order, n_at_a_time = jnp.argsort(~needed), min(AT_A_TIME, n_people)
+
+        def compute_some(state: tuple[Array, Any]) -> tuple[Array, Any]:
+            begin, results = state
+            # A slice that would pass the end is shifted to the left.
+            rows = jax.lax.dynamic_slice(order, (begin,), (n_at_a_time,))
+            of_rows = jax.vmap(partial(function, law))(*jax.tree.map(lambda values: values[rows], person))
+
+            def put(values: Array, new: Array) -> Array:
+                is_needed = needed[rows].reshape(-1, *(1,) * (new.ndim - 1))
+                return values.at[rows].set(jnp.where(is_needed, new, values[rows]))
+
+            return begin + n_at_a_time, jax.tree.map(put, results, of_rows)
+
+        results = jax.lax.while_loop(lambda state: state[0] < needed.sum(), compute_some, (0, others))[1]
+        return results, jax.tree.map(lambda _: True, results)
+
+    return of_one(law, needed, others, person)
+
+
+def _elsewhere(law: PersonLaw, step: _Step, state: PersonState, is_there: Bool[Array, ""]) -> Int[Array, ""]:
+    """Place elsewhere: the same, an old one or a new one; `ABSENT` if no place is left."""
+    nowhere = jnp.full((), ABSENT, jnp.int32)
+    stays = (state.layer == ELSEWHERE) & (step.uniform[1] < jax.nn.sigmoid(_stay_log_odds(law, step, state)))
+    goes = is_there & ~stays
+    old, wants_new = for_those(goes, (nowhere, jnp.array(False)), _old_place, law, step, state)
+    new = for_those(goes & wants_new, nowhere, _new_place, law, step, state)
+    return jnp.where(stays, state.place, jnp.where(new == ABSENT, old, new))
+
+
+def _stay_log_odds(law: PersonLaw, step: _Step, state: PersonState) -> Float[Array, ""]:
+    dwell = jnp.sum(state.dwell >= DWELL_FROM) - 1
+    at_place = law.stay[step.slot, state.place] + law.stay_tilt[step.time, state.cluster, state.place]
+    return at_place + law.stay_at_time[step.time] + law.stay_by_dwell[dwell] + law.stay_by_class[state.mobility]
+
+
+def _old_place(law: PersonLaw, step: _Step, state: PersonState) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+    """A place to go back to, `ABSENT` if there is none, and whether the person would rather go to a new place."""
+    place = jnp.maximum(state.visited, 0)
+    weight = _weight_from(law, step.slot, state.place, place)
+    attraction = jnp.log(jnp.maximum(weight, LEAST_WEIGHT))
+    attraction -= jnp.log(jnp.maximum(law.population[step.slot, place], LEAST_WEIGHT))
+    log_factor = law.back * (place == state.before) + law.by_lift * law.lift[step.slot, place]
+    log_factor += law.near * jnp.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+    is_other = (state.visited != ABSENT) & (state.visited != state.place)
+    returns = jnp.where(is_other, (state.arrivals - law.discount) * jnp.exp(log_factor), 0)
+    n_places, total = jnp.sum(state.visited != ABSENT), returns.sum()
+    new = jnp.where(n_places < MOST_REMEMBERED, law.strength + law.discount * n_places, 0)
+    chosen = state.visited[sample_index(step.uniform[2], returns)]
+    return jnp.where(total > 0, chosen, ABSENT), step.uniform[3] * (total + new) < new
+
+
+def _new_place(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
+    """A new place elsewhere."""
+    slot, place = step.slot, state.place
+    pull = law.pull[step.time, state.cluster] * _never_visited(law, state)
+    gravity = law.leaving[slot, place] * law.between[law.cell[place]][law.cell] * law.arriving[slot] * pull
+    next_place, seen = _seen_moves(law, slot, place)
+    seen *= pull[jnp.minimum(next_place, law.n_places - 1)]
+    drawn = _draw(step.uniform[4], jnp.concatenate([gravity, seen]))
+    moved = next_place[jnp.maximum(drawn - law.n_places, 0)]
+    return jnp.where(drawn < law.n_places, drawn, moved)
+
+
+def _new_home(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
+    """The home, when the person is there first: near the second place if that is drawn already."""
+    near = law.anchor_between[law.cell, law.cell[state.second]] * law.home_pull[state.cluster]
+    weight = jnp.where(state.second == ABSENT, law.home[state.cluster], near)
+    return _draw(step.uniform[4], weight * _never_visited(law, state))
+
+
+def _new_second(law: PersonLaw, step: _Step, state: PersonState) -> Int[Array, ""]:
+    """The second place, when the person is there first: near the home if that is drawn already."""
+    near = law.anchor_between[law.cell[state.home]][law.cell] * law.second_pull[state.cluster]
+    weight = jnp.where(state.home == ABSENT, law.second[state.cluster], near)
+    return _draw(step.uniform[4], weight * _never_visited(law, state))
+
+
+def _draw(uniform: Float[Array, ""], weight: Float[Array, " place"]) -> Int[Array, ""]:
+    """Index drawn with probability proportional to `weight`; `ABSENT` if all weights are 0."""
+    drawn = sample_index(uniform, weight)
+    return jnp.where(weight[drawn] > 0, drawn, ABSENT)
+
+
+def _never_visited(law: PersonLaw, state: PersonState) -> Float[Array, " place"]:
+    """1 for places where the person never was, otherwise 0."""
+    known = jnp.append(state.visited, jnp.stack([state.home, state.second]))
+    # A negative index would count from the end.
+    known = jnp.where(known == ABSENT, law.n_places, known)
+    return jnp.ones(law.n_places, jnp.float32).at[known].set(0, mode="drop")
+
+
+def _seen_moves(
+    law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""]
+) -> tuple[Int[Array, " move"], Float[Array, " move"]]:
+    """Next places of the seen moves from a place, and their weights: 0 for moves of other places around them."""
+    begin, end = law.move_start[place], law.move_start[place + 1]
+    # A slice that would pass the end is shifted to the left.
+    first = jnp.minimum(begin, len(law.next_place) - law.longest)
+    at = first + jnp.arange(law.longest)
+    next_place = jax.lax.dynamic_slice(law.next_place, (first,), (law.longest,))
+    seen = jax.lax.dynamic_slice(law.seen, (slot, first), (1, law.longest))[0]
+    return next_place, jnp.where((at >= begin) & (at < end), seen, 0)
+
+
+def _weight_from(
+    law: PersonLaw, slot: Int[Array, ""], place: Int[Array, ""], others: Int[Array, " other"]
+) -> Float[Array, " other"]:
+    """K of the moves from a place to some others."""
+    gravity = law.leaving[slot, place] * law.between[law.cell[place], law.cell[others]] * law.arriving[slot, others]
+    begin, end = law.move_start[place], law.move_start[place + 1]
+    at, found = jax.vmap(find_in_row, (None, None, None, 0))(law.next_place, begin, end, others)
+    return gravity + jnp.where(found, law.seen[slot, at], 0)

@@ -1,0 +1,67 @@
+"""Windows of training traces, each as long as a synthetic trace, and the runs of events at one place in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from ppmtf_jax.bridge.contributions import bounded_sums
+from ppmtf_jax.data.runs import rank_in_run, run_begins
+from ppmtf_jax.data.traces import Traces
+
+
+def windows_of(traces: Traces, n_periods: int) -> Traces:
+    """The traces, cut every `n_periods` periods of the time grid; a window is numbered among those of its user.
+
+    A synthetic person begins to remember, and to count how long she has been at a place, with the first instant of her
+    trace. What is learned about memory is therefore learned from windows that begin in the same way.
+    """
+    block = traces.instant // (n_periods * traces.time_grid.period)
+    piece = np.cumsum(run_begins(traces.user, traces.trace, block)) - 1
+    first_of_user = np.searchsorted(traces.user, np.arange(traces.n_users))
+    return replace(traces, trace=(piece - np.append(piece, 0)[first_of_user][traces.user]).astype(np.int32))
+
+
+class Runs(NamedTuple):
+    """Runs of events of one window at one place; a gap between two events at the same place does not end the run."""
+
+    window: Int[np.ndarray, " run"]  # sorted
+    event: Int[np.ndarray, " run"]  # index of the run's first event
+    place: Int[np.ndarray, " run"]
+
+    @classmethod
+    def of(cls, window: Int[np.ndarray, " event"], place: Int[np.ndarray, " event"]) -> Runs:
+        """The runs of events, which are sorted by window and time."""
+        event = np.flatnonzero(run_begins(window, place))
+        return cls(window[event], event, place[event])
+
+    @property
+    def is_move(self) -> Bool[np.ndarray, " run"]:
+        """Whether the person came from another place of the window."""
+        return ~run_begins(self.window)
+
+    def place_before(self, n_runs: int) -> Int[np.ndarray, " run"]:
+        """Place of the run `n_runs` runs earlier in the window; -1 without such a run."""
+        before = np.roll(self.place, n_runs)
+        return np.where(rank_in_run(self.window) >= n_runs, before, -1)
+
+    def is_return(self) -> Bool[np.ndarray, " run"]:
+        """Whether the person was at the place earlier in the window."""
+        order = np.lexsort((self.event, self.place, self.window))
+        again = np.empty(len(order), bool)
+        again[order] = ~run_begins(self.window[order], self.place[order])
+        return again
+
+
+def return_share(windows: Traces) -> float:
+    """Share of returns among moves within windows; no user weighs more than the second in either number.
+
+    Half a return in one move is added, so that the share is above 0 and below 1.
+    """
+    runs = Runs.of(windows.trace_of_event(), windows.place)
+    user, again = windows.user[runs.event][runs.is_move], runs.is_return()[runs.is_move]
+    n_other, n_return = (bounded_sums(user[part], np.zeros(part.sum(), int), 1)[0] for part in (~again, again))
+    return (n_return + 0.5) / (n_return + n_other + 1)

@@ -1,0 +1,153 @@
+"""The law of people who remember in plain Python: every way in which a person can make a trace, one after the other."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from ppmtf_jax.bridge.people.law import DWELL_FROM, ELSEWHERE, HOME, MOST_ATTRACTION, SECOND, PersonLaw
+
+
+class Person(NamedTuple):
+    has_second: int
+    mobility: int
+    layer: int
+    place: int
+    before: int
+    dwell: int
+    home: int | None
+    second: int | None
+    arrivals: tuple[tuple[int, int], ...]  # places elsewhere, and arrivals there
+
+
+class Oracle:
+    """Exact probabilities under the law; a planted bug changes one rule."""
+
+    def __init__(self, law: PersonLaw, cluster: int, bug: str = "", most_remembered: int = 64) -> None:
+        self.law, self.k, self.bug, self.most_remembered = law, cluster, bug, most_remembered
+        self.a = {name: np.asarray(value, np.float64) for name, value in law.to_arrays().items()}
+        for name in ("cell", "move_start", "next_place", "slot_of_phase"):
+            self.a[name] = np.asarray(getattr(law, name))
+        self.n_places, self.period = law.n_places, len(self.a["slot_of_phase"])
+
+    def traces(self, n_instants: int) -> dict[tuple[int, ...], float]:
+        """Probability of each trace that the law makes."""
+        found: dict[tuple[int, ...], float] = defaultdict(float)
+
+        def go_on(person: Person, trace: tuple[int, ...], p: float) -> None:
+            if len(trace) == n_instants:
+                found[trace] += p
+                return
+            for following, q in self.steps(person, len(trace)):
+                if q > 0:
+                    go_on(following, (*trace, following.place), p * q)
+
+        for person, p in self.people():
+            go_on(person, (person.place,), p)
+        return found
+
+    def people(self) -> Iterator[tuple[Person, float]]:
+        a, k = self.a, self.k
+        for has_second, p in enumerate((1 - a["second_share"][k], a["second_share"][k])):
+            for mobility, q in enumerate(a["class_share"][k]):
+                for layer, r in enumerate(a["layer_first"][has_second, k]):
+                    if p * q * r == 0:
+                        continue
+                    first = a[("home", "second", "first_elsewhere")[layer]][k]
+                    for place, share in enumerate(first / first.sum()):
+                        arrivals = ((place, 1),) if layer == ELSEWHERE else ()
+                        home, second = (place if layer == each else None for each in (HOME, SECOND))
+                        person = Person(has_second, mobility, layer, place, -1, 1, home, second, arrivals)
+                        yield person, p * q * r * share
+
+    def steps(self, person: Person, instant: int) -> Iterator[tuple[Person, float]]:
+        a, phase = self.a, instant % self.period
+        barred = 0.0
+        for layer, p in enumerate(a["layer_next"][person.has_second, self.k, phase, person.layer]):
+            if p == 0:
+                continue
+            ways = self.elsewhere(person, instant) if layer == ELSEWHERE else self.anchor(person, layer)
+            for place, q in ways.items():
+                yield self.arrived(person, layer, place), p * q
+            barred += p * (1 - sum(ways.values())) if not ways else 0
+        if barred:
+            yield self.arrived(person, person.layer, person.place), barred
+
+    def unvisited(self, person: Person) -> list[int]:
+        known = {person.home, person.second} | {place for place, _ in person.arrivals}
+        if self.bug == "home at a visited place":
+            known = {person.home, person.second}
+        return [place for place in range(self.n_places) if place not in known]
+
+    def anchor(self, person: Person, layer: int) -> dict[int, float]:
+        a, k = self.a, self.k
+        own, other = (person.home, person.second) if layer == HOME else (person.second, person.home)
+        if own is not None:
+            return {own: 1.0}
+        name = "home" if layer == HOME else "second"
+        weight = a[name][k]
+        if other is not None:
+            cell = a["cell"]
+            between = a["anchor_between"]
+            near = between[cell, cell[other]] if layer == HOME else between[cell[other], cell]
+            weight = near * a[name + "_pull"][k]
+        return shares({place: weight[place] for place in self.unvisited(person)})
+
+    def weight(self, slot: int, place: int, other: int) -> float:
+        a = self.a
+        between = a["between"][a["cell"][place], a["cell"][other]]
+        gravity = a["leaving"][slot, place] * between * a["arriving"][slot, other]
+        begin, end = a["move_start"][place : place + 2]
+        return gravity + sum(a["seen"][slot, at] for at in range(begin, end) if a["next_place"][at] == other)
+
+    def elsewhere(self, person: Person, instant: int) -> dict[int, float]:
+        a, k, here = self.a, self.k, person.place
+        slot = a["slot_of_phase"][instant % self.period]
+        day = min(instant // self.period, len(a["stay_at_time"]) // self.period - 1)
+        time = day * self.period + instant % self.period
+        returns = {}
+        for place, n in person.arrivals:
+            if place != here:
+                attraction = np.log(self.weight(slot, here, place) / a["population"][slot, place])
+                factor = a["back"] * (place == person.before) + a["by_lift"] * a["lift"][slot, place]
+                factor += a["near"] * np.clip(attraction, -MOST_ATTRACTION, MOST_ATTRACTION)
+                discount = 0 if self.bug == "discount forgotten" else a["discount"]
+                returns[place] = (n - discount) * np.exp(factor)
+        n_known = len(person.arrivals)
+        new = (a["strength"] + a["discount"] * n_known) * (n_known < self.most_remembered)
+        free = range(self.n_places) if self.bug == "visited places not excluded" else self.unvisited(person)
+        news = shares({b: self.weight(slot, here, b) * a["pull"][time, k, b] for b in free if b != here})
+        goes = shares(returns | {place: new * p for place, p in news.items()})
+        if person.layer != ELSEWHERE:
+            return goes
+        bin_of = int(np.sum(person.dwell >= DWELL_FROM)) - 1
+        odds = a["stay"][slot, here] + a["stay_at_time"][time] + a["stay_tilt"][time, k, here]
+        odds += a["stay_by_dwell"][bin_of] + a["stay_by_class"][person.mobility]
+        stay = 1 / (1 + np.exp(-odds))
+        if not goes:
+            return {here: 1.0}
+        return {place: (1 - stay) * p for place, p in goes.items()} | {here: stay}
+
+    def arrived(self, person: Person, layer: int, place: int) -> Person:
+        moved = place != person.place
+        arrivals = dict(person.arrivals)
+        if moved and layer == ELSEWHERE:
+            arrivals[place] = arrivals.get(place, 0) + 1
+        return person._replace(
+            layer=layer,
+            place=place,
+            before=person.place if moved else person.before,
+            dwell=1 if moved else person.dwell + 1,
+            home=place if layer == HOME else person.home,
+            second=place if layer == SECOND else person.second,
+            arrivals=tuple(arrivals.items()),
+        )
+
+
+def shares(weight: dict[int, float]) -> dict[int, float]:
+    """Probabilities of the entries of positive weight."""
+    total = sum(weight.values())
+    return {place: value / total for place, value in weight.items() if value > 0}
